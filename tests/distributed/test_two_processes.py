@@ -115,7 +115,7 @@ def test_gradients_are_exchanged_once_a_step_however_many_passes_and_micro_batch
     """20 rows, 4 a micro-batch, 2 micro-batches a step: 3 steps an epoch, and a phase's 3 more."""
     method = build(NOISY[case])
     rule = method.rule
-    steps = 6 if case == "uegr-epoch" or wants_unlabelled(method) else 3
+    steps = rule.trainings * (6 if case == "uegr-epoch" or wants_unlabelled(method) else 3)
     # A second gradient is exchanged like the first; a pre-pass exchanges those of its 5 batches.
     reductions = steps * (2 if rule.replays else 1) + (5 if rule.pre_pass else 0)
     for report in launch.reports:
