@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from transformers import TrainingArguments
 
 from temper import RobustTrainer, Stepper
-from temper.backward.rule import UpdateRule
 from temper.backward.soup import Soup
 from temper.errors import CompositionError, SettingError
 from temper.methods import configure
@@ -34,7 +33,7 @@ def test_trainings_share_the_steps_out_evenly(trainings: int, total: int) -> Non
 
 def test_the_kept_weights_are_the_mean_of_separate_trainings() -> None:
     """Each from the same weights, with a new AdamW, on the rows that the run has at its steps."""
-    starts = [*UpdateRule.first_steps(Soup(3), STEPS), STEPS]
+    starts = [*Soup(3).first_steps(STEPS), STEPS]
     alone, first = [], 0  # without dropout, whose draws follow the number of the step
     for after in starts:
         plain = Stepper(tiny_network(rate=0.0), "vanilla")

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from temper.backward.rule import UpdateRule
 from temper.functional.precision import at_least_single
@@ -27,6 +28,22 @@ def warn_of_running_statistics(params: Parameters) -> None:
             "weights and not to their average. Measure them anew after training "
             "(torch.optim.swa_utils.update_bn)."
         )
+
+
+def take_in(average: dict[str, Tensor], params: Parameters, *, share: float) -> None:
+    """Move an average of the weights to the present ones by a share; an empty one becomes them.
+
+    Args:
+        average: By name, in at least fp32; changed in place.
+        params: The trainable parameters.
+        share: In [0, 1].
+    """
+    if not average:
+        for name, tensor in params.tensors.items():
+            average[name] = at_least_single(tensor.detach()).clone()
+        return
+    fresh = [params.tensors[name].detach().to(average[name].dtype) for name in average]
+    torch._foreach_lerp_(list(average.values()), fresh, share)
 
 
 @dataclass(frozen=True)
@@ -88,16 +105,8 @@ class RunningAverage(UpdateRule):
         if step.skipped or step.number + 1 <= self.begin * step.total:
             return
         counted = state["counted"]
-        if not counted:
-            state["weights"] = {
-                name: at_least_single(tensor.detach()).clone()
-                for name, tensor in params.tensors.items()
-            }
-        else:
-            held = state["weights"]
-            fresh = [params.tensors[name].detach().to(held[name].dtype) for name in held]
-            share = 1 - min(self.decay, counted / (counted + self.warm_up))
-            torch._foreach_lerp_(list(held.values()), fresh, share)
+        kept = min(self.decay, counted / (counted + self.warm_up)) if counted else 0.0
+        take_in(state["weights"], params, share=1 - kept)
         state["counted"] = counted + 1
 
     def finish(self, params: Parameters, state: State) -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-import torch
-
-from temper.backward.averaging import warn_of_running_statistics
+from temper.backward.averaging import take_in, warn_of_running_statistics
 from temper.backward.rule import UpdateRule
-from temper.functional.precision import at_least_single
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import State, Step
@@ -64,16 +61,8 @@ class Soup(UpdateRule):
         """Take the weights into the mean where a training ends."""
         if step.number + 1 not in {*self.first_steps(step.total), step.total}:
             return
-        finished = state["finished"] = state["finished"] + 1
-        if finished == 1:
-            state["weights"] = {
-                name: at_least_single(tensor.detach()).clone()
-                for name, tensor in params.tensors.items()
-            }
-            return
-        mean = state["weights"]
-        fresh = [params.tensors[name].detach().to(mean[name].dtype) for name in mean]
-        torch._foreach_lerp_(list(mean.values()), fresh, 1 / finished)
+        state["finished"] += 1
+        take_in(state["weights"], params, share=1 / state["finished"])
 
     def finish(self, params: Parameters, state: State) -> None:
         """Set the weights to the mean of the finished trainings."""
