@@ -26,6 +26,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
     "uegr without mask": ("uegr", {"mask": False}),
     "uegr": ("uegr", {}),
+    "uegr one pass": ("uegr", {"preset": "one_pass"}),
+    "uegr fast": ("uegr", {"preset": "fast"}),
     "r_at": ("r_at", {}),
     "r_at released": ("r_at", {"preset": "released"}),
     "r_at_su": ("r_at_su", {}),
@@ -78,8 +80,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "jachess every 4": ("jachess", {"every": 4, "strength": {"weight": 0.01}}),
 }
-# Steps that one sample takes the mean of: a penalty that is paid now and then.
-STEPS = {"jachess every 4": 4}
+# Steps that one sample takes the mean of: what is paid now and then.
+STEPS = {"jachess every 4": 4, "uegr fast": 2}
 # Too slow to be in every round: samples at most.
 
 # A fresh head has no weights in the checkpoint, and that is what is wanted here.

@@ -9,6 +9,7 @@ from temper.forward import Stage, SubModels
 from temper.models import Network, Recording
 from temper.seeding import Streams
 from temper.types import Batch, Step
+from tests.contracts.architectures import batch_of, tiny
 from tests.methods.tiny import recorded_drops, rows, tiny_llama, tiny_network
 
 
@@ -87,3 +88,44 @@ def test_a_network_without_dropout_adapts_at_its_blocks() -> None:
     logs = stepper.backward(rows(5, 3))
     assert logs["loss/divergence"] > 0
     assert [name for name, _ in stepper.network.site_keys] == ["model.layers.0", "model.layers.1"]
+
+
+def first_block_under(
+    name: str, submodels: SubModels, *, dropout: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first block's output [K*B, T, D] without sub-models and with them."""
+    model, batch = tiny(name, dropout=dropout).train(), batch_of(name)
+    network = Network(model)
+    network.probe(batch)
+    seen: list[torch.Tensor] = []
+
+    def see(*given: object) -> None:
+        output = given[-1]
+        seen.append(output[0] if isinstance(output, tuple) else output)
+
+    network.blocks[0][1].register_forward_hook(see)
+    for plan in (None, submodels.plan(network, None, seed=4)):
+        network.logits(batch.repeat(submodels.passes), dropout=plan, seed=1)
+    plain, planned = seen
+    return plain, planned
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_where_nothing_drops_sub_models_drop_a_twentieth_of_the_blocks_outputs(name: str) -> None:
+    plain, planned = first_block_under(name, SubModels(passes=2), dropout=0.0)
+    kept = planned != 0
+    torch.testing.assert_close(planned[kept], plain[kept] / 0.95, rtol=1e-4, atol=1e-6)
+    share, n = (~kept).double().mean(), kept.numel()
+    assert abs(share - 0.05) < 5 * (0.05 * 0.95 / n) ** 0.5
+    assert not torch.equal(*kept.chunk(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "passes", "dropout"), [("opt", 2, 0.1), ("bert", 2, 0.0), ("llama", 1, 0.0)]
+)
+def test_a_model_with_dropout_layers_keeps_to_them_and_so_does_one_pass(
+    name: str, passes: int, dropout: float
+) -> None:
+    """OPT drops by a function that its configuration sets, a BERT of rate 0 as it was told."""
+    plain, planned = first_block_under(name, SubModels(passes=passes), dropout=dropout)
+    torch.testing.assert_close(planned, plain, rtol=1e-5, atol=1e-6)

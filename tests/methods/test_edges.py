@@ -12,7 +12,7 @@ from temper import Stepper
 from temper.methods import build, configure
 from temper.models.network import Network
 from temper.types import Batch
-from tests.contracts.architectures import tiny
+from tests.contracts.architectures import inputs_of, tiny
 from tests.methods.tiny import MeanOfWords, recorded_drops, rows, tiny_bert, tiny_network
 
 
@@ -101,3 +101,15 @@ def test_noise_that_half_precision_loses_is_said_once(caplog: pytest.LogCaptureF
                 stepper.discard()
                 stepper.backward(rows(5, 3))
     assert caplog.text.count("init_noise=0.001 is lost") == 1
+
+
+def test_r_drop_has_a_divergence_on_a_decoder_without_dropout_and_says_what_drops(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stepper = Stepper(tiny("llama", dropout=0.0).train(), configure("r_drop"))
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        for _ in range(2):
+            terms = stepper.backward(inputs_of("llama"))
+            stepper.discard()
+    assert terms["loss/divergence"] > 0
+    assert caplog.text.count("drop 5% of the outputs of its 2 blocks") == 1

@@ -293,8 +293,6 @@ class Stage:
         """
         network, count = self.network, submodels.passes
         network.probe(self.batch)
-        if count > 1 and submodels.adaptive == "uniform":
-            network.expect_dropout()
         key = () if stream == "passes" else (stream,)
         logits = network.logits(
             self.batch.repeat(count),

@@ -77,6 +77,8 @@ class Network:
         self.special_ids = tuple(special_ids)
         self.task_loss = task_loss
         self.blocks = find_blocks(self.model)
+        self.without_dropout = False
+        """Whether, once probed, its only dropout sites are blocks' outputs and nothing drops."""
         self._site_keys: tuple[SiteKey, ...] = ()
         self._control: SiteControl | None = None
         self._found: Place | None = None
@@ -132,6 +134,7 @@ class Network:
             raise
         if not at_tokens:
             control.use_blocks()
+            self.without_dropout = not drops(self.model)
             called = [*((name, 0) for name, _ in self.blocks), *called]
         self._control, self._site_keys = control, tuple(called)
         self._hooks.append(self._found.module.register_forward_hook(self._add_at_words))
