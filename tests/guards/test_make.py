@@ -50,7 +50,7 @@ def test_the_demo_runs_offline_on_the_generated_corpus() -> None:
     assert "HF_HUB_OFFLINE=1" in environment
     assert options["model"] == "minilm"
     assert options["data"] == "demo"
-    assert options["recipes"] == ["plain", "uegr_one_pass"]
+    assert options["recipes"] == "plain,uegr_one_pass"
     assert options["seeds"] == "0,1,2"
     assert str(options["out"]) == "runs/demo"
     assert options["shift"]
