@@ -27,6 +27,7 @@ EVAL_ROWS ?= 500
 SEEDS ?= 0,1,2
 WORKERS ?= 2
 RECIPES ?= plain,uegr_one_pass
+$(if $(METHODS),$(error METHODS is gone: name recipes, RECIPES=plain,soup))
 ifeq ($(DATA),demo)
 OUT ?= runs/demo
 # Few rows, often: what makes plain fine-tuning overconfident, and keeps the job under five minutes on two cores.

@@ -45,6 +45,7 @@ TESTS = {
         "forward/test_perturbations.py",
         "forward/test_smoothness.py",
         "forward/test_submodels.py",
+        "contracts/test_methods.py",
         "methods/test_reference.py",
         "methods/test_attack_for_less.py",
         "methods/test_attack_off.py",
@@ -63,6 +64,7 @@ TESTS = {
     ],
     "backward": [
         "backward",
+        "contracts/test_methods.py",
         "methods/test_child_tuning.py",
         "methods/test_ema.py",
         "methods/test_layers.py",
@@ -70,6 +72,7 @@ TESTS = {
         "methods/test_mixout.py",
         "methods/test_rec_adam.py",
         "methods/test_roast.py",
+        "methods/test_soup.py",
         "methods/test_w_cons.py",
         "methods/test_weight_ascent.py",
         "methods/test_wise_ft.py",
@@ -149,22 +152,24 @@ def meaning(function: ast.FunctionDef) -> str:
     """Return a function without what no test is asked to notice.
 
     Those are defaults of arguments, since mutmut takes them from the unchanged function; the words
-    of errors, of which tests ask for a part; ``strict=`` of a zip over things of one length;
-    ``device=``, since the tests that need a GPU do not run here; and the names of random streams
-    (``rng.local``), of which one is as good as another.
+    of errors and warnings, of which tests ask for a part; ``strict=`` of a zip over things of one
+    length; ``device=``, since the tests that need a GPU do not run here; and the names of random
+    streams (``rng.local``, ``rng.shared``), of which one is as good as another.
     """
     function.name, function.args.defaults, function.args.kw_defaults = "", [], []
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             node.keywords = [each for each in node.keywords if each.arg not in UNASKED]
-        if isinstance(node, ast.Raise) or getattr(getattr(node, "func", 0), "attr", 0) == "local":
+        if isinstance(node, ast.Raise) or getattr(getattr(node, "func", 0), "attr", 0) in WORDS:
             for word in ast.walk(node):
-                if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                if isinstance(word, ast.Constant) and isinstance(word.value, str | None):
                     word.value = ""
     return ast.dump(function)
 
 
 UNASKED = {"strict", "device"}
+WORDS = {"local", "shared", "warning", "tell"}
+"""Calls of whose words no more is asked than of an error's."""
 
 
 def left_out(source: str) -> set[str]:

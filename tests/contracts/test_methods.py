@@ -45,6 +45,7 @@ FURTHER: list[tuple[str, dict[str, Any]]] = [
     ("ema", {"begin": 0.5}),
     ("distil", {"teacher": {"kept": "teacher"}}),
     ("mixup", {"level": "pooled"}),
+    ("pgd", {"random_start": True}),
     ("reinit", {"layers": 2}),
     ("uegr", {"mask": {"kind": "update", "importance_decay": 0.9, "begin": 0.3}}),
     ("uegr", {"mask": {"importance_decay": 0.9, "clipping": "before"}}),

@@ -36,6 +36,28 @@ def test_a_perturbation_has_the_model_s_precision_and_at_least_single() -> None:
     assert Perturbation(0.1).zeros(network, batch).dtype == torch.float32
 
 
+@pytest.mark.parametrize(("steps", "share"), [(1, 1.0), (3, 0.4)])
+def test_a_step_of_the_embedding_matrix_is_its_share_of_the_budget(
+    steps: int, share: float
+) -> None:
+    """Every occurrence of a word moves by its row of ``share * epsilon * G / ||G||_F``."""
+    network, batch = probed(5, 3)
+    attack = Perturbation(0.3, scope="matrix", steps=steps, step_size=0.4, relative=False)
+    gradient = torch.randn_like(attack.zeros(network, batch))
+    delta = attack.first(gradient, network.embeddings(batch), network, batch)
+    matrix = torch.zeros(network.vocabulary, gradient.shape[-1], dtype=gradient.dtype)
+    for word, entry, real in zip(
+        batch.inputs["input_ids"].flatten(),
+        gradient.flatten(0, 1),
+        batch.mask.flatten(),
+        strict=True,
+    ):
+        matrix[word] += entry * real
+    step = share * 0.3 * matrix / matrix.norm()
+    expected = step[batch.inputs["input_ids"]] * batch.mask.unsqueeze(-1)
+    torch.testing.assert_close(delta, expected)
+
+
 @pytest.mark.parametrize("law", ["uniform", "normal", "positive"])
 def test_noise_is_that_of_its_seed_whatever_was_drawn_before(law: NoiseLaw) -> None:
     network, batch = probed(5, 3)

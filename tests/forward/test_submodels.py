@@ -99,11 +99,11 @@ def first_block_under(
     network.probe(batch)
     seen: list[torch.Tensor] = []
 
-    def see(*given: object) -> None:
-        output = given[-1]
+    def record_output(*arguments: object) -> None:
+        output = arguments[-1]
         seen.append(output[0] if isinstance(output, tuple) else output)
 
-    network.blocks[0][1].register_forward_hook(see)
+    network.blocks[0][1].register_forward_hook(record_output)
     for plan in (None, submodels.plan(network, None, seed=4)):
         network.logits(batch.repeat(submodels.passes), dropout=plan, seed=1)
     plain, planned = seen
@@ -111,12 +111,15 @@ def first_block_under(
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2"])
-def test_where_nothing_drops_sub_models_drop_a_twentieth_of_the_blocks_outputs(name: str) -> None:
+def test_where_nothing_drops_sub_models_share_30_percent_out_over_the_blocks_outputs(
+    name: str,
+) -> None:
     plain, planned = first_block_under(name, SubModels(passes=2), dropout=0.0)
     kept = planned != 0
-    torch.testing.assert_close(planned[kept], plain[kept] / 0.95, rtol=1e-4, atol=1e-6)
+    # Two blocks; rates are rounded to 1/65536.
+    torch.testing.assert_close(planned[kept], plain[kept] / 0.85, rtol=1e-4, atol=1e-6)
     share, n = (~kept).double().mean(), kept.numel()
-    assert abs(share - 0.05) < 5 * (0.05 * 0.95 / n) ** 0.5
+    assert abs(share - 0.15) < 5 * (0.15 * 0.85 / n) ** 0.5
     assert not torch.equal(*kept.chunk(2))
 
 
@@ -129,3 +132,27 @@ def test_a_model_with_dropout_layers_keeps_to_them_and_so_does_one_pass(
     """OPT drops by a function that its configuration sets, a BERT of rate 0 as it was told."""
     plain, planned = first_block_under(name, SubModels(passes=passes), dropout=dropout)
     torch.testing.assert_close(planned, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_sub_models_drop_at_the_last_site_alone_where_that_is_asked_for() -> None:
+    network = Network(tiny_network())
+    network.probe(Batch.of(rows(5, 3)))
+    plan = SubModels(adaptive="fixed", rates=(0.1, 0.3), sites="last").plan(network, None, seed=0)
+    assert plan.only == {("before_head", 0)}
+    assert SubModels().plan(network, None, seed=0).only is None
+    network = Network(tiny("llama", dropout=0.0))
+    network.probe(batch_of("llama"))
+    plan = SubModels(sites="last").plan(network, None, seed=0)
+    assert plan.only == {(network.blocks[-1][0], 0)}
+
+
+def test_no_other_rate_moves_where_sub_models_drop_at_the_blocks() -> None:
+    """BART has dropout layers in its head, at rate 0 here."""
+    model, batch = tiny("bart", dropout=0.0).train(), batch_of("bart")
+    network, rates = Network(model), []
+    network.probe(batch)
+    layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+    assert layers
+    network.blocks[-1][1].register_forward_hook(lambda *_: rates.extend(each.p for each in layers))
+    network.logits(batch.repeat(2), dropout=SubModels().plan(network, None, seed=0))
+    assert set(rates) == {0.0}

@@ -58,6 +58,17 @@ def test_resamples_without_a_score_are_left_out_and_too_many_give_no_interval() 
     assert found.undefined == pytest.approx(0.5, abs=0.06)
 
 
+def test_the_share_of_resamples_without_a_score_stands_beside_the_interval() -> None:
+    """One row in forty is of the first class, and of 200 rows drawn (39/40)^200 have none of it."""
+    labels = np.r_[np.ones(5, dtype=int), np.zeros(195, dtype=int)]
+    values = np.random.default_rng(2).permutation(np.linspace(0, 1, 200))
+    statistic = lambda counts: auroc(labels, values, counts=counts)  # noqa: E731
+    (found,) = intervals.score_intervals([statistic], 200, resamples=4000, seed=0)
+    assert found.low is not None
+    chance = (1 - 5 / 200) ** 200
+    assert found.undefined == pytest.approx(chance, abs=5 * (chance / 4000) ** 0.5)
+
+
 def test_a_paired_bootstrap_is_narrower_than_what_both_models_vary() -> None:
     draw = np.random.default_rng(0)
     hard = draw.random(200) < 0.4

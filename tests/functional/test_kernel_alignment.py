@@ -110,3 +110,13 @@ def test_a_batch_that_is_not_finite_leaves_no_alignment() -> None:
 def test_states_that_do_not_fit_are_refused(act: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         act()
+
+
+def test_states_in_single_precision_are_computed_with_in_double() -> None:
+    draws = np.random.default_rng(3)
+    one, two = (
+        draws.normal(1e3, 1, (40, 6)).astype("f4"),
+        draws.normal(1e3, 1, (40, 6)).astype("f4"),
+    )
+    found = unbiased_hsic(one, two)
+    assert found == pytest.approx(unbiased_hsic(one.astype("f8"), two.astype("f8")), rel=1e-12)

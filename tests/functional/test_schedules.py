@@ -140,3 +140,15 @@ def test_a_schedule_is_beyond_a_bound_where_all_its_values_are(
     assert (schedule >= bound) == all(value >= other for value, other in pairs)
     assert bool(schedule) == any(mine)
     assert f"{schedule:.3g}" == repr(schedule)
+
+
+def test_two_schedules_are_compared_by_all_values_of_both() -> None:
+    low, high, wide = Linear(0.0, 1.0), Cosine(2.0, 3.0), Linear(0.5, 2.5)
+    assert low < high
+    assert low <= high
+    assert high > low
+    assert high >= low
+    assert not low < wide
+    assert not wide <= high
+    assert not high > wide
+    assert not wide >= low

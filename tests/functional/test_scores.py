@@ -244,3 +244,12 @@ def test_single_precision_is_scored_in_double() -> None:
 def test_a_correlation_of_no_rows_is_undefined(score: Callable[..., np.ndarray]) -> None:
     assert np.isnan(score([], []))
     assert np.isnan(score([1.0, 2.0], [2.0, 1.0], counts=[[0, 0], [1, 1]])[0])
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_a_correlation_does_not_depend_on_the_unit(scale: float) -> None:
+    draws = np.random.default_rng(1)
+    first, second = draws.normal(size=(2, 30))
+    expected = stats.pearsonr(first, second).statistic
+    assert scores.pearson(first * scale, second) == pytest.approx(expected, rel=1e-9)
+    assert scores.pearson(first, second * scale) == pytest.approx(expected, rel=1e-9)

@@ -189,3 +189,12 @@ def test_each_point_of_the_curve_is_the_risk_of_the_rows_above_its_threshold(
         answered = [wrong for wrong, sure in rows if sure >= threshold]
         assert coverage == pytest.approx(len(answered) / len(rows))
         assert risk == pytest.approx(np.mean(answered))
+
+
+def test_every_threshold_may_be_a_start_and_no_more_than_there_are() -> None:
+    sure, wrong = [0.9] * 50 + [0.6] * 50, [0] * 100
+    shown = shown_risks(sure, wrong, failure=0.1, thresholds=[0.9, 0.6], starts=2)
+    assert (shown < 1).all()
+    for starts in (0, 3):
+        with pytest.raises(ValueError, match=f"got 2 thresholds and {starts} starts"):
+            shown_risks(sure, wrong, failure=0.1, thresholds=[0.9, 0.6], starts=starts)

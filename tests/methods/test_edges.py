@@ -112,4 +112,14 @@ def test_r_drop_has_a_divergence_on_a_decoder_without_dropout_and_says_what_drop
             terms = stepper.backward(inputs_of("llama"))
             stepper.discard()
     assert terms["loss/divergence"] > 0
-    assert caplog.text.count("drop 5% of the outputs of its 2 blocks") == 1
+    assert caplog.text.count("drop 15.00% of the output of each of its 2 blocks") == 1
+
+
+def test_r_drop_on_a_model_without_dropout_and_blocks_says_that_it_is_inert(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stepper = Stepper(MeanOfWords().train(), configure("r_drop"))
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        terms = stepper.backward(rows(5, 3))
+    assert terms["loss/divergence"] == pytest.approx(0.0, abs=1e-7)
+    assert caplog.text.count("Every dropout rate of the model is 0") == 1

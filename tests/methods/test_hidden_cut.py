@@ -246,6 +246,14 @@ def test_what_dropout_alone_explains_is_logged_where_it_is_measured() -> None:
     assert "divergence/dropout_share" not in without.backward(rows(9, 6))
 
 
+def test_dropout_explains_all_of_the_divergence_where_nothing_can_be_cut() -> None:
+    method = configure("hidden_cut", {"special_tokens": False})
+    stepper = Stepper(tiny_bert(dropout=0.2), method, special_ids=(1, 2))
+    logs = stepper.backward(rows(2, 2))
+    assert logs["cut/share"] == 0
+    assert logs["divergence/dropout_share"] == pytest.approx(1.0, abs=1e-5)
+
+
 def test_special_tokens_can_be_spared() -> None:
     method = configure("hidden_cut", {"special_tokens": False, "ratio": 1.0})
     stepper = Stepper(tiny_bert(), method, special_ids=(1, 2))

@@ -13,10 +13,11 @@ from temper.models.sites import DropoutPlan, SiteKey
 
 Adaptive = Literal["uniform", "fixed", "gradient"]
 
-BLOCK_RATE = 0.05
-"""Rate of sub-models at the blocks' outputs, where nothing in the model drops.
+BLOCK_DROPOUT = 0.3
+"""Rate of sub-models at the blocks' outputs, over the number of blocks, where no dropout is.
 
-Two such passes of MiniLM are as far apart as at .05 to .1 in its dropout layers (``python -m
+A decoder adds its blocks up, so that what is dropped behind each of them adds up too: two passes
+are as far apart as at .1 in all dropout layers, however deep it is (``python -m
 benchmarks.submodels``).
 """
 
@@ -28,7 +29,8 @@ class SubModels:
     Args:
         passes: K, at least 1.
         adaptive: ``uniform``: the model's own rates; of several passes of a model without any
-            dropout, `BLOCK_RATE` at the blocks' outputs. ``fixed``: ``rates``, one a pass.
+            dropout, `BLOCK_DROPOUT` over the number of blocks at their outputs. ``fixed``:
+            ``rates``, one a pass.
             ``gradient``: a rate per example and channel, ``low + (high - low) * rank`` of the
             clean pass's gradient norm at the site, so that units with large gradients are
             suppressed.
@@ -77,7 +79,10 @@ class SubModels:
         only = None if self.sites == "all" else frozenset(network.site_keys[-1:])
         fixed = self.rates if self.adaptive == "fixed" else None
         if self.adaptive == "uniform" and self.passes > 1:
-            fixed = self._own(network)
+            if network.without_dropout:
+                fixed, only = self._at_blocks(network)
+            else:
+                network.expect_dropout()
         rates: dict[SiteKey, Tensor | None] | None = None
         if self.adaptive == "gradient":
             if recording is None:
@@ -91,16 +96,15 @@ class SubModels:
             only=only,
         )
 
-    def _own(self, network: Network) -> tuple[float, ...] | None:
-        """Return rates of passes that differ by dropout alone; None leaves them to the model."""
-        if not network.without_dropout:
-            network.expect_dropout()
-            return None
+    def _at_blocks(self, network: Network) -> tuple[tuple[float, ...], frozenset[SiteKey]]:
+        """Return rates and sites of passes that differ by dropout, for a model that has none."""
+        rate = BLOCK_DROPOUT / len(network.blocks)
+        names = [name for name, _ in network.blocks][0 if self.sites == "all" else -1 :]
         network.tell(
-            f"The model has no dropout, so its sub-models drop {BLOCK_RATE:.0%} of the outputs of "
-            f"its {len(network.blocks)} blocks."
+            f"The model has no dropout, so its sub-models drop {rate:.2%} of the output of "
+            + (f"each of its {len(names)} blocks." if self.sites == "all" else "its last block.")
         )
-        return (BLOCK_RATE,) * self.passes
+        return (rate,) * self.passes, frozenset((name, 0) for name in names)
 
     def rate(self, recording: Recording, key: SiteKey) -> Tensor | None:
         """Return a site's rates [B, D], or None where no gradient reached it."""

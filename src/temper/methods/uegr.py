@@ -49,7 +49,7 @@ class Gradient(Variant):
 
 
 class Uniform(Variant):
-    """The model's own rates."""
+    """The model's own rates; for several passes of a model without dropout, some at its blocks."""
 
     kind: Literal["uniform"] = "uniform"
 

@@ -134,7 +134,7 @@ class Network:
             raise
         if not at_tokens:
             control.use_blocks()
-            self.without_dropout = not drops(self.model)
+            self.without_dropout = bool(self.blocks) and not drops(self.model)
             called = [*((name, 0) for name, _ in self.blocks), *called]
         self._control, self._site_keys = control, tuple(called)
         self._hooks.append(self._found.module.register_forward_hook(self._add_at_words))
@@ -413,6 +413,7 @@ class Network:
             if extra is not None:
                 extra.release()
         self._control, self._found, self._delta, self._cuts = None, None, None, None
+        self.without_dropout = False
         self._tracer = None
 
     def _add(self, values: Tensor) -> Tensor:
