@@ -111,7 +111,7 @@ def test_the_runs_own_dev_rows_are_left_out_unless_they_are_asked_for(
     data = tiny_data / "reviews"
     refused(
         call("calibrate", run, "--data", data, "--device", "cpu"),
-        f"None of the 12 rows of {data} is left", "12 are dev rows of it", "--with-dev",
+        f"All 12 rows that are read of {data} are dev rows of", "--with-dev",
     )  # fmt: skip
     few = write_csv(tmp_path / "few.csv", [*sentences(3, thing="phone"), *labelled(held_out)])
     without = call("calibrate", run, "--data", few, "--device", "cpu", "--json")
@@ -154,6 +154,17 @@ def test_scores_that_a_temperature_worsens_are_named() -> None:
     assert len(doubts(50, after, before)) == 1
     assert doubts(50, before, before) == []
     assert len(doubts(49, before, after)) == 2
+
+
+def test_a_temperature_alone_does_not_replace_what_keeps_more(run: Path, held_out: Path) -> None:
+    asked = ("--coverage", ".5", "--false-alarms", ".5", "--fit-rows", 16)
+    succeed("calibrate", run, "--data", held_out, *asked, "--device", "cpu")
+    before = (run / "calibration.json").read_bytes()
+    refused(
+        call("calibrate", run, "--data", held_out, "--device", "cpu"),
+        "calibration.json keeps prediction sets and a detector", "20 rows", "remove the file",
+    )  # fmt: skip
+    assert (run / "calibration.json").read_bytes() == before
 
 
 def test_fewer_rows_are_fitted_on_where_asked(run: Path, held_out: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from math import ceil
 from pathlib import Path
@@ -227,8 +228,12 @@ def test_a_risk_is_kept_by_a_confidence_or_refused(calibrated: Path) -> None:
         assert bool(row.abstain) == (sure < selection.threshold)
     assert 0 < sum(bool(row.abstain) for row in found) < len(found)
     assert any("at most 25.00% of such answers are wrong" in said for said in found.notices)
-    with pytest.raises(SettingError, match="No confidence is shown to keep the risk at 0.001"):
+    with pytest.raises(SettingError, match="the risk at 0.001, .* the least that is shown") as told:
         classifier(texts, max_risk=0.001)
+    (least,) = map(float, re.findall(r"least that is shown is (\d\.\d+)\.", str(told.value)))
+    assert any(row.abstain == "" for row in classifier(texts, max_risk=least))
+    with pytest.raises(SettingError):
+        classifier(texts, max_risk=least - 1e-3)
 
 
 @pytest.mark.parametrize("by", ["class", "group"])

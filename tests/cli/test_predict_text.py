@@ -72,6 +72,15 @@ def test_what_does_not_go_together_is_refused(more: tuple[str, ...], words: str)
     assert words in result.stderr
 
 
+def test_the_answers_do_not_replace_their_own_texts(trained: Path, tmp_path: Path) -> None:
+    data = tmp_path / "texts.csv"
+    data.write_text("text\na joy\n", encoding="utf-8")
+    refused(
+        call("predict", trained, "--data", data, "--out", data), "is the file that --data reads"
+    )
+    assert data.read_text(encoding="utf-8") == "text\na joy\n"
+
+
 def test_the_command_runs_as_a_module() -> None:
     made = subprocess.run(
         [sys.executable, "-m", "temper", "--version"], capture_output=True, text=True, check=True

@@ -156,6 +156,15 @@ def test_a_column_with_other_settings_is_refused(
     assert models(whole) == before
 
 
+def test_a_study_of_which_nothing_is_left_is_not_written_over(
+    whole: Path, tiny_model: Path, tiny_data: Path
+) -> None:
+    before = (whole / "study.json").read_bytes()
+    with pytest.raises(CheckpointError, match=r"columns or seeds \(vanilla, short\)"):
+        study(tiny_model, tiny_data, whole, seeds=(7, 8))
+    assert (whole / "study.json").read_bytes() == before
+
+
 def test_a_column_that_was_never_begun_may_have_other_settings(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ fitted, so that conformal guarantees hold as they stand for split conformal pred
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,12 @@ def calibrate(
         progress.notice_all(notices)
         fit = _Fit(request, settings, predictor, rows, notices, progress)
         made, told = fit.run()
+        if made.rule is None and _keeps_sets(folder):
+            raise SettingError(
+                f"{folder / FILE} keeps prediction sets and a detector, and {len(rows)} rows are "
+                f"enough for a temperature alone: that takes {2 * LEAST_ROWS}. Give more rows, ask "
+                "for fewer by name (--coverage .9), or remove the file first."
+            )
         if (folder / FILE).is_file() and (earlier := _earlier(folder)) != (
             told.get("temperature"),
             rows.hash,
@@ -430,12 +437,17 @@ def _unseen(
     gone = {*seen.trained, *(() if with_dev else seen.judged)}
     kept = [place for place in range(len(rows)) if place not in gone]
     if not kept:
+        advice = "Give rows with --data that it has not seen"
+        if not seen.trained:
+            raise DataError(
+                f"All {len(rows)} rows that are read of {source} are dev rows of {whom}: none is "
+                f"left to fit a temperature on. {advice}, or take these with --with-dev."
+            )
         dev = f", and {len(seen.judged)} are dev rows of it" if seen.judged else ""
-        advice = ", or take its dev rows with --with-dev" if seen.judged else ""
+        advice += ", or take its dev rows with --with-dev" if seen.judged else ""
         raise DataError(
             f"None of the {len(rows)} rows of {source} is left to fit a temperature on: {whom} was "
-            f"trained on {len(seen.trained)} of them{dev}. Give rows with --data that it has not "
-            f"seen{advice}."
+            f"trained on {len(seen.trained)} of them{dev}. {advice}."
         )
     counts = {"trained": len(seen.trained), "dev": 0 if with_dev else len(seen.judged)}
     return (rows.select(kept) if gone else rows), counts, notices
@@ -463,6 +475,12 @@ def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -
         if round(after[key], 4) > round(before[key], 4)
     ]
     return reasons
+
+
+def _keeps_sets(folder: Path) -> bool:
+    with suppress(CheckpointError, OSError):
+        return "sets" in read_json(folder / FILE)
+    return False
 
 
 def _earlier(folder: Path) -> tuple[float, str | None] | None:

@@ -7,6 +7,7 @@ answer, C classes, D sizes of a state.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -357,10 +358,19 @@ class Calibration:
             starts=min(STARTS, len(self.confidences)),
         )
         if found is None:
+            least = shown_risks(
+                sure,
+                wrong,
+                failure=FAILURE,
+                thresholds=self.confidences.tolist(),
+                starts=min(STARTS, len(self.confidences)),
+            ).min()
+            least = math.ceil(1000 * least) / 1000
             raise SettingError(
                 f"No confidence is shown to keep the risk at {risk:g}, with probability "
                 f"{1 - FAILURE:.0%}, by the {len(sure)} held-out rows, of which {int(wrong.sum())} "
-                "are answered wrongly. Ask for a larger risk, or calibrate on more rows."
+                f"are answered wrongly; the least that is shown is {least:g}. Ask for that or "
+                "more, or calibrate on more rows."
             )
         return found
 

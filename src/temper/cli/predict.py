@@ -99,6 +99,8 @@ def predict(
     reading = dict(tree.get("data", {}))
     max_length = reading.pop("max_length", None)
     source = None if text or data == "-" else data
+    if out is not None and source is not None and out.exists() and out.samefile(source):
+        raise SettingError(f"--out {out} is the file that --data reads. Give another --out.")
     if reading and source is None:
         what = "--text is" if text else "Stdin has no columns, it is"
         names = ", ".join(f"--{name.replace('_', '-')}" for name in reading)

@@ -65,6 +65,7 @@ class StudyFolder:
         if not file.exists():
             return
         planned = read_json(file).get("runs", {})
+        self._check_shared(planned)
         for cell, run in self.config.runs.items():
             column, seed = cell
             before = planned.get(column, {}).get(str(seed))
@@ -81,6 +82,20 @@ class StudyFolder:
             raise CheckpointError(
                 f"{self.path} holds a study in which column {column!r} had other settings: {what}. "
                 "Give another --out, or give the changed column a name of its own with --variant."
+            )
+
+    def _check_shared(self, planned: Mapping[str, Mapping[str, str]]) -> None:
+        """Refuse a folder whose runs have begun and of which this study has none."""
+        shared = any(str(seed) in planned.get(column, {}) for column, seed in self.config.runs)
+        begun = [
+            column
+            for column, places in planned.items()
+            if any(RunFolder(self.path / place).record() for place in places.values())
+        ]
+        if begun and not shared:
+            raise CheckpointError(
+                f"{self.path} holds a study of other columns or seeds ({', '.join(begun)}), of "
+                "which this one has none. Give another --out, or name one of them too."
             )
 
     def write(self, *, cost: Mapping[str, Mapping[str, float]]) -> None:
