@@ -174,3 +174,14 @@ def test_other_errors_are_no_lack_of_memory(
 
     monkeypatch.setattr("temper.cli.report.refuse", broken)
     assert "shapes do not fit" in str(call("report", tmp_path).exception)
+
+
+def test_a_comparison_is_no_model_and_says_where_its_models_lie(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "study.json").write_text("{}", encoding="utf-8")
+    asked = ("--data", tiny_data / "reviews", "--out", tmp_path / "out", "--device", "cpu")
+    refused(call("evaluate", folder, *asked), "it holds a comparison", "runs/")
+    refused(call("predict", folder, "--text", "a"), "it holds a comparison", "runs/")

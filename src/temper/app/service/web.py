@@ -373,6 +373,10 @@ def is_local(host: str) -> bool:
 def _read(body: bytes) -> Question:
     """Read a question, or say what is wrong with it; what came is not repeated."""
     try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise HTTPException(400, f"body: Not UTF-8 from byte {error.start + 1} on.") from error
+    try:
         return Question.model_validate_json(body)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
