@@ -226,3 +226,5 @@ def main(folder: Path, which: str) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), sys.argv[2])
+    # Threads of a group that outlive the interpreter abort the process.
+    torch.distributed.destroy_process_group()

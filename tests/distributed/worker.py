@@ -406,3 +406,5 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    # Threads of a group that outlive the interpreter abort the process.
+    torch.distributed.destroy_process_group()

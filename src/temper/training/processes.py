@@ -7,6 +7,7 @@ exchange of gradients, and nothing is pickled.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -150,6 +151,14 @@ class Processes:
                 monitored_barrier(self.group, timeout=LAST_WAIT)
 
 
+def _leave() -> None:
+    """End the groups' threads: one that outlives the interpreter aborts the process (SIGABRT)."""
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
 @cache
 def joined() -> Processes:
     """Join the other processes that a launcher has started with this one; alone, do nothing.
@@ -172,6 +181,7 @@ def joined() -> Processes:
     if not distributed.is_initialized():
         has_gpu = torch.cuda.is_available() and distributed.is_nccl_available()
         distributed.init_process_group("cpu:gloo,cuda:nccl" if has_gpu else "gloo")
+        atexit.register(_leave)
     group = distributed.new_group(backend="gloo")
     return Processes(distributed.get_rank(), distributed.get_world_size(), group)
 
