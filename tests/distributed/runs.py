@@ -129,3 +129,7 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    # Without the interpreter's end, at which a thread of torch that is left aborts the process.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -8,6 +8,7 @@ exchange of gradients, and nothing is pickled.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -155,6 +156,9 @@ def _leave() -> None:
     """End the groups' threads: one that outlives the interpreter aborts the process (SIGABRT)."""
     from torch import distributed
 
+    joined.cache_clear()
+    # Models that are wrapped hold the group, too.
+    gc.collect()
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
