@@ -1,6 +1,6 @@
 """Pages of the site that are not written in docs/: those of the root, commands and the package.
 
-MkDocs calls `on_config` and `on_files` (`mkdocs.yml`); nothing here is imported by Temper.
+MkDocs calls `on_config`, `on_files` and `on_page_markdown` (`mkdocs.yml`); nothing here is imported by Temper.
 """
 
 from __future__ import annotations
@@ -44,6 +44,13 @@ def on_files(files: Any, *, config: Any) -> Any:
     for name, text in made().items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Lead links from docs/ to files of the root to their pages."""
+    for page, source in COPIED.items():
+        markdown = markdown.replace(f"](../{source}", f"]({page}")
+    return markdown
 
 
 def navigation(entries: Iterable[Any]) -> list[Any]:
