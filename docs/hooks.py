@@ -1,6 +1,7 @@
 """Pages of the site that are not written in docs/: those of the root, commands and the package.
 
-MkDocs calls `on_config`, `on_files` and `on_page_markdown` (`mkdocs.yml`); nothing here is imported by Temper.
+MkDocs calls `on_config`, `on_files` and `on_page_markdown` (`mkdocs.yml`); nothing here is
+imported by Temper.
 """
 
 from __future__ import annotations
