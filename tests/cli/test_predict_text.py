@@ -81,6 +81,17 @@ def test_the_answers_do_not_replace_their_own_texts(trained: Path, tmp_path: Pat
     assert data.read_text(encoding="utf-8") == "text\na joy\n"
 
 
+def test_answers_over_an_older_file_of_texts_that_are_not_there_are_one_error(
+    trained: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "answers.csv"
+    out.write_text("label\n", encoding="utf-8")
+    refused(
+        call("predict", trained, "--data", tmp_path / "nowhere.csv", "--out", out), "nowhere.csv"
+    )
+    assert out.read_text(encoding="utf-8") == "label\n"
+
+
 def test_the_command_runs_as_a_module() -> None:
     made = subprocess.run(
         [sys.executable, "-m", "temper", "--version"], capture_output=True, text=True, check=True

@@ -99,7 +99,7 @@ def predict(
     reading = dict(tree.get("data", {}))
     max_length = reading.pop("max_length", None)
     source = None if text or data == "-" else data
-    if out is not None and source is not None and out.exists() and out.samefile(source):
+    if out is not None and source is not None and _same_file(out, Path(source).expanduser()):
         raise SettingError(f"--out {out} is the file that --data reads. Give another --out.")
     if reading and source is None:
         what = "--text is" if text else "Stdin has no columns, it is"
@@ -138,6 +138,10 @@ def predict(
         print_table(*_shown(predictions))
     else:
         sys.stdout.write(lines(predictions))
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def _check_out(out: Path | None, *, raw: bool) -> None:
