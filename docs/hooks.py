@@ -49,9 +49,7 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Lead links from docs/ to files of the root to their pages."""
-    for page, source in COPIED.items():
-        markdown = markdown.replace(f"](../{source}", f"]({page}")
-    return markdown
+    return to_pages(markdown, above="../")
 
 
 def navigation(entries: Iterable[Any]) -> list[Any]:
@@ -108,9 +106,13 @@ def notebook(path: Path) -> str:
 
 def moved(text: str) -> str:
     """Return a text of the root as it stands in docs/: its links lead on."""
-    text = re.sub(r"\]\(docs/", "](", text)
+    return to_pages(re.sub(r"\]\(docs/", "](", text), above="")
+
+
+def to_pages(text: str, *, above: str) -> str:
+    """Lead links to files of the root, which lie ``above``, to the pages that have their text."""
     for page, source in COPIED.items():
-        text = text.replace(f"]({source})", f"]({page})")
+        text = text.replace(f"]({above}{source})", f"]({page})")
     return text
 
 

@@ -20,6 +20,7 @@ import temper
 from temper.errors import TemperError, Terminated
 from temper.training.progress import Progress
 from tests.cli.tiny_project import make_data, make_model
+from tests.distributed.launching import end_at_once
 
 STEPS, STOPPED_AT = 9, 4
 BATCH = 6
@@ -129,7 +130,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    # Without the interpreter's end, at which a thread of torch that is left aborts the process.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    end_at_once()

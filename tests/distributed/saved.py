@@ -31,6 +31,7 @@ from temper.seeding import Streams
 from temper.training import sharding
 from temper.training.trainer import RobustTrainer
 from temper.types import Gradients, Step
+from tests.distributed.launching import end_at_once
 from tests.distributed.worker import NOISY, QUIET_UEGR, trainer_of
 
 SAVED_AT = 2
@@ -226,7 +227,4 @@ def main(folder: Path, which: str) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), sys.argv[2])
-    # Without the interpreter's end, at which a thread of torch that is left aborts the process.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    end_at_once()

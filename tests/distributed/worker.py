@@ -42,6 +42,7 @@ from temper.training.stepper import Stepper
 from temper.training.trainer import RobustTrainer
 from temper.types import Batch, Gradients, LossTerms, Reduction, State, Step, Term
 from tests.contracts.architectures import tiny
+from tests.distributed.launching import end_at_once
 from tests.training.alternating import Alternating
 
 ROWS = 20
@@ -406,7 +407,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    # Without the interpreter's end, at which a thread of torch that is left aborts the process.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    end_at_once()

@@ -95,15 +95,10 @@ def calibrate(
     with writing(folder / FILE), locked(folder):
         rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)
         progress.notice_all(notices)
+        before = _before(folder / FILE)
         fit = _Fit(request, settings, predictor, rows, notices, progress)
-        made, told = fit.run()
-        if made.rule is None and _keeps_sets(folder):
-            raise SettingError(
-                f"{folder / FILE} keeps prediction sets and a detector, and {len(rows)} rows are "
-                f"enough for a temperature alone: that takes {2 * LEAST_ROWS}. Give more rows, ask "
-                "for fewer by name (--coverage .9), or remove the file first."
-            )
-        if (folder / FILE).is_file() and (earlier := _earlier(folder)) != (
+        made, told = fit.run(keeps_sets=before is not None and "sets" in before)
+        if before is not None and (earlier := _earlier(before)) != (
             told.get("temperature"),
             rows.hash,
         ):
@@ -146,12 +141,23 @@ class _Fit:
         self.progress.notice(text)
         self.notices.append(text)
 
-    def run(self) -> tuple[Calibration, dict[str, Any]]:
-        """Fit everything."""
+    def run(self, *, keeps_sets: bool) -> tuple[Calibration, dict[str, Any]]:
+        """Fit everything.
+
+        Args:
+            keeps_sets: Whether what is replaced keeps more than a temperature.
+        """
         self._check_kind()
         first, second = self._parts()
         groups = self._groups()
         self._check_enough(second, groups)
+        if keeps_sets and not len(second):
+            raise SettingError(
+                f"{Path(self.request.model) / FILE} keeps prediction sets and a detector, and "
+                f"{len(self.rows)} rows are enough for a temperature alone: that takes "
+                f"{2 * LEAST_ROWS}. Give more rows, ask for fewer by name (--coverage .9), or "
+                "remove the file first."
+            )
         answers, states = self._read(self.rows)
         labels = labels_of(self.rows)
         told: dict[str, Any] = {}
@@ -477,18 +483,15 @@ def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -
     return reasons
 
 
-def _keeps_sets(folder: Path) -> bool:
-    with suppress(CheckpointError, OSError):
-        return "sets" in read_json(folder / FILE)
-    return False
+def _before(file: Path) -> dict[str, Any] | None:
+    """Return what a calibration holds that is replaced, nothing of a damaged one; None of none."""
+    with suppress(CheckpointError):
+        return read_json(file) if file.is_file() else None
+    return {}
 
 
-def _earlier(folder: Path) -> tuple[float, str | None] | None:
-    """Return the temperature that a folder keeps and its rows' hash; None where none is read."""
-    try:
-        content = read_json(folder / FILE)
-    except CheckpointError:
-        return None
+def _earlier(content: Mapping[str, Any]) -> tuple[float, str | None] | None:
+    """Return the temperature that a calibration keeps and its rows' hash; None where none is."""
     value, rows = content.get("temperature"), content.get("held_out")
     found = rows.get("hash") if isinstance(rows, dict) else None
     return (float(value), found) if isinstance(value, int | float) else None

@@ -358,14 +358,7 @@ class Calibration:
             starts=min(STARTS, len(self.confidences)),
         )
         if found is None:
-            least = shown_risks(
-                sure,
-                wrong,
-                failure=FAILURE,
-                thresholds=self.confidences.tolist(),
-                starts=min(STARTS, len(self.confidences)),
-            ).min()
-            least = math.ceil(1000 * least) / 1000
+            least = math.ceil(1000 * self.shown_risks.min()) / 1000
             raise SettingError(
                 f"No confidence is shown to keep the risk at {risk:g}, with probability "
                 f"{1 - FAILURE:.0%}, by the {len(sure)} held-out rows, of which {int(wrong.sum())} "

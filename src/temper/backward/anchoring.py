@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from temper.backward.averaging import take_in
 from temper.backward.rule import UpdateRule
 from temper.functional.precision import at_least_single
 from temper.models.network import Parameters
@@ -259,11 +260,8 @@ class WeightAverage(UpdateRule):
             )
         if step.skipped:
             return
-        held = state["weights"]
-        averages = list(held.values())
-        fresh = [params.tensors[name].detach().to(held[name].dtype) for name in held]
         with torch.no_grad():
-            torch._foreach_lerp_(averages, fresh, 1 - self.decay_at(step))
+            take_in(state["weights"], params, share=1 - self.decay_at(step))
 
     def decay_at(self, step: Step) -> float:
         """Return b for the average that follows a step; the paper counts steps from 1.

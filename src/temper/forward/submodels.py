@@ -99,12 +99,13 @@ class SubModels:
     def _at_blocks(self, network: Network) -> tuple[tuple[float, ...], frozenset[SiteKey]]:
         """Return rates and sites of passes that differ by dropout, for a model that has none."""
         rate = BLOCK_DROPOUT / len(network.blocks)
-        names = [name for name, _ in network.blocks][0 if self.sites == "all" else -1 :]
+        blocks, where = network.blocks, f"each of its {len(network.blocks)} blocks"
+        if self.sites == "last":
+            blocks, where = blocks[-1:], "its last block"
         network.tell(
-            f"The model has no dropout, so its sub-models drop {rate:.2%} of the output of "
-            + (f"each of its {len(names)} blocks." if self.sites == "all" else "its last block.")
+            f"The model has no dropout, so its sub-models drop {rate:.2%} of the output of {where}."
         )
-        return (rate,) * self.passes, frozenset((name, 0) for name in names)
+        return (rate,) * self.passes, frozenset((name, 0) for name, _ in blocks)
 
     def rate(self, recording: Recording, key: SiteKey) -> Tensor | None:
         """Return a site's rates [B, D], or None where no gradient reached it."""

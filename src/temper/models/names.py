@@ -141,9 +141,10 @@ def check_model(name: str) -> None:
     if not source.exists():
         _check_hub_id(name, str(source.as_posix()))
     elif source.is_dir() and not any((source / file).is_file() for file in CONFIGS):
-        study = (source / "study.json").is_file()
-        holds = "a comparison, whose models lie in its runs/" if study else None
-        raise ModelError(not_loaded(name, f"it holds {holds or 'no ' + ' or '.join(CONFIGS)}"))
+        reason = f"it holds no {' or '.join(CONFIGS)}"
+        if (source / "study.json").is_file():
+            reason = "it holds a comparison, whose models lie in its runs/"
+        raise ModelError(not_loaded(name, reason))
 
 
 def _check_hub_id(name: str, identifier: str) -> None:

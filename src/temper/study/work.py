@@ -86,13 +86,14 @@ class StudyFolder:
 
     def _check_shared(self, planned: Mapping[str, Mapping[str, str]]) -> None:
         """Refuse a folder whose runs have begun and of which this study has none."""
-        shared = any(str(seed) in planned.get(column, {}) for column, seed in self.config.runs)
+        if any(str(seed) in planned.get(column, {}) for column, seed in self.config.runs):
+            return
         begun = [
             column
             for column, places in planned.items()
             if any(RunFolder(self.path / place).record() for place in places.values())
         ]
-        if begun and not shared:
+        if begun:
             raise CheckpointError(
                 f"{self.path} holds a study of other columns or seeds ({', '.join(begun)}), of "
                 "which this one has none. Give another --out, or name one of them too."

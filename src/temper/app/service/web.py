@@ -373,12 +373,13 @@ def is_local(host: str) -> bool:
 def _read(body: bytes) -> Question:
     """Read a question, or say what is wrong with it; what came is not repeated."""
     try:
-        body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise HTTPException(400, f"body: Not UTF-8 from byte {error.start + 1} on.") from error
-    try:
         return Question.model_validate_json(body)
     except ValidationError as error:
+        try:
+            body.decode("utf-8")
+        except UnicodeDecodeError as wrong:
+            said = f"body: Not UTF-8 from byte {wrong.start + 1} on."
+            raise HTTPException(400, said) from wrong
         found = error.errors(include_url=False, include_input=False, include_context=False)
         broken = any(fault["type"] == "json_invalid" for fault in found)
         told = [f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}" for fault in found]
