@@ -23,13 +23,12 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, GPT2Config
 
 from benchmarks.record import write
-from benchmarks.workload import CLIP, minilm, minilm_folder, synthetic
-from temper import Stepper
+from benchmarks.text_attack import trained
+from benchmarks.workload import minilm_folder, synthetic
 from temper.data.corpus import review_corpus
 from temper.data.examples import Examples
 from temper.forward.submodels import SubModels
 from temper.functional.losses import symmetric_kl
-from temper.methods import configure
 from temper.models import DropoutPlan, Network
 from temper.types import Batch
 
@@ -58,22 +57,6 @@ def batch_of(examples: Examples) -> Batch:
     tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
     inputs = tokenizer(list(examples.text), padding=True, return_tensors="pt")
     return Batch.of({**inputs, "labels": torch.tensor(examples.labels)})
-
-
-def fine_tuned(console: Console, *, steps: int) -> nn.Module:
-    """Fine-tune MiniLM for some steps."""
-    torch.manual_seed(0)
-    model = minilm().train()
-    stepper = Stepper(model, configure("vanilla"))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
-    rows = batch_of(review_corpus(rows=BATCH * steps).train)
-    for step in track(range(steps), "training", console=console, transient=True):
-        places = torch.arange(step * BATCH, (step + 1) * BATCH) % rows.size
-        stepper.backward(rows.take(places))
-        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-        stepper.step(optimizer)
-    stepper.release()
-    return model
 
 
 def two_passes(network: Network, batch: Batch, plan: DropoutPlan) -> tuple[Tensor, Tensor]:
@@ -130,7 +113,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=8, help="draws of the masks at each rate")
     options = parser.parse_args()
     console = Console()
-    model = fine_tuned(console, steps=options.steps)
+    reviews = review_corpus(rows=BATCH * options.steps).train
+    model = trained(reviews, console=console, batch=BATCH, rate=RATE).model
     batch = batch_of(review_corpus(eval_rows=options.rows).dev)
     measured: dict[str, dict[str, dict[str, float]]] = {}
     table = Table(title="Two passes of MiniLM under different masks")

@@ -55,12 +55,20 @@ WAYS = (ONE_QUERY, ONE_EXAMPLE, ACROSS)
 TARGETS = {ONE_QUERY: 2.0, ONE_EXAMPLE: 1.0}
 
 
-def trained(train: Examples, *, console: Console) -> ClassifierPredictor:
+def trained(
+    train: Examples,
+    *,
+    console: Console,
+    batch: int = TRAIN_BATCH,
+    rate: float = LEARNING_RATE,
+) -> ClassifierPredictor:
     """Fine-tune MiniLM for one epoch.
 
     Args:
         train: The rows.
         console: Where progress goes.
+        batch: Rows of a step.
+        rate: Learning rate of AdamW.
     """
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
@@ -68,14 +76,15 @@ def trained(train: Examples, *, console: Console) -> ClassifierPredictor:
         minilm_folder(), num_labels=train.classes
     )
     stepper = Stepper(model.train(), configure("vanilla"), seed=0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     items, collate = encode(train, tokenizer, max_length=TOKENS).items, Collator(tokenizer)
     order = random.Random(0).sample(items, len(items))
-    starts = range(0, len(order), TRAIN_BATCH)
+    starts = range(0, len(order), batch)
     for start in track(starts, "fine-tuning", console=console, transient=True):
         optimizer.zero_grad(set_to_none=True)
-        stepper.backward(collate(order[start : start + TRAIN_BATCH]))
+        stepper.backward(collate(order[start : start + batch]))
         stepper.step(optimizer)
+    stepper.release()
     return ClassifierPredictor(model.eval(), tokenizer, max_length=TOKENS, batch_size=BATCH)
 
 
