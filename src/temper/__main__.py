@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from temper.cli import main
+from temper.cli import process
 
 if __name__ == "__main__":
-    main()
+    process()

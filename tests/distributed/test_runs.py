@@ -198,6 +198,8 @@ def test_the_command_says_one_error_stops_at_a_signal_and_goes_on(tmp_path: Path
         "have equal shares of it. Give a multiple of 2."
     ]
     assert not (tmp_path / "wrong").exists()
+    # The launcher tells the code of a process that failed.
+    assert re.search(r"exitcode\s*: 2 ", said)
 
     whole = torchrun(tmp_path, tmp_path / "whole")
     told, said = whole.communicate(timeout=300)

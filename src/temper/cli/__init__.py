@@ -5,6 +5,6 @@ Only this package prints. What a program reads goes to stdout, what a person wat
 
 from __future__ import annotations
 
-from temper.cli.app import main
+from temper.cli.app import main, process
 
-__all__ = ["main"]
+__all__ = ["main", "process"]

@@ -114,7 +114,7 @@ app.command("new-perspective")(new_perspective)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the ``temper`` command and leave the process with its exit code.
+    """Run the ``temper`` command.
 
     Args:
         arguments: What stands behind ``temper``; None takes the process's own.
@@ -123,3 +123,14 @@ def main(arguments: list[str] | None = None) -> None:
         SystemExit: Always; code 0, 2 for wrong input, 130 for Ctrl-C, 143 for SIGTERM.
     """
     app(args=sys.argv[1:] if arguments is None else arguments, prog_name="temper")
+
+
+def process() -> None:
+    """Run the ``temper`` command as a process of its own, which ends with the command's code."""
+    try:
+        main()
+    except SystemExit as ended:
+        # Only a command that trains can have joined other processes.
+        if processes := sys.modules.get("temper.training.processes"):
+            processes.end(int(ended.code or 0))
+        raise
