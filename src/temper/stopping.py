@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, Self
@@ -13,13 +14,17 @@ from temper.errors import Terminated
 
 GRACE = 20.0
 """Seconds that the work in hand has to come to a point where it is saved; clusters give 30."""
+PASSED_ON = 1.0
+"""Seconds in which a further signal is the same one: a launcher passes on what the terminal has sent
+to all processes already."""
 
 
 class StopRequest:
     """Note SIGTERM and SIGINT inside this context, and leave it to the work when it stops.
 
-    A second signal ends the work at once, and so does the end of the grace period. A signal that
-    the process ignores (``nohup``) stays ignored, and outside the main thread nothing is changed.
+    A second signal, after `PASSED_ON`, ends the work at once, and so does the end of the grace
+    period. A signal that the process ignores (``nohup``) stays ignored, and outside the main thread
+    nothing is changed.
 
     Example:
         >>> with StopRequest() as stop:
@@ -29,7 +34,7 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number, self._since = 0, 0.0
         self._older: dict[int, Any] = {}
         self._timer: threading.Timer | None = None
 
@@ -49,8 +54,10 @@ class StopRequest:
 
     def _take(self, number: int, _: object) -> None:
         if self.number:
-            raise stop_error(number)
-        self.number = number
+            if time.monotonic() - self._since >= PASSED_ON:
+                raise stop_error(number)
+            return
+        self.number, self._since = number, time.monotonic()
         self._timer = threading.Timer(GRACE, _thread.interrupt_main, [number])
         self._timer.daemon = True
         self._timer.start()

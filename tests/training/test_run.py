@@ -186,18 +186,23 @@ def test_a_signal_is_answered_with_a_checkpoint_of_the_step_in_hand(
     assert logs(out) == logs(whole)
 
 
-def test_a_second_signal_waits_for_no_checkpoint(project: Path) -> None:
+@pytest.mark.parametrize("apart", [0.0, 3600.0])
+def test_a_second_signal_waits_for_no_checkpoint_unless_it_is_the_first_passed_on(
+    project: Path, monkeypatch: pytest.MonkeyPatch, apart: float
+) -> None:
     class Impatient(Progress):
         def steps(self, done: int, total: int, *, loss: float | None) -> None:
             if done == 3:
                 signal.raise_signal(signal.SIGTERM)
                 signal.raise_signal(signal.SIGTERM)
 
-    out = project / "impatient"
+    monkeypatch.setattr("temper.stopping.PASSED_ON", apart)
+    out = project / f"impatient-{apart}"
     with pytest.raises(Terminated, match="143"):
         train(config(project, save_steps=100), out, progress=Impatient())
     assert record(out)["status"] == "stopped"
-    assert not list((out / "checkpoints").glob("checkpoint-*"))
+    kept = [path.name for path in (out / "checkpoints").glob("checkpoint-*")]
+    assert kept == ([] if apart == 0 else ["checkpoint-3"])
 
 
 def test_a_flipped_bit_in_a_checkpoint_is_not_resumed_from(project: Path) -> None:
