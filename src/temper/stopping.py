@@ -15,8 +15,8 @@ from temper.errors import Terminated
 GRACE = 20.0
 """Seconds that the work in hand has to come to a point where it is saved; clusters give 30."""
 PASSED_ON = 1.0
-"""Seconds in which a further signal is the same one: a launcher passes on what the terminal has sent
-to all processes already."""
+"""Seconds in which a further signal is the same one: a launcher passes on what the terminal has
+sent to all processes already."""
 
 
 class StopRequest:
