@@ -13,6 +13,7 @@ import torch
 
 import temper
 from drills.cluster import two_machines
+from temper.app.verify import verify
 from temper.errors import SettingError, TemperError
 from temper.study.cluster import Cluster, _look
 from temper.study.plan import StudyConfig, columns_of
@@ -20,7 +21,7 @@ from temper.study.schedule import load_study, run_study
 from temper.study.work import StudyFolder
 from temper.training.config import model_identity, run_key
 from temper.training.progress import Progress
-from tests.cli.tiny_project import study_tree
+from tests.cli.tiny_project import sentences, study_tree, write_csv
 from tests.study.test_workers import weights
 
 pytest.importorskip("ray", reason="Ray is not installed: temper-lm[cluster]")
@@ -94,13 +95,35 @@ def test_a_machine_says_what_it_lacks(tiny_model: Path, tiny_data: Path, tmp_pat
     keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
     folder = StudyFolder(tmp_path, config, keys)
     folder.write(cost={})
-    study = (tmp_path / "study.json").read_bytes()
-    assert not _look(folder, (), temper.__version__, study)
-    assert "has Temper" in _look(folder, (), "0.0.1", study)
-    away = replace(folder, path=tmp_path / "away")
-    for each, said in ((away, study), (folder, study + b" ")):
-        assert "does not see the study" in _look(each, (), temper.__version__, said)
+    file, version = tmp_path / "study.json", temper.__version__
+    study = file.read_bytes()
+    assert not _look(folder, file, study, (), version)
+    assert "has Temper" in _look(folder, file, study, (), "0.0.1")
+    for place, content in ((tmp_path / "away" / "study.json", study), (file, study + b" ")):
+        assert "does not see the study" in _look(folder, place, content, (), version)
     others = replace(folder, keys=dict.fromkeys(keys, "of other rows"))
-    assert "reads other rows" in _look(others, (), temper.__version__, study)
+    assert "reads other rows" in _look(others, file, study, (), version)
     with pytest.raises(TemperError):
-        _look(folder, ("no_such_module",), temper.__version__, study)
+        _look(folder, file, study, ("no_such_module",), version)
+
+
+def test_a_cluster_races_recipes(
+    tiny_model: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
+) -> None:
+    write_csv(tmp_path / "data" / "train.csv", sentences(60))
+    write_csv(tmp_path / "data" / "dev.csv", sentences(12, thing="phone"))
+    tuned = temper.tune(
+        tmp_path / "race",
+        model=str(tiny_model),
+        data=str(tmp_path / "data"),
+        train={"max_steps": 3, "device": "cpu"},
+        perspectives=["task", "calibration"],
+        recipes="ema",
+        goal="calibration",
+        budget="9runs",
+        seeds=(0,),
+        cluster=machines[0],
+    )
+    assert tuned.record["status"] == "finished"
+    assert tuned.record["raced"] == ["plain", "ema"]
+    assert all(not found.faults for found in verify(tmp_path / "race"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import temper
+from temper.app.row_attack import RowAttacker
 from temper.app.sidecar import read_calibration
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
@@ -23,8 +26,10 @@ from temper.evaluation.folder import read
 from temper.methods.recipes import Recipe, recipes
 from temper.study import race as module
 from temper.study.budget import Budget
+from temper.study.cluster import Cluster, Ended, Job, _look
 from temper.study.dev_folds import FOLDS, check_apart, dev_folds
 from temper.study.goals import GOALS, goal_weights, improvement
+from temper.study.work import StudyFolder
 from temper.training.progress import Progress
 from tests.cli.tiny_project import make_model, sentences, write_csv
 from tests.training.listeners import Heard
@@ -171,6 +176,41 @@ def test_a_fold_that_is_trained_on_is_refused(project: Path) -> None:
         check_apart(both, [])
 
 
+class TwoMachines:
+    """Stand for a cluster of two machines: runs are loaded there, and done one after the other."""
+
+    runs = 2
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.rounds = progress, []
+
+    def check(self, folder: StudyFolder, file: Path) -> None:
+        assert not _look(folder, file, file.read_bytes(), (), temper.__version__)
+
+    def do(self, jobs: Sequence[Job]) -> Generator[Ended]:
+        assert len({job.key for job in jobs}) == len(jobs)
+        self.rounds.append(len(jobs))
+        for job in reversed(jobs):
+            seconds = job.folder.load().do(job.cell, progress=self.progress, attack=RowAttacker())
+            yield Ended(job, seconds)
+
+
+@pytest.fixture
+def two_machines(monkeypatch: pytest.MonkeyPatch) -> list[TwoMachines]:
+    """Stand two machines in for whatever cluster is named; return those of each connection."""
+    made: list[TwoMachines] = []
+
+    @contextmanager
+    def connected(_: Cluster, progress: Progress) -> Iterator[TwoMachines]:
+        made.append(TwoMachines(progress))
+        yield made[-1]
+
+    monkeypatch.setattr(Cluster, "check", lambda _: None)
+    for module_of in ("final", "cluster"):
+        monkeypatch.setattr(f"temper.study.{module_of}.connected", connected)
+    return made
+
+
 # In the reference, between trials' folds, and in the final trainings.
 @pytest.mark.parametrize("step", [2, 9, 22, 31])
 def test_a_race_that_was_stopped_ends_as_the_one_that_was_not(
@@ -186,6 +226,32 @@ def test_a_race_that_was_stopped_ends_as_the_one_that_was_not(
     assert record(out) == record(raced)
     # What was finished is not done again.
     assert before == {file: file.stat().st_mtime_ns for file in before}
+
+
+def test_a_race_on_a_cluster_has_several_runs_at_once_and_the_scores_of_one_here(
+    project: Path, raced: Path, tmp_path: Path, two_machines: list[TwoMachines]
+) -> None:
+    given = options(project, cluster="HOST:1")
+    temper.tune(tmp_path / "whole", **given)
+    # The reference first, on all folds; then the folds of two trials at once.
+    assert two_machines[0].rounds[0] == FOLDS
+    assert max(two_machines[0].rounds[1:]) >= 2
+    out = tmp_path / "stopped"
+    for step in (14, 24):
+        with pytest.raises(KeyboardInterrupt):
+            temper.tune(out, progress=StopAtRun(step), **given)
+    temper.tune(out, **given)
+    assert record(out) == record(tmp_path / "whole")
+    here, there = (
+        {
+            file.parent.parent.name: file.read_bytes()
+            for file in folder.glob("trials/runs/*/evaluation/scores.json")
+        }
+        for folder in (raced, out)
+    )
+    shared = here.keys() & there.keys()
+    assert len(shared) >= FOLDS
+    assert {name: here[name] for name in shared} == {name: there[name] for name in shared}
 
 
 def test_plain_fine_tuning_is_tuned_at_the_same_budget(raced: Path) -> None:

@@ -62,22 +62,9 @@ def compare(
             "threads and GPUs.",
         ),
     ] = 1,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            metavar="ADDRESS",
-            help="Ray cluster whose machines do the runs: auto, HOST:PORT or ray://HOST:PORT; "
-            "they see --out, data and model under the same paths.",
-        ),
-    ] = None,
-    cluster_cpus: Annotated[
-        int, typer.Option("--cluster-cpus", metavar="N", help="Cores and threads of a run there.")
-    ] = 1,
-    cluster_gpus: Annotated[
-        float,
-        typer.Option("--cluster-gpus", metavar="N", help="GPUs of a run there; 0.5 shares one."),
-    ] = 0.0,
+    cluster: options.Cluster = None,
+    cluster_cpus: options.ClusterCpus = 1,
+    cluster_gpus: options.ClusterGpus = 0.0,
     margin: options.Margin = MARGIN,
     full: options.Full = False,
     as_json: options.Json = False,

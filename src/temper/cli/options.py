@@ -118,6 +118,22 @@ Margin = Annotated[
         "or no better. 0 asks for none.",
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Ray cluster whose machines do the runs: auto, HOST:PORT or ray://HOST:PORT; they see "
+        "--out, data and model under the same paths.",
+    ),
+]
+ClusterCpus = Annotated[
+    int, typer.Option("--cluster-cpus", metavar="N", help="Cores and threads of a run there.")
+]
+ClusterGpus = Annotated[
+    float,
+    typer.Option("--cluster-gpus", metavar="N", help="GPUs of a run there; 0.5 shares one."),
+]
 Coverage = Annotated[
     float | None,
     typer.Option(

@@ -50,6 +50,9 @@ def tune(
     seeds: Annotated[
         str, typer.Option("--seeds", help="Seeds of the final trainings, with commas between.")
     ] = "0,1,2",
+    cluster: options.Cluster = None,
+    cluster_cpus: options.ClusterCpus = 1,
+    cluster_gpus: options.ClusterGpus = 0.0,
     assignments: options.Assignments = None,
     config: options.Config = None,
     as_json: options.Json = False,
@@ -71,6 +74,9 @@ def tune(
             goal=goal,
             recipes=recipes or (),
             seeds=numbers,
+            cluster=cluster,
+            cluster_cpus=cluster_cpus,
+            cluster_gpus=cluster_gpus,
             config=tree,
             progress=shown,
         )

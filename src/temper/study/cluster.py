@@ -14,9 +14,10 @@ import signal
 import socket
 import warnings
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -78,6 +79,39 @@ class Cluster:
             ) from error
 
 
+@dataclass(frozen=True)
+class Job:
+    """A run that the cluster shall do.
+
+    Args:
+        folder: The study that it is part of.
+        cell: Its place there.
+    """
+
+    folder: StudyFolder
+    cell: GridCell
+
+    @property
+    def key(self) -> str:
+        """The run's key."""
+        return self.folder.keys[self.cell]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended.
+
+    Args:
+        job: It.
+        seconds: The median seconds of its step, where they are known.
+        error: What it was stopped by; None of a run that is finished.
+    """
+
+    job: Job
+    seconds: float | None = None
+    error: BaseException | None = None
+
+
 def on_cluster(
     work: Work, cluster: Cluster, *, progress: Progress
 ) -> Iterator[tuple[GridCell, float | None]]:
@@ -95,56 +129,163 @@ def on_cluster(
         SettingError: The cluster has too little for a run.
         TemperError: A machine has other versions or data, or the first error of a run.
     """
-    ray, order = _ray(), work.folder.config.order()
-    with _connected(cluster):
-        # Where the study's own process is; begun anew elsewhere if that is lost.
-        here = _on(ray.get_runtime_context().get_node_id(), soft=True)
-        hub: Any = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(_Hub).remote()
-        heard, shared = _Heard(hub), SharedProgress(progress, len(order))
-        imports = plugins.loaded()
-        _check_machines(work.folder, imports, cluster, progress)
+    with connected(cluster, progress) as machines:
+        machines.check(work.folder, work.folder.path / "study.json")
+        jobs = [Job(work.folder, cell) for cell in work.folder.config.order()]
+        with closing(machines.do(jobs)) as done:
+            for ended in done:
+                if ended.error is not None:
+                    raise ended.error
+                yield ended.job.cell, ended.seconds
+
+
+class Machines:
+    """A cluster that this process is connected to; see `connected`.
+
+    Args:
+        cluster: It, and what of it a run takes.
+        progress: Hears which runs are under way, their steps taken together, and notices.
+        hub: The actor that carries what runs say.
+    """
+
+    def __init__(self, cluster: Cluster, progress: Progress, hub: Any) -> None:
+        self.cluster, self.progress, self._hub = cluster, progress, hub
+
+    @property
+    def runs(self) -> int:
+        """How many runs the cluster can do at once."""
+        return sum(self._runs_of(node["Resources"]) for node in _ray().nodes() if node["Alive"])
+
+    def _runs_of(self, resources: Mapping[str, float]) -> int:
+        """Return how many runs a machine with these cores and GPUs can do at once."""
+        cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
+        at_once = cpus // self.cluster.cpus
+        if self.cluster.gpus:
+            at_once = min(at_once, gpus / self.cluster.gpus)
+        return int(at_once)
+
+    def do(self, jobs: Sequence[Job]) -> Generator[Ended]:
+        """Do runs, and yield each as it ends.
+
+        Args:
+            jobs: The runs.
+
+        Raises:
+            TemperError: A run was lost too often with its machine.
+        """
+        ray, heard = _ray(), _Heard(self._hub)
+        shared = SharedProgress(self.progress, len(jobs))
+        imports, threads = plugins.loaded(), self.cluster.cpus
         task: Any = ray.remote(
-            num_cpus=cluster.cpus,
-            num_gpus=cluster.gpus,
+            num_cpus=self.cluster.cpus,
+            num_gpus=self.cluster.gpus,
             max_retries=0,
             scheduling_strategy="SPREAD",
         )(_do_run)
-        threads = cluster.cpus
 
-        def begin(cell: GridCell, losses: int) -> Any:
-            return task.remote(work.folder, imports, threads, cell, losses, hub)
+        def begin(job: Job, losses: int) -> Any:
+            return task.remote(job.folder, imports, threads, job.cell, losses, self._hub)
 
-        waiting = {begin(cell, 0): (cell, 0) for cell in order}
+        waiting = {begin(job, 0): (job, 0) for job in jobs}
         try:
             while waiting:
                 done, _ = ray.wait(list(waiting), timeout=WAIT)
                 shared.hear(heard)
                 for reference in done:
-                    cell, losses = waiting.pop(reference)
+                    job, losses = waiting.pop(reference)
                     try:
-                        seconds = ray.get(reference)
+                        ended = Ended(job, ray.get(reference))
                     except ray.exceptions.RayTaskError as error:
-                        raise _cause(error) from error
+                        ended = Ended(job, error=_cause(error))
                     except (ray.exceptions.RayError, OSError) as error:
-                        if losses + 1 == LOSSES:
-                            raise TemperError(
-                                f"The run of {run_in_words(cell)} was lost {LOSSES} times with its "
-                                f"machine or worker, the last time by {type(error).__name__}. "
-                                "Finished runs are kept; give the same command again."
-                            ) from error
-                        progress.notice(
-                            f"The machine or worker of {run_in_words(cell)} was lost "
-                            f"({type(error).__name__}); another goes on with the run."
-                        )
-                        waiting[begin(cell, losses + 1)] = (cell, losses + 1)
+                        self._lose(job, losses + 1, error)
+                        waiting[begin(job, losses + 1)] = (job, losses + 1)
                         continue
-                    shared.end(cell)
-                    yield cell, seconds
+                    shared.end(job.cell)
+                    yield ended
         finally:
             # Runs under way save the step in hand first.
-            with suppress(ray.exceptions.RayError):
-                ray.get(hub.end.remote())
-                ray.wait(list(waiting), num_returns=max(1, len(waiting)), timeout=30.0)
+            if waiting:
+                with suppress(ray.exceptions.RayError):
+                    ray.get(self._hub.end.remote())
+                    ray.wait(list(waiting), num_returns=len(waiting), timeout=30.0)
+
+    def _lose(self, job: Job, losses: int, error: Exception) -> None:
+        """Say that a run was lost with its machine.
+
+        Raises:
+            TemperError: It was lost too often.
+        """
+        run = run_in_words(job.cell)
+        if losses == LOSSES:
+            raise TemperError(
+                f"The run of {run} was lost {LOSSES} times with its machine or worker, the last "
+                f"time by {type(error).__name__}. Finished runs are kept; give the same command "
+                "again."
+            ) from error
+        self.progress.notice(
+            f"The machine or worker of {run} was lost ({type(error).__name__}); another goes on "
+            "with the run."
+        )
+
+    def check(self, folder: StudyFolder, file: Path) -> None:
+        """Ask every machine that could do a run whether it can.
+
+        Args:
+            folder: The study of the runs.
+            file: A file in the out folder, which all machines must see.
+
+        Raises:
+            SettingError: None has enough for a run.
+            TemperError: One has other versions, does not see the file, or reads other rows; or all
+                are gone.
+        """
+        ray, cluster = _ray(), self.cluster
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        able = [node for node in alive if self._runs_of(node["Resources"])]
+        if not able:
+            has = "; ".join(
+                f"{node['NodeManagerAddress']}: {node['Resources'].get('CPU', 0):g} cores, "
+                f"{node['Resources'].get('GPU', 0):g} GPUs"
+                for node in alive
+            )
+            raise SettingError(
+                f"No machine of the cluster has what a run takes, {cluster.cpus} cores and "
+                f"{cluster.gpus:g} GPUs ({has}). Give less as --cluster-cpus and --cluster-gpus."
+            )
+        content, imports = file.read_bytes(), plugins.loaded()
+        asked = {
+            ray.remote(
+                num_cpus=0,
+                max_retries=0,
+                scheduling_strategy=_on(node["NodeID"], soft=False),
+            )(_look).remote(folder, file, content, imports, temper.__version__): node[
+                "NodeManagerAddress"
+            ]
+            for node in able
+        }
+        done, silent = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER)
+        lost = 0
+        for reference in done:
+            try:
+                fault = ray.get(reference)
+            except ray.exceptions.RayTaskError as error:
+                fault = str(_cause(error))
+            except ray.exceptions.RayError as error:
+                # A cluster takes some seconds to see that a machine is gone.
+                fault, lost = "", lost + 1
+                self.progress.notice(
+                    f"Machine {asked[reference]} of the cluster is gone ({type(error).__name__})."
+                )
+            if fault:
+                raise TemperError(f"Machine {asked[reference]} of the cluster: {fault}")
+        if lost == len(asked):
+            raise TemperError("Every machine of the cluster is gone. Look at `ray status`.")
+        if silent:
+            raise TemperError(
+                f"Machine {asked[silent[0]]} of the cluster has not said in {ANSWER:.0f} s whether "
+                "it can do a run. Look at `ray status`."
+            )
 
 
 def _ray() -> Any:
@@ -170,8 +311,16 @@ def _on(node: str, *, soft: bool) -> Any:
 
 
 @contextmanager
-def _connected(cluster: Cluster) -> Iterator[None]:
-    """Connect this process to a cluster inside this context, unless it is connected already."""
+def connected(cluster: Cluster, progress: Progress) -> Iterator[Machines]:
+    """Connect this process to a cluster inside this context, unless it is connected already.
+
+    Args:
+        cluster: Where.
+        progress: Hears what happens there.
+
+    Raises:
+        SettingError: Ray cannot connect to it.
+    """
     ray = _ray()
     own = not ray.is_initialized()
     if own:
@@ -186,71 +335,13 @@ def _connected(cluster: Cluster) -> Iterator[None]:
                 "the address that `ray status` knows as --cluster."
             ) from error
     try:
-        yield
+        # Where the study's own process is; begun anew elsewhere if that is lost.
+        here = _on(ray.get_runtime_context().get_node_id(), soft=True)
+        hub: Any = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(_Hub).remote()
+        yield Machines(cluster, progress, hub)
     finally:
         if own:
             ray.shutdown()
-
-
-def _check_machines(
-    folder: StudyFolder, imports: tuple[str, ...], cluster: Cluster, progress: Progress
-) -> None:
-    """Ask every machine that could do a run whether it can.
-
-    Raises:
-        SettingError: None has enough for a run.
-        TemperError: One has other versions, does not see the folder, or reads other rows; or all
-            are gone.
-    """
-    ray = _ray()
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    able = [
-        node
-        for node in alive
-        if node["Resources"].get("CPU", 0) >= cluster.cpus
-        and node["Resources"].get("GPU", 0) >= min(cluster.gpus, 1)
-    ]
-    if not able:
-        has = "; ".join(
-            f"{node['NodeManagerAddress']}: {node['Resources'].get('CPU', 0):g} cores, "
-            f"{node['Resources'].get('GPU', 0):g} GPUs"
-            for node in alive
-        )
-        raise SettingError(
-            f"No machine of the cluster has what a run takes, {cluster.cpus} cores and "
-            f"{cluster.gpus:g} GPUs ({has}). Give less as --cluster-cpus and --cluster-gpus."
-        )
-    study = (folder.path / "study.json").read_bytes()
-    asked = {
-        ray.remote(
-            num_cpus=0,
-            max_retries=0,
-            scheduling_strategy=_on(node["NodeID"], soft=False),
-        )(_look).remote(folder, imports, temper.__version__, study): node["NodeManagerAddress"]
-        for node in able
-    }
-    done, silent = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER)
-    lost = 0
-    for reference in done:
-        try:
-            fault = ray.get(reference)
-        except ray.exceptions.RayTaskError as error:
-            fault = str(_cause(error))
-        except ray.exceptions.RayError as error:
-            # A cluster takes some seconds to see that a machine is gone.
-            fault, lost = "", lost + 1
-            progress.notice(
-                f"Machine {asked[reference]} of the cluster is gone ({type(error).__name__})."
-            )
-        if fault:
-            raise TemperError(f"Machine {asked[reference]} of the cluster: {fault}")
-    if lost == len(asked):
-        raise TemperError("Every machine of the cluster is gone. Look at `ray status`.")
-    if silent:
-        raise TemperError(
-            f"Machine {asked[silent[0]]} of the cluster has not said in {ANSWER:.0f} s whether it "
-            "can do a run. Look at `ray status`."
-        )
 
 
 def _cause(error: Any) -> BaseException:
@@ -340,18 +431,19 @@ def _work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
     return _loaded[1]
 
 
-def _look(folder: StudyFolder, imports: tuple[str, ...], version: str, study: bytes) -> str:
+def _look(
+    folder: StudyFolder, file: Path, content: bytes, imports: tuple[str, ...], version: str
+) -> str:
     """Say why this machine cannot do runs of a study; empty where it can."""
     if temper.__version__ != version:
         return f"it has Temper {temper.__version__}, the study {version}. Install the same."
-    file = folder.path / "study.json"
     try:
-        seen = file.read_bytes() == study
+        is_seen = file.read_bytes() == content
     except OSError:
-        seen = False
-    if not seen:
+        is_seen = False
+    if not is_seen:
         return (
-            f"it does not see the study in {folder.path}. Give an --out on a file system that all "
+            f"it does not see the study in {file.parent}. Give an --out on a file system that all "
             "machines share under that path."
         )
     work = _work(folder, imports)

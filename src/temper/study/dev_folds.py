@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from temper.data.examples import Examples, Splits
 from temper.data.splitting import folds
 from temper.errors import DataError
+from temper.study.work import StudyFolder
 
 PARTS: Final = 5
 FOLDS: Final = 3
@@ -74,3 +75,18 @@ def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
             )
     if shared := len(fold.dev.overlap(fold.train)):
         raise DataError(f"{shared} rows of a dev fold are trained on too.")
+
+
+@dataclass(frozen=True)
+class FoldFolder(StudyFolder):
+    """The folder of a trial's run on a dev fold.
+
+    Args:
+        fold: Number of the fold.
+    """
+
+    fold: int
+
+    def splits(self) -> Splits:
+        """Load the rows that are trained on and judged."""
+        return dev_folds(super().splits(), seed=self.config.data.seed)[self.fold]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from temper.files import make_folder, write_json, write_text
 from temper.functional.calibration import expected_calibration_error, fit_temperature, scaled
 from temper.methods.recipes import PLAIN, Recipe
 from temper.study.budget import Budget
+from temper.study.cluster import Cluster, Machines, connected
 from temper.study.goals import ACCURACY, goal_weights
 from temper.study.plan import Column, StudyConfig
 from temper.study.race import Contender, Race
@@ -61,6 +63,7 @@ class Order:
         goal: As a person wrote it.
         budget: What it may take.
         seeds: Seeds of the final trainings.
+        cluster: Machines that do the runs; None for this process.
     """
 
     base: Tree
@@ -70,6 +73,7 @@ class Order:
     goal: str
     budget: Budget
     seeds: tuple[int, ...]
+    cluster: Cluster | None = None
 
     def plan(self, columns: Sequence[Column], seeds: Sequence[int]) -> StudyConfig:
         """Return the plan of the final comparison.
@@ -123,25 +127,38 @@ def carry_out(order: Order, folder: Path, progress: Progress) -> dict[str, Any]:
         progress.notice(f"{folder} holds this race to its end; it is kept.")
         return before
     base = {name: table for name, table in order.base.items() if name != "evaluate"}
-    race = Race(
-        base,
-        splits,
-        contenders,
-        weights,
-        order.budget,
-        len(order.seeds),
-        folder,
-        progress,
-        alternatives(plan.any_run, splits.train),
-    )
-    with held_folder(folder):
+    with held_folder(folder), _machines(order, progress) as machines:
+        race = Race(
+            base,
+            splits,
+            contenders,
+            weights,
+            order.budget,
+            len(order.seeds),
+            folder,
+            progress,
+            alternatives(plan.any_run, splits.train),
+            machines,
+        )
         return _race(order, race, {"key": key, "order": said})
+
+
+@contextmanager
+def _machines(order: Order, progress: Progress) -> Iterator[Machines | None]:
+    """Connect to the machines that do the runs; None where this process does them."""
+    if order.cluster is None:
+        yield None
+        return
+    with connected(order.cluster, progress) as machines:
+        yield machines
 
 
 def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
     """Race, judge the winner, and return the whole record."""
     folder, splits, progress = race.out, race.splits, race.progress
     write_json(folder / RECORD, {**record, "status": "racing"})
+    if race.machines is not None:
+        race.machines.check(race.job(race.reference(), 0).folder, folder / RECORD)
     ranking, field = race.run()
     winner = ranking[0]
     best_plain = next(each for each in ranking if each.recipe.name == PLAIN)
@@ -163,7 +180,7 @@ def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
     }
     write_json(folder / RECORD, {**record, "status": "judging"})
     final = order.plan(columns, order.seeds[: field.seeds])
-    study = run_study(final, folder / FINAL, progress=progress)
+    study = run_study(final, folder / FINAL, cluster=order.cluster, progress=progress)
     beside = [each for each in field.alternatives if each.name in race.judged]
     if beside:
         study = _with_alternatives(study, final, beside, race)

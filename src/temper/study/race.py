@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -25,10 +26,11 @@ from temper.errors import ModelError, NonFiniteError, SettingError
 from temper.methods.recipes import PLAIN, Recipe
 from temper.seeding import derive_seed
 from temper.study.budget import IN_RUNS, Budget, Pace
-from temper.study.dev_folds import FOLDS, dev_folds
+from temper.study.cluster import Job, Machines
+from temper.study.dev_folds import FOLDS, FoldFolder, dev_folds
 from temper.study.goals import fold_evaluation, improvement, part_scores
 from temper.study.plan import Column, StudyConfig
-from temper.study.work import StudyFolder, Work, evaluation_sets
+from temper.study.work import Work, evaluation_sets
 from temper.training.assignments import Tree, override
 from temper.training.config import model_identity, run_key
 from temper.training.passes import PLAIN as PASSES
@@ -102,6 +104,7 @@ class Race:
         out: The out folder.
         progress: Hears of trials.
         alternatives: What a user may pick in place of fine-tuning, judged too.
+        machines: A cluster that does the runs, as many at once as it can; None does one here.
     """
 
     base: Tree
@@ -113,14 +116,16 @@ class Race:
     out: Path
     progress: Progress
     alternatives: Sequence[Alternative]
+    machines: Machines | None = None
     study: Any = field(init=False)
 
     def __post_init__(self) -> None:
         """Cut the folds, and check what a budget in runs allows before any work."""
-        # The seed of the data decides the race.
-        self.seed = int(self.base["data"].get("seed", 0)) % 2**32
-        self.folds = dev_folds(self.splits, seed=self.seed)
         self.plain_run = self._config(self.reference().column, 0).any_run
+        # The seed of the data decides the race.
+        seed = self.plain_run.data.seed
+        self.seed, self.folds = seed % 2**32, dev_folds(self.splits, seed=seed)
+        self.width = 1 if self.machines is None else max(1, self.machines.runs)
         self.attack = RowAttacker()
         self.identity = model_identity(self.plain_run.model)
         if self.budget.unit == "runs":
@@ -161,26 +166,84 @@ class Race:
         return self._finished(optuna), self._field()
 
     def _race(self, optuna: Any) -> None:
-        """Do trials until none fits into the budget."""
-        running = optuna.trial.TrialState.RUNNING
+        """Do trials, in rounds of as many runs as are done at once, until none fits the budget.
+
+        A round is kept before it is begun, so that one that was stopped is done to its end.
+        """
         while True:
-            stopped = [trial for trial in self.study.trials if trial.state == running]
-            if stopped:
-                trial = optuna.trial.Trial(self.study, stopped[0]._trial_id)
-            else:
-                if self.study.trials[0].state.is_finished():
-                    for alternative in self._field().alternatives:
-                        self._judge(alternative)
-                    self._propose(optuna)
-                waiting = [t.number for t in self.study.trials if not t.state.is_finished()]
-                number = min(waiting, default=len(self.study.trials))
-                self.study.sampler = optuna.samplers.TPESampler(
-                    seed=derive_seed(self.seed, "race", number) % 2**32
-                )
-                trial = self.study.ask()
-            contender = self._contender(trial)
-            if not self._do(trial, contender, optuna):
+            rounds = [
+                tuple(run)
+                for run in self.study.user_attrs.get("round", [])
+                if self._is_due(*run, optuna=optuna)
+            ]
+            planned = rounds or self._plan(optuna)
+            if not planned:
                 return
+            self.study.set_user_attr("round", planned)
+            self._do(planned, optuna)
+
+    def _is_due(self, number: int, fold: int, *, optuna: Any) -> bool:
+        """Say whether a trial is under way and has not heard of a fold."""
+        trial = self.study.trials[number]
+        is_under_way = trial.state == optuna.trial.TrialState.RUNNING
+        return bool(is_under_way) and fold >= len(self._done(trial))
+
+    def _plan(self, optuna: Any) -> list[tuple[int, int]]:
+        """Return the runs of the next round, trial and fold: as far as the budget allows.
+
+        Trials under way come first; then others are begun until there are as many as runs are done
+        at once. The reference is alone at first: without it nothing can be said.
+        """
+        running = optuna.trial.TrialState.RUNNING
+        under_way = [trial.number for trial in self.study.trials if trial.state == running]
+        planned: list[tuple[int, int]] = []
+        costs: list[float] = []
+        begun, goes_on = 0, True
+        while goes_on and begun < self.width:
+            if under_way:
+                number = under_way.pop(0)
+            elif begun and not self.study.trials[0].state.is_finished():
+                break
+            else:
+                number = self._begin(optuna)
+            begun += 1
+            contender = self._contender(self._trial(number, optuna))
+            done = len(self._done(self.study.trials[number]))
+            if not number and done:
+                # A budget that is too small is told as soon as it is known.
+                self._allowed(self._pace(), told=False)
+            for fold in self._next_folds(number, done):
+                cost = contender.cost * self._share(fold)
+                if number and not self._fits([*costs, cost]):
+                    self.study.tell(number, state=optuna.trial.TrialState.PRUNED)
+                    goes_on = False
+                    break
+                planned.append((number, fold))
+                costs.append(cost)
+        return [run for run in planned if self._is_due(*run, optuna=optuna)]
+
+    def _next_folds(self, number: int, done: int) -> range:
+        """Return the folds that a trial does next: the others wait for what the first came to."""
+        if self.width == 1:
+            return range(done, done + 1)
+        return range(done, FOLDS if done or not number else 1)
+
+    def _begin(self, optuna: Any) -> int:
+        """Begin a trial, and return its number."""
+        if self.study.trials[0].state.is_finished():
+            for alternative in self._field().alternatives:
+                self._judge(alternative)
+            self._propose(optuna)
+        return int(self.study.ask().number)
+
+    def _trial(self, number: int, optuna: Any) -> Any:
+        """Return a trial under way as Optuna takes reports of it and asks for its settings."""
+        self.study.sampler = optuna.samplers.TPESampler(
+            seed=derive_seed(self.seed, "race", number) % 2**32,
+            # Of trials whose end is not known.
+            constant_liar=self.width > 1,
+        )
+        return optuna.trial.Trial(self.study, self.study.trials[number]._trial_id)
 
     def _judge(self, alternative: Alternative) -> None:
         """Judge on the folds what no search is needed for, as far as the budget allows."""
@@ -188,7 +251,7 @@ class Race:
         for fold in range(len(done), FOLDS):
             splits, run = self.folds[fold], self.plain_run
             cost = self._share(fold) * self._cost_of(alternative)
-            if not self._fits(cost):
+            if not self._fits([cost]):
                 return
             begun = time.monotonic()
             try:
@@ -275,62 +338,81 @@ class Race:
             return [(("train", "max_steps"), round(train.max_steps * length))]
         return [(("train", "epochs"), train.epochs * length)]
 
-    def _do(self, trial: Any, contender: Contender, optuna: Any) -> bool:
-        """Run a trial on its folds; return whether the race goes on."""
-        number, states = trial.number, optuna.trial.TrialState
-        for fold in range(FOLDS):
-            done = self._done(self.study.trials[number])
-            if fold < len(done):
-                continue
-            cost = contender.cost * self._share(fold)
-            if not number and done:
-                # A budget that is too small is told as soon as it is known.
-                self._allowed(self._pace(), told=False)
-            # The reference is done whole: without it nothing can be said.
-            if number and not self._fits(cost):
-                self.study.tell(number, state=states.PRUNED)
-                return False
-            begun = time.monotonic()
-            try:
-                scores, training = self._run(contender, fold)
-            except NonFiniteError as error:
-                if not number:
-                    raise
-                self.progress.notice(f"trial {number} ({contender.recipe.name}) failed: {error}")
-                scores, training = None, time.monotonic() - begun
-            seconds = time.monotonic() - begun
-            done = [
-                *done,
-                {"cost": cost, "seconds": seconds, "training": training, "scores": scores},
-            ]
-            trial.set_user_attr("folds", done)
-            if scores is None:
-                self.study.tell(number, state=states.FAIL)
-                return True
-            value = self._value(done)
-            trial.report(value, fold + 1)
-            self._tell(contender, number, fold + 1, value)
-            # Asked of the reference too: the others are held against what it is told then.
-            stops = fold + 1 < FOLDS and trial.should_prune()
-            if stops and number:
-                self.study.tell(number, state=states.PRUNED)
-                return True
-        self.study.tell(number, self._value(self._done(self.study.trials[number])))
-        return True
+    def _do(self, planned: Sequence[tuple[int, int]], optuna: Any) -> None:
+        """Do a round's runs, and let its trials hear of them in their order."""
+        contenders = {number: self._contender(self._trial(number, optuna)) for number, _ in planned}
+        jobs = {run: self.job(contenders[run[0]], run[1]) for run in planned}
+        begun = time.monotonic()
+        # Two trials of the same settings are one run.
+        errors = self._run(list({job.key: job for job in jobs.values()}.values()))
+        shared = (time.monotonic() - begun) / len(jobs)
+        for (number, fold), job in jobs.items():
+            error = errors.get(job.key)
+            if error is not None and (not number or not isinstance(error, NonFiniteError)):
+                raise error
+            if self._is_due(number, fold, optuna=optuna):
+                cost = contenders[number].cost * self._share(fold)
+                done: dict[str, Any] = {
+                    "cost": cost,
+                    "seconds": shared,
+                    "training": shared,
+                    "scores": None,
+                }
+                if error is None:
+                    record = job.folder.run(job.cell).record() or {}
+                    training = float(record["times"]["train_seconds"]) / len(jobs)
+                    evaluation = job.folder.run(job.cell).path / "evaluation"
+                    done |= {
+                        # What a run took that was finished before.
+                        "seconds": max(shared, training),
+                        "training": training,
+                        "scores": part_scores(evaluation, self.weights),
+                    }
+                else:
+                    name = contenders[number].recipe.name
+                    self.progress.notice(f"trial {number} ({name}) failed: {error}")
+                self._hear(self._trial(number, optuna), contenders[number], done, optuna)
 
-    def _run(self, contender: Contender, fold: int) -> tuple[dict[str, float], float]:
-        """Train and judge a contender on a fold; what is finished is read.
+    def _run(self, jobs: Sequence[Job]) -> dict[str, BaseException]:
+        """Train and judge, here or on the cluster; what is finished is left.
 
         Returns:
-            Its scores, and the seconds of its training.
+            The errors of the runs that were stopped by one, by the run's key.
         """
-        folder, splits = self._folder(contender, fold), self.folds[fold]
-        (cell,) = folder.config.runs
-        work = Work(folder, splits, evaluation_sets(folder.config, splits))
-        work.do(cell, progress=self.progress, attack=self.attack)
-        record = folder.run(cell).record() or {}
-        scores = part_scores(folder.run(cell).path / "evaluation", self.weights)
-        return scores, float(record["times"]["train_seconds"])
+        errors: dict[str, BaseException] = {}
+        if self.machines is not None:
+            with closing(self.machines.do(jobs)) as done:
+                for ended in done:
+                    if ended.error is not None:
+                        errors[ended.job.key] = ended.error
+            return errors
+        for job in jobs:
+            splits = self.folds[job.cell[1]]
+            work = Work(job.folder, splits, evaluation_sets(job.folder.config, splits))
+            try:
+                work.do(job.cell, progress=self.progress, attack=self.attack)
+            except NonFiniteError as error:
+                errors[job.key] = error
+        return errors
+
+    def _hear(
+        self, trial: Any, contender: Contender, result: Mapping[str, Any], optuna: Any
+    ) -> None:
+        """Let a trial hear what its next fold came to, and end it where that is called for."""
+        number, states = trial.number, optuna.trial.TrialState
+        done = [*self._done(self.study.trials[number]), result]
+        trial.set_user_attr("folds", done)
+        if result["scores"] is None:
+            self.study.tell(number, state=states.FAIL)
+            return
+        value = self._value(done)
+        trial.report(value, len(done))
+        self._tell(contender, number, len(done), value)
+        if len(done) == FOLDS:
+            self.study.tell(number, value)
+        # Asked of the reference too: the others are held against what it is told then.
+        elif trial.should_prune() and number:
+            self.study.tell(number, state=states.PRUNED)
 
     def evaluations(self, contender: Contender) -> list[Path]:
         """Return the folders of a finished contender's evaluations, one a fold.
@@ -338,21 +420,23 @@ class Race:
         Args:
             contender: It.
         """
-        folders = [self._folder(contender, fold) for fold in range(FOLDS)]
-        return [
-            folder.run(cell).path / "evaluation"
-            for folder in folders
-            for cell in folder.config.runs
-        ]
+        jobs = [self.job(contender, fold) for fold in range(FOLDS)]
+        return [job.folder.run(job.cell).path / "evaluation" for job in jobs]
 
-    def _folder(self, contender: Contender, fold: int) -> StudyFolder:
-        """Return where a contender's one run on a fold lies."""
+    def job(self, contender: Contender, fold: int) -> Job:
+        """Return a contender's one run on a fold, and where it lies.
+
+        Args:
+            contender: It.
+            fold: Number of the fold.
+        """
         config = self._config(contender.column, fold)
         keys = {
             cell: run_key(run, self.folds[fold], identity=self.identity)
             for cell, run in config.runs.items()
         }
-        return StudyFolder(self.out / "trials", config, keys)
+        (cell,) = config.runs
+        return Job(FoldFolder(self.out / "trials", config, keys, fold), cell)
 
     def _config(self, column: Column, fold: int) -> StudyConfig:
         """Return the plan of one run: a fold has a seed of its own."""
@@ -402,9 +486,11 @@ class Race:
         cost = self._cost_of(alternative)
         return (seeds if alternative.seeded else 1) * (cost * pace.run + FULLER * pace.judging)
 
-    def _fits(self, cost: float) -> bool:
+    def _fits(self, costs: Sequence[float]) -> bool:
+        """Say whether the budget has room for runs of these costs."""
         pace = self._pace()
-        needed = cost * pace.run + pace.judging + self._reserve(self._field(), pace)
+        needed = sum(costs) * pace.run + len(costs) * pace.judging
+        needed += self._reserve(self._field(), pace)
         return self._spent() + needed <= self.budget.amount + 1e-9
 
     def _least(self, name: str, seeds: int, pace: Pace) -> float:

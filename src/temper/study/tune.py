@@ -62,6 +62,9 @@ def tune(
     goal: str = "balanced",
     recipes: str | Iterable[str] = (),
     seeds: Iterable[int] = (0, 1, 2),
+    cluster: str | None = None,
+    cluster_cpus: int = 1,
+    cluster_gpus: float = 0.0,
     config: Any = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -77,6 +80,9 @@ def tune(
         recipes: Those that are raced, of ``temper list recipes``; all if none is named. Plain
             fine-tuning is always among them.
         seeds: Seeds of the final trainings.
+        cluster: Address of a Ray cluster whose machines do the runs, as `temper.compare` takes it.
+        cluster_cpus: Cores, and threads, of a run there.
+        cluster_gpus: GPUs of a run there; parts of one let runs share it.
         config: TOML file or nested settings, which the others override.
         progress: Hears of trials, runs and notices; None logs the notices.
         settings: As `temper.compare` takes them; ``model`` is MiniLM if left out.
@@ -105,7 +111,14 @@ def tune(
             partial(check_room, folder, what=RECORD, held=held),
         ]
     )
+    from temper.study.cluster import Cluster
     from temper.study.final import Order, carry_out
+
+    machines = None if cluster is None else Cluster(cluster, cluster_cpus, cluster_gpus)
+    if machines is not None:
+        machines.check()
+        # Other machines know the folder by this name.
+        folder = folder.expanduser().resolve()
 
     # A reported text that is trained on would be looked at by the race.
     data = {**tree.get("data", {}), "drop_overlap": True}
@@ -117,6 +130,7 @@ def tune(
         goal=goal,
         budget=Budget.parse(budget),
         seeds=tuple(seeds),
+        cluster=machines,
     )
     record = carry_out(order, folder, progress)
     return Tuned(folder, record)

@@ -14,6 +14,7 @@ from temper.app.predictors import load_predictor
 from temper.app.row_attack import RowAttacker
 from temper.app.sets import EvaluationSets, load_sets
 from temper.data.examples import Splits
+from temper.data.sources import load_splits
 from temper.data.suites.suite import KINDS
 from temper.errors import CheckpointError
 from temper.files import put_back, write_json
@@ -45,6 +46,19 @@ class StudyFolder:
     path: Path
     config: StudyConfig
     keys: Mapping[GridCell, str]
+
+    def splits(self) -> Splits:
+        """Load the rows that the runs are trained on."""
+        return load_splits(self.config.data)
+
+    def load(self) -> Work:
+        """Load what the runs share.
+
+        Raises:
+            TemperError: Something cannot be read.
+        """
+        splits = self.splits()
+        return Work(self, splits, evaluation_sets(self.config, splits))
 
     def run(self, cell: GridCell) -> RunFolder:
         """Return the folder of a run; its key is part of the name: other settings lie elsewhere."""

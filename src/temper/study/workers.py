@@ -26,10 +26,9 @@ import torch
 
 from temper.app import plugins
 from temper.app.row_attack import RowAttacker
-from temper.data.sources import load_splits
 from temper.errors import SettingError, TemperError
 from temper.stopping import GRACE, raise_terminated
-from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
+from temper.study.work import GridCell, StudyFolder, Work
 from temper.training.progress import Progress
 
 WAIT = 0.2
@@ -270,8 +269,7 @@ def load_work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
     """
     for source in imports:
         plugins.load(source)
-    splits = load_splits(folder.config.data)
-    return Work(folder, splits, evaluation_sets(folder.config, splits))
+    return folder.load()
 
 
 def _start_worker(
