@@ -119,7 +119,7 @@ def test_a_cluster_races_recipes(
         train={"max_steps": 3, "device": "cpu"},
         perspectives=["task", "calibration"],
         recipes="ema",
-        goal="calibration",
+        goal="calibrated",
         budget="9runs",
         seeds=(0,),
         cluster=machines[0],

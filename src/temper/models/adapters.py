@@ -1,4 +1,4 @@
-"""LoRA adapters of PEFT: put one on a classifier, save it, merge it into its base."""
+"""Adapters of PEFT (LoRA, DoRA, IA3): put one on a classifier, save it, merge it into its base."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from torch import nn
 from temper.errors import ModelError
 from temper.seeding import derive_seed, seeded
 
+AdapterKind = Literal["lora", "dora", "ia3"]
+
 
 @dataclass(frozen=True)
 class Lora:
     """How an adapter is made.
 
     Args:
+        kind: ``lora``; ``dora``, which trains each column's length apart from its direction; or
+            ``ia3``, which scales keys, values and the MLP's inner activations and reads no other
+            setting.
         rank: Rank of the update of each matrix.
         alpha: The update is scaled by alpha / rank.
         dropout: Dropout rate before the update.
@@ -26,6 +31,7 @@ class Lora:
             architecture, ``"all-linear"`` every one below the head.
     """
 
+    kind: AdapterKind = "lora"
     rank: int = 8
     alpha: float = 16.0
     dropout: float = 0.0
@@ -33,7 +39,7 @@ class Lora:
 
 
 def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
-    """Put a LoRA adapter on a classifier; its pre-trained weights are frozen.
+    """Put an adapter on a classifier; its pre-trained weights are frozen.
 
     What stands above the encoder, the classification head, is trained and saved whole.
 
@@ -51,34 +57,47 @@ def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
         ModelError: The model has no such layers.
 
     References:
-        Hu et al., ICLR 2022 (arXiv 2106.09685); PEFT's LoraConfig.
+        LoRA: Hu et al., ICLR 2022 (arXiv 2106.09685). DoRA: Liu et al., ICML 2024 (arXiv
+        2402.09353). IA3: Liu et al., NeurIPS 2022 (arXiv 2205.05638). All are PEFT's.
     """
-    from peft import LoraConfig, TaskType, get_peft_model
+    from peft import IA3Config, LoraConfig, TaskType, get_peft_model
 
     body = model.base_model_prefix
     heads = {child for child, m in model.named_children() if child != body and _has_weights(m)}
     below = {name.rpartition(".")[0] for name in drawn if name.startswith(f"{body}.")}
     whole = sorted(heads | below)
     names = lora.target_modules
-    config = LoraConfig(
-        task_type=TaskType.SEQ_CLS,
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=names if names is None or isinstance(names, str) else list(names),
-        modules_to_save=whole,
-    )
+    config: Any
+    if lora.kind == "ia3":
+        config = IA3Config(task_type=TaskType.SEQ_CLS, modules_to_save=whole)
+    else:
+        config = LoraConfig(
+            task_type=TaskType.SEQ_CLS,
+            r=lora.rank,
+            lora_alpha=lora.alpha,
+            lora_dropout=lora.dropout,
+            target_modules=names if names is None or isinstance(names, str) else list(names),
+            modules_to_save=whole,
+            use_dora=lora.kind == "dora",
+        )
     with seeded(derive_seed(seed, "lora")), warnings.catch_warnings():
         # PEFT asks Transformers for a name that is on its way out.
         warnings.simplefilter("ignore", FutureWarning)
         try:
             return get_peft_model(model, config)
         except ValueError as error:
-            layers = {n.rpartition(".")[2] for n, m in model.named_modules() if _is_linear(m)}
+            layers = sorted(
+                {n.rpartition(".")[2] for n, m in model.named_modules() if _is_linear(m)}
+            )
+            to_do = (
+                "Use train.lora.kind=lora, which takes the names of layers"
+                if lora.kind == "ia3"
+                else f"Set train.lora.target_modules to names of its layers: {', '.join(layers)}"
+            )
             raise ModelError(
-                f"No LoRA adapter can be put on {type(model).__name__} with target_modules "
-                f"{'of PEFT' if names is None else names!r} ({str(error).splitlines()[0]}). Set "
-                f"train.lora.target_modules to names of its layers: {', '.join(sorted(layers))}."
+                f"No adapter ({lora.kind}) can be put on {type(model).__name__} with "
+                f"target_modules {'of PEFT' if names is None else names!r} "
+                f"({str(error).splitlines()[0]}). {to_do}."
             ) from error
 
 

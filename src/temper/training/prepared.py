@@ -150,8 +150,8 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
     counts, rate, lora = parameter_counts(model), config.train.peak_rate, config.train.lora
     if lora is not None:
         notices = [
-            f"LoRA of rank {lora.rank}: {counts['trained']:,} of {counts['all']:,} "
-            "parameters are trained, the classification head among them."
+            f"{lora.title}: {counts['trained']:,} of {counts['all']:,} parameters are trained, the "
+            "classification head among them."
         ]
         if rate < USUAL_RATE:
             notices.append(

@@ -11,6 +11,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
     model_validator,
 )
 
@@ -109,9 +111,11 @@ Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=Fals
 
 
 class LoraSettings(BaseModel):
-    """A LoRA adapter that is trained in place of the model's own weights (Hu et al., ICLR 2022).
+    """An adapter that is trained in place of the model's own weights.
 
     Args:
+        kind: ``lora`` (Hu et al., ICLR 2022), ``dora`` (Liu et al., ICML 2024) or ``ia3`` (Liu et
+            al., NeurIPS 2022), which has no other setting than ``merge``.
         rank: Rank of the update of each matrix, >= 1.
         alpha: The update is scaled by alpha / rank, > 0.
         dropout: Dropout rate before the update, in [0, 1).
@@ -123,17 +127,44 @@ class LoraSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    kind: Literal["lora", "dora", "ia3"] = "lora"
     rank: int = Field(8, ge=1)
     alpha: float = Field(16.0, gt=0)
     dropout: float = Field(0.0, ge=0, lt=1)
     target_modules: Literal["all-linear"] | Names | None = None
     merge: bool = False
 
+    @model_validator(mode="after")
+    def _nothing_unread(self) -> Self:
+        given = sorted(self.model_fields_set - {"kind", "merge"})
+        if self.kind == "ia3" and given:
+            raise ValueError(
+                f"`train.lora.kind` 'ia3' has no {', '.join(given)}. Leave it out, or set "
+                "train.lora.kind=lora or dora."
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _what_is_read(self, write: SerializerFunctionWrapHandler) -> Tree:
+        written: Tree = write(self)
+        if self.kind == "ia3":
+            return {name: written[name] for name in ("kind", "merge") if name in written}
+        # A run that names no kind has the key that it has always had.
+        return {name: value for name, value in written.items() if (name, value) != ("kind", "lora")}
+
+    @property
+    def title(self) -> str:
+        """What it is called where people read."""
+        name = {"lora": "LoRA", "dora": "DoRA", "ia3": "IA3"}[self.kind]
+        return name if self.kind == "ia3" else f"{name} of rank {self.rank}"
+
     def adapter(self) -> Lora:
         """Return how the adapter is made."""
         from temper.models.adapters import Lora
 
-        return Lora(**self.model_dump(exclude={"merge"}))
+        return Lora(
+            self.kind, self.rank, self.alpha, self.dropout, target_modules=self.target_modules
+        )
 
 
 class TrainSettings(BaseModel):
