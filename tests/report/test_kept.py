@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +88,16 @@ def test_a_damaged_file_is_told(kept: Path, text: bytes) -> None:
     (kept / "scores.parquet").write_bytes(text)
     with pytest.raises(CheckpointError, match="is no kept study"):
         read(kept)
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300])
+def test_a_number_that_no_score_can_be_is_told(kept: Path, value: float) -> None:
+    table = pq.read_table(kept / "scores.parquet")
+    place = table.schema.get_field_index("value")
+    values = [value, *table["value"].to_pylist()[1:]]
+    pq.write_table(table.set_column(place, "value", pa.array(values)), kept / "scores.parquet")
+    with pytest.raises(CheckpointError, match=r"is no kept study[\s\S]*value"):
+        comparison(kept)
 
 
 def test_a_kept_study_cannot_go_on(kept: Path) -> None:

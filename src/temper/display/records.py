@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
@@ -106,6 +106,11 @@ class NamedRecord(Record):
     parameters: dict[str, float | int | str | bool] = Field(default_factory=dict)
 
 
+LARGEST = 1e100
+"""No score is as large: its square is a number still, which the report computes with."""
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+
+
 class ScoreRecord(NamedRecord):
     """Hold one entry of ``scores.json``.
 
@@ -118,12 +123,12 @@ class ScoreRecord(NamedRecord):
             looks at all alike, None where that is not known.
     """
 
-    value: float | None
+    value: Number | None
     n: int | None = None
     fewest: int | None = None
-    low: float | None = None
-    high: float | None = None
-    standard_error: float | None = None
+    low: Number | None = None
+    high: Number | None = None
+    standard_error: Number | None = None
     higher_is_better: bool | None = None
     reason: str | None = None
 

@@ -26,7 +26,7 @@ from temper.display.cells import (
     Verdict,
 )
 from temper.display.folders import Source, read
-from temper.display.records import NamedRecord, Record, ScoreRecord, parse
+from temper.display.records import NamedRecord, Number, Record, ScoreRecord, parse
 from temper.display.wording import higher_is_better, listed, plural, unit
 from temper.errors import CheckpointError
 from temper.files import write_text
@@ -48,17 +48,17 @@ FILE = "paired.json"
 class PairedScoreRecord(NamedRecord):
     """Hold the interval of one score's difference against the reference; n examples."""
 
-    low: float
-    high: float
-    p: float
+    low: Number
+    high: Number
+    p: Number
     n: int
 
 
 class RowVarianceRecord(NamedRecord):
     """Hold how much one score's difference varies with the rows; see `RowVariance`."""
 
-    rows: float
-    columns: tuple[float, float]
+    rows: Number
+    columns: tuple[Number, Number]
 
 
 class PairedColumnRecord(Record):
