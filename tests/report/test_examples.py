@@ -156,6 +156,13 @@ def test_a_damaged_file_is_named(made: Path, file: str, said: str) -> None:
         gallery(read(made))
 
 
+def test_a_column_whose_name_is_no_utf_8_is_a_damaged_file(made: Path) -> None:
+    path = made / "texts.parquet"
+    path.write_bytes(path.read_bytes().replace(b"perspective", b"perspect\xf4ve"))
+    with pytest.raises(CheckpointError, match=r"Cannot read the texts in .*texts\.parquet"):
+        gallery(read(made))
+
+
 def test_a_missing_column_is_named(made: Path) -> None:
     path = made / "rows.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["label"]), path)

@@ -177,7 +177,7 @@ def read_columns(
         if perspective is None:
             check_table(path)
         return pq.read_table(path, columns=wanted, filters=filters).to_pandas()
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise CheckpointError(
             f"Cannot read the {what} in {path}: {error}. Evaluate the model again."
         ) from error
