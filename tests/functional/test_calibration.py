@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, log_loss
 
@@ -47,23 +47,35 @@ def test_ece_agrees_with_a_loop_over_bins(rows: list[tuple[bool, float]], bins: 
     )
 
 
-@given(ROWS)
-def test_the_diagram_sums_to_the_error(rows: list[tuple[bool, float]]) -> None:
-    correct, confidences = [row[0] for row in rows], [row[1] for row in rows]
-    found = calibration.reliability(correct, confidences, bins=10)
-    filled = found.rows > 0
-    gaps = np.abs(found.accuracy[filled] - found.confidence[filled]) * found.rows[filled]
-    assert gaps.sum() / len(rows) == pytest.approx(ece(correct, confidences), abs=1e-12)
-    assert np.isnan(found.accuracy[~filled]).all()
+@given(ROWS, st.integers(1, 12))
+def test_the_bins_of_a_diagram_part_0_to_1_and_hold_the_rows_between_their_edges(
+    rows: list[tuple[bool, float]], bins: int
+) -> None:
+    correct, confidences = (np.array(side, dtype=float) for side in zip(*rows, strict=True))
+    found = calibration.reliability(correct, confidences, bins=bins)
+    assert found.low.tolist() == [number / bins for number in range(bins)]
+    assert found.high.tolist() == [*found.low[1:], 1.0]
+    assert found.rows.dtype == np.int64
+    for number, (low, high) in enumerate(zip(found.low, found.high, strict=True)):
+        inside = (low <= confidences) & ((confidences < high) | (high == 1.0))
+        right = correct[inside].mean() if inside.any() else np.nan
+        sure = confidences[inside].mean() if inside.any() else np.nan
+        assert found.rows[number] == inside.sum()
+        assert found.accuracy[number] == pytest.approx(right, nan_ok=True)
+        assert found.confidence[number] == pytest.approx(sure, nan_ok=True)
+    gaps = np.abs(found.accuracy - found.confidence) * found.rows
+    total = ece(correct.tolist(), confidences.tolist(), bins)
+    assert np.nansum(gaps) / len(rows) == pytest.approx(total, abs=1e-12)
 
 
 def test_ece_of_resamples_is_that_of_repeated_rows() -> None:
     correct, confidences = [1, 0, 1], [0.95, 0.7, 0.55]
     found = calibration.expected_calibration_error(
-        correct, confidences, bins=10, counts=[[2, 1, 0], [0, 0, 0]]
+        correct, confidences, bins=10, counts=[[2, 1, 0], [0, 0, 0], [0, 1, 2]]
     )
     assert found[0] == pytest.approx(ece([1, 1, 0], [0.95, 0.95, 0.7]))
     assert np.isnan(found[1])
+    assert found[2] == pytest.approx(ece([0, 1, 1], [0.7, 0.55, 0.55]))
 
 
 def test_brier_sums_squares_over_three_classes() -> None:
@@ -116,19 +128,19 @@ def test_adaptive_error_ignores_order_and_repetition(
     assert adaptive(sides[0], sides[1], bins) == pytest.approx(wanted, abs=1e-12)
 
 
-@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 1000))
-def test_adaptive_error_agrees_with_slices_where_the_bins_divide_the_rows(
-    bins: int, size: int, seed: int
+# Three rows of a first group of four rows in all: the edge between two bins divides it.
+@example([(False, 0.3)] * 3 + [(True, 0.4)], 2)
+@given(ROWS, st.integers(1, 8))
+def test_adaptive_error_agrees_with_slices_of_rows_that_are_cut_into_as_many_parts_as_bins(
+    rows: list[tuple[bool, float]], bins: int
 ) -> None:
-    draws = np.random.default_rng(seed)
-    confidences = draws.permutation(np.linspace(0.2, 1.0, bins * size))
-    correct = draws.integers(0, 2, bins * size).astype(float)
-    order = np.argsort(confidences)
-    gaps = [
-        abs(correct[part].mean() - confidences[part].mean()) for part in np.array_split(order, bins)
-    ]
-    found = adaptive(correct.tolist(), confidences.tolist(), bins)
-    assert found == pytest.approx(np.mean(gaps), abs=1e-12)
+    correct, confidences = [float(hit) for hit, _ in rows], [sure for _, sure in rows]
+    gaps = []
+    for value in sorted(set(confidences)):
+        tied = [hit - sure for hit, sure in zip(correct, confidences, strict=True) if sure == value]
+        gaps += [sum(tied) / len(tied)] * (len(tied) * bins)
+    wanted = np.mean([abs(np.mean(part)) for part in np.split(np.array(gaps), bins)])
+    assert adaptive(correct, confidences, bins) == pytest.approx(wanted, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +186,7 @@ def test_classwise_error_of_two_classes_is_that_of_one_class() -> None:
         (lambda: adaptive([1], [2.0]), "Pass probabilities, not logits"),
         (lambda: adaptive([1], [0.5], 0), "`bins` must be >= 1, got 0"),
         (lambda: calibration.brier_of_rows([2], [[0.5, 0.5]]), r"whole numbers in 0\.\.1"),
+        (lambda: calibration.brier_of_rows([0.5], [[0.5, 0.5]]), r"whole numbers in 0\.\.1"),
         (
             lambda: calibration.negative_log_likelihood([0], [[0.0, 0.0], [0.0, 0.0]]),
             r"got \[1\] and \[2, 2\]",

@@ -61,6 +61,12 @@ def test_the_rank_is_that_of_the_decimal_not_of_the_double() -> None:
     # 100 * .57 is 56.99999999999999 and 100 * .07 is 7.000000000000001 in doubles.
     assert conformal_quantile(range(1, 100), coverage=0.57) == 57
     assert conformal_quantile(range(1, 100), coverage=0.07) == 7
+    # So many that finding one of them does not sort them all.
+    for rows in (300, 5000):
+        many = np.random.default_rng(0).permutation(rows) + 1
+        for percent in range(1, 100):
+            rank = math.ceil((rows + 1) * Fraction(percent, 100))
+            assert conformal_quantile(many, coverage=percent / 100) == rank
 
 
 @given(st.integers(0, 1000), st.floats(0, 1), st.integers(0, 4), st.booleans())
@@ -76,6 +82,18 @@ def test_adaptive_scores_are_the_sum_of_the_paper(
             u = 1.0 if uniforms is None else uniforms[row]
             wanted = sum(before) + u * own + penalty * max(0, len(before) + 1 - free)
             assert found[row, k] == pytest.approx(wanted, abs=1e-14)
+
+
+def test_probabilities_and_draws_may_be_0_and_1() -> None:
+    found = Raps(penalty=0.0).scores([[0.0, 1.0], [0.0, 1.0]], [0.0, 1.0])
+    assert found.tolist() == [[1.0, 0.0], [1.0, 1.0]]
+
+
+def test_classes_as_likely_as_each_other_come_in_their_order() -> None:
+    probabilities = np.random.default_rng(0).choice([0.0, 0.01, 0.02], size=100)
+    order = sorted(range(100), key=lambda k: -probabilities[k])
+    wanted = np.cumsum(probabilities[order])
+    assert Raps(penalty=0.0).scores([probabilities])[0, order] == pytest.approx(wanted)
 
 
 # MAPIE 1.6.0: SplitConformalClassifier(random_state=3), include_last_label="randomized"; a set is a
@@ -240,6 +258,8 @@ def test_the_chance_range_is_worked_by_hand() -> None:
     # n = 3, k = 2: BetaBinomial(2, 2, 2) has 0, 1, 2 with 3/10, 4/10, 3/10.
     assert chance_coverage(3, 2, coverage=0.5, confidence=0.5) == (0.0, 1.0)
     assert chance_coverage(3, 2, coverage=0.5, confidence=0.3) == (0.5, 0.5)
+    # n = k = 1, the fewest rows there can be: every number of 0 to 4 has 1/5.
+    assert chance_coverage(1, 4, coverage=0.5, confidence=0.5) == (0.25, 0.75)
 
 
 @given(st.integers(0, 1000), st.sampled_from(sorted(SET_SCORES)), st.booleans())
@@ -312,11 +332,13 @@ def test_a_fitted_quantile_has_its_share_of_rows_below_and_the_least_loss(
 def test_with_one_prediction_the_score_is_the_absolute_residual() -> None:
     predicted = np.array([1.0, 4.0])
     assert interval_scores([3.0, 3.5], predicted, predicted).tolist() == [2.0, 0.5]
+    assert interval_scores([3, 5], [1, 4], [1, 4]).dtype == np.float64
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: least_rows(0.0), r"`coverage` must lie in \(0, 1\), got 0.0"),
         (lambda: least_rows(1.0), r"`coverage` must lie in \(0, 1\), got 1.0"),
         (lambda: conformal_quantile([np.nan] * 20, coverage=0.5), "without NaN"),
         (lambda: conformal_quantile([[1.0]], coverage=0.5), r"got shape \[1, 1\]"),
@@ -326,6 +348,8 @@ def test_with_one_prediction_the_score_is_the_absolute_residual() -> None:
         ),
         (lambda: conformal_quantiles([1, 2], [0, 1], 1, coverage=0.5), "there are 2 kinds, not 1"),
         (lambda: SET_SCORES["lac"].scores([[2.0, -1.0]]), "Pass probabilities, not logits"),
+        (lambda: SET_SCORES["lac"].scores([[1.5, 0.5]]), "Pass probabilities, not logits"),
+        (lambda: SET_SCORES["lac"].scores([[0.5, -0.5]]), "Pass probabilities, not logits"),
         (lambda: SET_SCORES["aps"].scores([0.5, 0.5]), r"probabilities \[N, C\], got shape \[2\]"),
         (lambda: SET_SCORES["aps"].scores([[0.5, 0.5]], [1.5]), r"one number in \[0, 1\] a row"),
         (lambda: quantile_weights([[1.0]], [np.inf], level=0.5), "finite rows, got 1, or one"),
@@ -338,3 +362,11 @@ def test_with_one_prediction_the_score_is_the_absolute_residual() -> None:
 def test_what_cannot_be_is_refused(call, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_interval_scores_are_differences_of_doubles_whatever_comes() -> None:
+    ends = np.array([3], dtype=np.uint8)
+    assert interval_scores(np.array([1], dtype=np.uint8), ends, ends).tolist() == [2.0]
+    single = [np.array([value], dtype=np.float32) for value in (0.1, 0.3, 0.3)]
+    double = [values.astype(np.float64) for values in single]
+    assert interval_scores(*single).tolist() == interval_scores(*double).tolist()

@@ -36,11 +36,20 @@ def test_an_energy_needs_a_temperature_above_zero() -> None:
         energy([[0.0, 1.0]], temperature=0.0)
 
 
-@given(st.integers(0, 1000), st.integers(2, 40), st.integers(1, 12))
-def test_the_shrunk_covariance_is_scikit_learns(seed: int, rows: int, size: int) -> None:
-    residuals = states(seed, rows, size)
+@given(
+    st.integers(0, 1000),
+    st.integers(2, 40),
+    st.integers(1, 12),
+    st.sampled_from([1e-2, 1.0, 1e2]),
+    st.booleans(),
+)
+def test_the_shrunk_covariance_is_scikit_learns_in_any_unit(
+    seed: int, rows: int, size: int, unit: float, alike: bool
+) -> None:
+    # Where all sizes vary alike, all of the covariance may be noise.
+    residuals = unit * states(seed, rows, size) / (np.arange(1, size + 1) if alike else 1.0)
     wanted, _ = ledoit_wolf(residuals, assume_centered=True)
-    assert shrunk_covariance(residuals) == pytest.approx(wanted, rel=1e-8, abs=1e-10)
+    assert shrunk_covariance(residuals) == pytest.approx(wanted, rel=1e-8, abs=1e-10 * unit**2)
 
 
 @pytest.mark.parametrize(("rows", "size"), [(200, 5), (20, 30)])
@@ -53,15 +62,23 @@ def test_the_distance_to_classes_is_scikit_learns(rows: int, size: int) -> None:
     assert Mahalanobis.of(known, classes).score(asked) == pytest.approx(wanted, rel=1e-8)
 
 
-@given(st.integers(0, 1000), st.integers(1, 6))
-def test_the_distance_to_neighbours_is_scikit_learns(seed: int, k: int) -> None:
-    known, asked = states(seed, 12, 4), states(seed + 1, 9, 4)
+@given(st.integers(0, 1000), st.integers(1, 6), st.sampled_from([0, 12, 1500]))
+def test_the_distance_to_neighbours_is_scikit_learns(seed: int, k: int, rows: int) -> None:
+    # So many that finding the k-th does not sort them all, and so few that it is the last of all.
+    known, asked = states(seed, rows or k, 4), states(seed + 1, 9, 4)
 
     def unit(rows: np.ndarray) -> np.ndarray:
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     distances, _ = NearestNeighbors(n_neighbors=k).fit(unit(known)).kneighbors(unit(asked))
     assert Neighbours.of(known, k=k).score(asked) == pytest.approx(distances[:, -1], abs=1e-7)
+
+
+def test_a_row_of_zeros_is_as_far_from_all() -> None:
+    known = [[0.0, 0.0], [3.0, 4.0], [0.0, -2.0]]
+    # Twice less no cosine.
+    assert Neighbours.of(known, k=3).score([[0.0, 0.0]]) == pytest.approx([2**0.5])
+    assert Neighbours.of(known, k=2).score([[3.0, 4.0]]) == pytest.approx([2**0.5])
 
 
 def test_blocks_of_distances_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

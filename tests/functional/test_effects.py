@@ -16,6 +16,8 @@ from temper.functional.effects import Effect, RowVariance, combined, effect
 SCORES = st.lists(st.tuples(*[st.integers(-50, 50)] * 2), min_size=3, max_size=8)
 
 
+# Columns that happen to be equal are as unsure of a difference as any.
+@example([(1, 1), (2, 2), (4, 4)])
 @given(SCORES)
 def test_seeds_alone_agree_with_students_test_of_two_columns(pairs: list[tuple[int, int]]) -> None:
     first, second = (list(map(float, column)) for column in zip(*pairs, strict=True))
@@ -54,17 +56,28 @@ def test_a_column_that_never_varies_is_a_known_number() -> None:
     assert (known.freedom, known.low) == (2.0, pytest.approx(alone.low))
 
 
-def test_rows_are_added_and_not_counted_twice() -> None:
-    # Variances over the seeds 4 and 1; the rows make 2 of the first and 1 of the second by
-    # themselves, which 3 seeds thin to 1 in the difference; the rows' variance of it is 3.
-    first, second = [8.0, 10.0, 12.0], [4.0, 5.0, 6.0]
-    found = effect(first, second, rows=RowVariance(3.0, (2.0, 1.0)))
+@pytest.mark.parametrize(
+    ("second", "luck", "known"),
+    [
+        # Variances over the seeds 4 and 1; the rows make 2 of the first and 1 of the second by
+        # themselves, which 3 seeds thin to 1 in the difference; the rows' variance of it is 3.
+        ([4.0, 5.0, 6.0], 3.0, (2.0, 1.0)),
+        # A column that happens to be one number, of which the rows by themselves make a half.
+        ([5.0, 5.0, 5.0], 1.0, (2.0, 0.5)),
+    ],
+)
+def test_rows_are_added_and_not_counted_twice(
+    second: list[float], luck: float, known: tuple[float, float]
+) -> None:
+    first = [8.0, 10.0, 12.0]
+    found = effect(first, second, rows=RowVariance(luck, known))
     assert found is not None
-    total = 3.0 + (5.0 - 3.0) / 3
-    freedom = 4 * (total / ((5.0 - 0.15 * 3.0) / 3)) ** 2
+    seen, floor = 4.0 + variance(second), sum(known)
+    total = luck + (seen - floor) / 3
+    freedom = 4 * (total / ((seen - 0.15 * floor) / 3)) ** 2
     assert found.standard_error == pytest.approx(math.sqrt(total))
     assert found.freedom == pytest.approx(freedom)
-    assert found.row_variance == pytest.approx(2.0)
+    assert found.row_variance == pytest.approx(luck - floor / 3)
     assert found.high - found.mean == pytest.approx(stats.t.ppf(0.975, freedom) * total**0.5)
 
 
@@ -102,7 +115,10 @@ def test_few_seeds_and_scores_that_never_vary_say_nothing() -> None:
     assert effect([0.8], [0.7], rows=RowVariance(1e-4, (1e-4, 1e-4))) is None
     assert effect([0.8] * 3, [0.7] * 3) is None
     # Of equal scores there is nothing to be unsure of; .1 + .2 is not .3.
-    assert effect([0.1 + 0.2] * 3, [0.3] * 3) == Effect(0.0, 0.0, 0.0, 1.0, 3, 0.0, 2.0)
+    equal = [0.1 + 0.2] * 3, [0.3] * 3
+    assert effect(*equal) == Effect(0.0, 0.0, 0.0, 1.0, 3, 0.0, 2.0)
+    rows = RowVariance(0.0, (0.0, 0.0))
+    assert effect(*equal, rows=rows) == Effect(0.0, 0.0, 0.0, 1.0, 3, 0.0, 2.0, 0.0)
 
 
 def test_columns_that_are_alike_in_every_row_and_seed_differ_by_nothing() -> None:
@@ -182,6 +198,18 @@ def test_the_least_difference_is_seen_four_times_in_five(freedom: float) -> None
     squares = stats.chi2.ppf((np.arange(100_000) + 0.5) / 100_000, freedom) / freedom
     seen = stats.norm.cdf(found.least / 2.0 - reach * np.sqrt(squares)).mean()
     assert seen == pytest.approx(0.8, abs=2e-3)
+
+
+def test_differences_of_many_studies_are_combined_as_each_by_itself() -> None:
+    draws = np.random.default_rng(0)
+    of_seeds, known, luck = draws.random((5, 2)), draws.random((5, 2)), draws.random(5)
+    # Rows of which nothing is unsure have the most degrees of freedom that are counted.
+    of_seeds[0] = known[0] = 0.0
+    totals, freedoms = combined(of_seeds, known, luck, 4)
+    assert freedoms.max() == freedoms[0] == 10_000
+    for at in range(5):
+        alone = combined(of_seeds[at], known[at], luck[at], 4)
+        assert (totals[at], freedoms[at]) == alone
 
 
 def test_a_study_that_rows_alone_decide_has_a_least_difference_all_the_same() -> None:

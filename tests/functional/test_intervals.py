@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,6 +12,7 @@ from scipy import stats
 from temper.functional import intervals
 from temper.functional.detectors import auroc
 from temper.functional.intervals import Statistic
+from temper.functional.proportions import Share
 from temper.functional.resampling import FloatArray, weighted_mean
 
 
@@ -69,6 +73,63 @@ def test_the_share_of_resamples_without_a_score_stands_beside_the_interval() -> 
     assert found.undefined == pytest.approx(chance, abs=5 * (chance / 4000) ** 0.5)
 
 
+@pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
+def test_no_interval_is_given_where_many_resamples_have_no_score(share: float) -> None:
+    def statistic(counts: FloatArray) -> FloatArray:
+        values = counts @ np.arange(5.0)
+        return np.where(np.arange(len(values)) < share * len(values), np.nan, values)
+
+    (found,) = intervals.score_intervals([statistic], 5, resamples=200, seed=0)
+    assert (found.low is None) == (share > 0.05)
+    assert found.undefined == pytest.approx(share)
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.8])
+def test_the_ends_are_quantiles_of_the_resampled_scores(confidence: float) -> None:
+    statistic = mean_of([0.1, 0.7, 0.4, 2.0])
+    (values,) = intervals.resampled(statistic, rows=4, resamples=500, seed=3)
+    (found,) = intervals.score_intervals(
+        [statistic], 4, resamples=500, seed=3, confidence=confidence
+    )
+    assert found.low == pytest.approx(np.quantile(values, (1 - confidence) / 2))
+    assert found.high == pytest.approx(np.quantile(values, (1 + confidence) / 2))
+
+
+@pytest.mark.parametrize(
+    "apart", [[5.0, 6.0, 7.0], [1.0, 1.0, -1.0], [1.0, -1.0, -1.0], [1.0, -1.0] + [0.0] * 6]
+)
+def test_the_p_of_a_difference_counts_resamples_on_either_side_of_0(apart: list[float]) -> None:
+    rows, pair = len(apart), (mean_of(apart), mean_of([0.0] * len(apart)))
+    for seed in (0, 1):
+        (values,) = intervals.resampled(pair[0], rows=rows, resamples=300, seed=seed)
+        (found,) = intervals.difference_intervals([pair], rows, resamples=300, seed=seed)
+        sides = sum(value <= 0 for value in values), sum(value >= 0 for value in values)
+        assert found.p == pytest.approx(min(1.0, max(2 * min(sides), 1) / 300))
+        assert found.low == pytest.approx(np.quantile(values, 0.025))
+        assert found.high == pytest.approx(np.quantile(values, 0.975))
+
+
+def test_shares_of_other_rows_are_compared_by_the_bootstrap() -> None:
+    draws = np.random.default_rng(0)
+    right, among = (draws.integers(0, 2, 30).astype(float) for _ in range(2))
+    sides: list[Statistic] = [Share(right), Share(right, among), mean_of(1 - right)]
+    for first, second in itertools.permutations(sides, 2):
+        # A partial is no share to the library, so that both of its sides are resampled.
+        pairs: list[tuple[Statistic, Statistic]]
+        pairs = [(first, second), (partial(first), partial(second))]
+        found, drawn = intervals.difference_intervals(pairs, 30, resamples=50, seed=0)
+        assert found == drawn
+
+
+def test_a_closed_form_needs_no_resamples() -> None:
+    share = Share(np.array([1.0, 0.0]))
+    for found in (
+        intervals.score_intervals([share], 2, resamples=0, seed=0),
+        intervals.difference_intervals([(share, share)], 2, resamples=0, seed=0),
+    ):
+        assert found[0].low is not None
+
+
 def test_a_paired_bootstrap_is_narrower_than_what_both_models_vary() -> None:
     draw = np.random.default_rng(0)
     hard = draw.random(200) < 0.4
@@ -99,8 +160,14 @@ def test_equal_models_have_no_bootstrap_interval_to_differ_by() -> None:
 def test_a_bootstrap_needs_rows_and_a_sensible_confidence() -> None:
     with pytest.raises(ValueError, match="rows and resamples >= 1, got 0 and 1000"):
         intervals.score_intervals([mean_of([])], 0, resamples=1000, seed=0)
-    with pytest.raises(ValueError, match=r"`confidence` must lie in \(0, 1\), got 95"):
-        intervals.score_intervals([mean_of([1.0])], 1, resamples=9, seed=0, confidence=95)
+    assert len(intervals.resampled(mean_of([1.0]), rows=1, resamples=1, seed=0)[0]) == 1
+    for confidence in (0.0, 1.0, 1.5):
+        with pytest.raises(
+            ValueError, match=rf"`confidence` must lie in \(0, 1\), got {confidence}"
+        ):
+            intervals.score_intervals(
+                [mean_of([1.0, 2.0])], 2, resamples=9, seed=0, confidence=confidence
+            )
 
 
 def test_holm_by_hand() -> None:
@@ -108,6 +175,7 @@ def test_holm_by_hand() -> None:
     assert intervals.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert intervals.holm([]) == []
     assert intervals.holm([0.7, 0.8]) == [1.0, 1.0]
+    assert intervals.holm([1.0, 0.0]) == [1.0, 0.0]
 
 
 def test_holm_refuses_what_is_no_p_value() -> None:
@@ -144,6 +212,14 @@ def test_a_missing_part_is_left_out_and_said() -> None:
     )
     assert found.value == pytest.approx(50 / 3)
     assert found.reasons == ("adversarial is left out: the model has no score there.",)
+    unknown = intervals.average_relative_improvement(BASE, {**BASE, "shift": None}, perfect=PERFECT)
+    assert unknown.reasons == ("shift is left out: the reference has no score there.",)
+
+
+def test_an_improvement_has_ten_decimals() -> None:
+    # (.9 - .8) / (1 - .8) is 49.99999999999999 per cent in doubles.
+    assert intervals.relative_improvement(0.9, 0.8, 1.0) == 50.0
+    assert intervals.relative_improvement(1.0, 0.0, 3.0) == 33.3333333333
 
 
 @pytest.mark.parametrize("values", [[1.0, 3.0], [0.5, 2.0, 2.0, 9.0, -1.0]])

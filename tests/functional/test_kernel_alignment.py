@@ -87,15 +87,30 @@ def test_counts_repeat_batches() -> None:
     assert found == pytest.approx([4 / 80**0.5, 0.5, 0.5])
 
 
-def test_states_without_variation_have_no_alignment() -> None:
-    constant = np.full((5, 3), 0.1)
+@pytest.mark.parametrize("rows", [4, 5, 7, 11])
+@pytest.mark.parametrize("value", [0.1, 1e6 + 0.1])
+def test_states_without_variation_have_no_alignment(rows: int, value: float) -> None:
+    constant = np.full((rows, 3), value)
     assert unbiased_hsic(constant, constant) == 0.0
-    assert np.isnan(alignment(constant, states(5, 3, 0)))
+    assert np.isnan(alignment(constant, states(rows, 3, 0)))
+
+
+def test_rounding_does_not_carry_an_alignment_beyond_1() -> None:
+    for seed in range(30):
+        one = states(6, 3, seed)
+        assert alignment(one, 3 * one) <= 1.0
+    # .1 + .2 is above .3.
+    assert float(kernel_alignment([-(0.1 + 0.2)], [0.3], [0.3])) == -1.0
 
 
 def test_a_batch_that_is_not_finite_leaves_no_alignment() -> None:
-    found = kernel_alignment([np.nan, 1.0], [1.0, 1.0], [1.0, 1.0], counts=[[1, 1], [0, 2]])
-    assert np.isnan(found).all()
+    bad, good = [np.nan, 1.0], [1.0, 1.0]
+    for sides in ((bad, good, good), (bad, bad, bad)):
+        assert np.isnan(float(kernel_alignment(*sides)))
+        for shape in ((), (3,)):
+            found = kernel_alignment(*sides, counts=np.ones((*shape, 2)))
+            assert found.shape == shape
+            assert np.isnan(found).all()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +118,7 @@ def test_a_batch_that_is_not_finite_leaves_no_alignment() -> None:
     [
         (lambda: unbiased_hsic(states(3, 2, 0), states(3, 2, 1)), "at least 4 rows, got 3"),
         (lambda: unbiased_hsic(states(4, 2, 0), states(5, 2, 0)), r"same n, got \[4, 2\]"),
-        (lambda: unbiased_hsic(states(4, 2, 0), states(4, 2, 0)[0]), r"same n, got \[4, 2\]"),
+        (lambda: unbiased_hsic(states(4, 2, 0), states(4, 2, 0)[:, 0]), r"got \[4, 2\] and \[4\]"),
         (lambda: kernel_alignment([1.0], [1.0, 2.0], [1.0]), "of one k"),
     ],
 )

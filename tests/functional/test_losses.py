@@ -10,6 +10,7 @@ from torch import Tensor
 
 from temper.errors import DataError, SettingError
 from temper.functional.losses import (
+    Divergence,
     GivenLoss,
     OwnLoss,
     distillation,
@@ -32,6 +33,15 @@ scores = st.lists(st.floats(-60, 60, allow_nan=False, width=32), min_size=3, max
 )
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_loss_of_a_regression_is_the_squared_error_of_each_row(kind: torch.dtype) -> None:
+    values, targets = torch.tensor([[1.0], [-2.0], [0.5]], dtype=kind), [3.0, 1.0, 0.5]
+    for labels in (torch.tensor(targets), torch.tensor(targets, dtype=torch.float64)[:, None]):
+        found = task_loss(values, labels)
+        assert found.dtype == (torch.float64 if kind == torch.float64 else torch.float32)
+        assert found.tolist() == [4.0, 9.0, 0.0]
+
+
 def test_class_weights_multiply_rows_and_are_not_renormalised() -> None:
     logits = torch.zeros(3, 2)
     labels = torch.tensor([0, 1, 1])
@@ -45,6 +55,7 @@ def test_class_weights_multiply_rows_and_are_not_renormalised() -> None:
         (torch.zeros(1, 1), torch.zeros(1), torch.ones(2), "have no classes"),
         (torch.zeros(2, 1), torch.tensor([0, 0]), None, "one number a row"),
         (torch.zeros(2, 3), torch.zeros(2), None, r"shape \(2, 3\) for 2 rows"),
+        (torch.zeros(2, 3), torch.zeros(2, 3).long(), None, r"row, \[2\], .* of shape \(2, 3\)"),
     ],
 )
 def test_labels_of_another_kind_of_task_are_refused(
@@ -52,6 +63,11 @@ def test_labels_of_another_kind_of_task_are_refused(
 ) -> None:
     with pytest.raises((DataError, SettingError), match=message):
         task_loss(logits, labels, class_weights=weights)
+
+
+def test_numbers_cannot_be_smoothed() -> None:
+    with pytest.raises(SettingError, match="Label smoothing needs classes"):
+        task_loss(torch.zeros(2, 1), torch.zeros(2), smoothing=0.1)
 
 
 @pytest.mark.parametrize("labels", [[1, 5], [5, 1], [-1, 5]])
@@ -113,7 +129,17 @@ def test_extreme_scores_give_finite_losses_and_gradients() -> None:
 
 
 def test_one_sub_model_has_no_pairs() -> None:
-    assert pairwise_divergence([torch.ones(2, 3)], divergence="js").tolist() == [0.0, 0.0]
+    found = pairwise_divergence([torch.ones(2, 3, dtype=torch.bfloat16)], divergence="js")
+    assert (found.dtype, found.tolist()) == (torch.float32, [0.0, 0.0])
+
+
+def test_sub_models_diverge_by_the_sum_over_all_their_pairs() -> None:
+    one, two, three = torch.randn(3, 2, 4, dtype=torch.float64)
+    measures: list[tuple[Divergence, Callable[[Tensor, Tensor], Tensor]]]
+    measures = [("js", jensen_shannon), ("sym_kl", symmetric_kl)]
+    for name, measure in measures:
+        wanted = measure(one, two) + measure(one, three) + measure(two, three)
+        torch.testing.assert_close(pairwise_divergence([one, two, three], divergence=name), wanted)
 
 
 def test_a_softened_prediction_by_the_sum_over_classes() -> None:
@@ -196,6 +222,7 @@ def test_a_smoothed_target_is_that_of_the_formula_and_its_weights_weigh_each_cla
         for weight, share, value in zip(weights.tolist(), target, log_q.tolist(), strict=True)
     )
     assert found.item() == pytest.approx(expected, rel=1e-12)
+    assert OwnLoss(weights)(logits, torch.tensor([2]), smoothing=0.3).item() == found.item()
 
 
 def test_the_task_s_own_loss_has_its_class_weights_in_every_batch() -> None:

@@ -38,6 +38,17 @@ def test_the_rows_of_a_vocabulary_that_a_batch_touched() -> None:
     assert touched_rows(double).tolist() == [6]
 
 
+def test_rows_of_a_part_are_looked_for_as_in_the_whole() -> None:
+    part = torch.zeros(10, 3)
+    part[[2, 5]] = 1.0
+    whole = torch.Size([MANY_ROWS, 3])
+    found = touched_rows(part, whole)
+    assert found is not None
+    assert found.tolist() == [2, 5]
+    assert touched_rows(part, whole, counted=lambda here: here + MANY_ROWS // 2) is None
+    assert touched_rows(part) is None
+
+
 def test_all_rows_count_where_looking_for_them_is_not_worth_it() -> None:
     assert touched_rows(torch.zeros(MANY_ROWS - 1, 2)) is None
     assert touched_rows(torch.zeros(MANY_ROWS)) is None

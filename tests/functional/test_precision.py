@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
-from temper.functional import calibration, conformal, detectors, selective
+from temper.functional import (
+    calibration,
+    conformal,
+    detectors,
+    intervals,
+    resampling,
+    selective,
+    shift,
+)
 from temper.functional.precision import at_least_single, bf16_notices, in_half_precision
 from temper.functional.scaling import Scaling
 
@@ -33,13 +42,18 @@ def test_an_autocast_to_half_precision_is_noticed_where_it_is_on() -> None:
             assert in_half_precision(CPU) is False
 
 
+@pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("known", [True, False])
 def test_bf16_is_called_slow_on_a_cpu_that_emulates_it_alone(
-    monkeypatch: pytest.MonkeyPatch, known: bool
+    monkeypatch: pytest.MonkeyPatch, there: bool, known: bool
 ) -> None:
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: known)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: there)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: known)
-    assert [("fp32" in text) for text in bf16_notices(CPU)] == [True] * (not known)
+    notices = bf16_notices(CPU)
+    assert len(notices) == (0 if there and known else 1)
+    for text in notices:
+        said = r"This processor has no bf16 .* as long in it .* Leave the precision at fp32\."
+        assert re.fullmatch(said, text)
     assert bf16_notices(torch.device("cuda")) == ()
 
 
@@ -59,16 +73,26 @@ EDGES = np.array([0.7, 0.3, 1 - 2.0**-24, 0.1], dtype=np.float32)
         (lambda z: calibration.negative_log_likelihood(LABELS, z), LOGITS),
         (lambda z: calibration.fit_temperature(LABELS, z).value, LOGITS),
         (Scaling.of_temperature(0.3).log_probabilities, LOGITS),
+        (lambda z: calibration.scaled(z, 0.3), LOGITS),
         (lambda p: calibration.brier_of_rows(LABELS, p), PROBABILITIES),
         (lambda p: calibration.bin_numbers(p, bins=10), EDGES),
         (lambda p: calibration.expected_calibration_error(LABELS == 0, p, bins=7), SURE),
         (lambda p: calibration.adaptive_calibration_error(LABELS == 0, p, bins=7), SURE),
         (lambda p: calibration.classwise_calibration_error(LABELS, p), PROBABILITIES),
         (lambda p: calibration.reliability(LABELS == 0, p, bins=7).confidence[3:], SURE),
+        (lambda p: conformal.at_labels(p, LABELS), PROBABILITIES),
+        (conformal.Lac().scores, PROBABILITIES),
+        (conformal.Raps().scores, PROBABILITIES),
         (detectors.energy, LOGITS),
         (detectors.max_softmax, PROBABILITIES),
         (detectors.max_logit, LOGITS),
+        (detectors.shrunk_covariance, LOGITS),
+        (lambda z: detectors.Mahalanobis.of(z, LABELS).score(z), LOGITS),
+        (lambda z: detectors.Neighbours.of(z, k=3).score(z), LOGITS),
         (lambda p: selective.area_under_risk(LABELS == 0, p), SURE),
+        (resampling.weighted_median, SURE),
+        (intervals.standard_error, SURE),
+        (lambda z: shift.mmd_test(z[:30], z[30:], seed=0).statistic, LOGITS),
     ],
 )
 def test_single_precision_is_scored_as_the_doubles_it_stands_for(

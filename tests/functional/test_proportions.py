@@ -50,7 +50,9 @@ def test_a_share_among_some_rows_forgets_the_others() -> None:
     share = Share(np.array([1.0, 1.0, 0.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0]))
     assert share(np.ones((1, 4)))[0] == 0.5
     assert share.fewest == 2
-    assert (share.interval(0.95).low, share.interval(0.95).high) == wilson(1, 2)
+    for confidence in (0.95, 0.8):
+        found = share.interval(confidence)
+        assert (found.low, found.high) == wilson(1, 2, confidence=confidence)
 
 
 def test_few_rows_that_differ_are_no_difference() -> None:
@@ -69,8 +71,9 @@ def test_turning_two_models_around_turns_the_interval() -> None:
     first, second = (draws.integers(0, 2, 60).astype(float) for _ in range(2))
     one, other = paired_shares(first, second), paired_shares(second, first)
     assert (one.low, one.high, one.p) == pytest.approx((-other.high, -other.low, other.p))
-    same = ShareDifference(first, second).interval(0.95)
-    assert (same.low, same.high) == (one.low, one.high)
+    for confidence in (0.95, 0.8):
+        found = ShareDifference(first, second).interval(confidence)
+        assert found == paired_shares(first, second, confidence=confidence)
     (drawn,) = difference_intervals([(Share(first), Share(second))], 60, resamples=10, seed=0)
     assert drawn == one
 
@@ -115,6 +118,7 @@ def test_shares_of_resamples_are_those_of_repeated_rows(
     counts = np.array(data.draw(st.lists(weights, min_size=2, max_size=2)), dtype=float)
     right = first.astype(float)
     found = {
+        "all": Share(right)(counts),
         "difference": ShareDifference(right, second.astype(float))(counts),
         "among": Share(right, second.astype(float))(counts),
         "mean": GroupShares(right, groups, least=False)(counts),
@@ -125,6 +129,7 @@ def test_shares_of_resamples_are_those_of_repeated_rows(
         shares = [right[chosen][groups[chosen] == g].mean() for g in np.unique(groups[chosen])]
         counted = right[chosen][second[chosen] == 1]
         expected = {
+            "all": right[chosen].mean() if len(chosen) else np.nan,
             "difference": (first - second)[chosen].mean() if len(chosen) else np.nan,
             "among": counted.mean() if len(counted) else np.nan,
             "mean": np.mean(shares) if shares else np.nan,
@@ -189,3 +194,8 @@ def test_one_row_has_an_interval() -> None:
     z = stats.norm.isf(0.025)
     assert wilson(0, 1) == pytest.approx((0.0, z**2 / (1 + z**2)))
     assert wilson(1, 1) == pytest.approx((1 / (1 + z**2), 1.0))
+
+
+def test_the_end_of_a_share_of_none_or_all_is_the_share_itself() -> None:
+    for rows in range(1, 200):
+        assert (wilson(0, rows)[0], wilson(rows, rows)[1]) == (0.0, 1.0)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.functional import calibration, resampling, scores
+from temper.functional import calibration, resampling, scores, selective
 from temper.functional.resampling import weighted_median
 
 ROWS = st.lists(st.tuples(st.floats(-1e6, 1e6), st.integers(0, 4)), min_size=1, max_size=12)
@@ -18,13 +20,11 @@ ROWS = st.lists(st.tuples(st.floats(-1e6, 1e6), st.integers(0, 4)), min_size=1, 
 @given(rows=ROWS)
 def test_counts_are_repetitions(rows: list[tuple[float, int]]) -> None:
     values, counts = (list(side) for side in zip(*rows, strict=True))
-    repeated = np.repeat(values, counts)
-    found = weighted_median(values, [counts, counts])
-    assert found.shape == (2,)
-    if len(repeated):
-        assert found == pytest.approx(np.median(repeated))
-    else:
-        assert np.isnan(found).all()
+    # Another resample beside it: the same counts the other way round.
+    found = weighted_median(values, [counts, counts[::-1]])
+    for value, own in zip(found, (counts, counts[::-1]), strict=True):
+        repeated = np.repeat(values, own)
+        assert value == pytest.approx(np.median(repeated) if sum(own) else np.nan, nan_ok=True)
 
 
 def test_one_count_each_is_the_plain_median() -> None:
@@ -69,6 +69,52 @@ def test_rows_summed_in_stretches_give_the_scores_of_all_rows_at_once(
         patch.setattr(resampling, "_CELLS", data.draw(st.integers(1, 60)))
         for one, other in zip(found(), whole, strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        *(measure for name, measure in scores.MEASURES.items()),
+        scores.least_accuracy,
+        scores.mean_group_accuracy,
+        partial(calibration.expected_calibration_error, bins=3),
+        calibration.adaptive_calibration_error,
+        lambda labels, sure, counts: calibration.classwise_calibration_error(
+            labels, np.stack([1 - sure, sure], 1), counts=counts
+        ),
+        selective.area_under_risk,
+        selective.excess_area,
+        partial(selective.risk_at_coverage, coverage=0.5),
+        lambda _, values, counts: resampling.weighted_mean(values, counts),
+        lambda _, values, counts: weighted_median(values, counts),
+    ],
+)
+def test_a_score_has_one_value_a_resample_and_none_without_rows(
+    measure: Callable[..., np.ndarray],
+) -> None:
+    for shape in ((), (0,), (3,)):
+        for rows in (0, 2):
+            found = measure(np.arange(rows), np.arange(rows), counts=np.zeros((*shape, rows)))
+            assert found.shape == shape
+            assert found.dtype == np.float64
+            assert np.isnan(found).all()
+
+
+def test_counts_are_doubles_one_for_each_row() -> None:
+    for counts in (None, [1, 1], np.ones(2, dtype=np.float32)):
+        found = resampling.row_counts(2, counts)
+        assert found.dtype == np.float64
+        assert found.tolist() == [1.0, 1.0]
+    for wrong in (3.0, [1.0], [[1.0], [2.0]]):
+        with pytest.raises(ValueError, match=r"`counts` must have shape \[2\] or \[R, 2\], got"):
+            resampling.row_counts(2, wrong)
+
+
+def test_rows_that_are_not_there_have_no_values() -> None:
+    none = np.zeros((0, 3))
+    assert calibration.probabilities_of(none).shape == (0, 3)
+    assert calibration.brier_of_rows([], none).shape == (0,)
+    assert calibration.negative_log_likelihood([], none).shape == (0,)
 
 
 def test_sums_of_groups_are_those_of_a_loop_over_rows() -> None:

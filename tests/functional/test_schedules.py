@@ -69,11 +69,16 @@ def test_bounds_hold_for_all_values_and_truth_for_any() -> None:
     [
         ({"schedule": "linaer", "start": 0, "end": 1}, "Did you mean 'linear'"),
         ({"schedule": "linear", "start": 0}, "the schedule 'linear' needs end"),
-        ({"schedule": "warm_up", "value": 1, "shar": 0.1}, "'shar'. Did you mean 'share'"),
+        (
+            {"schedule": "warm_up", "value": 1, "shar": 0.1},
+            "setting of the schedule 'warm_up' 'shar'. Did you mean 'share'",
+        ),
         ({"schedule": "linear", "start": 0, "end": "1"}, "end must be a number, got '1'"),
         ({"schedule": "cosine", "start": 0, "end": math.inf}, "end must be finite"),
         ({"schedule": "linear", "start": 0, "end": 1, "begin": 1.0}, "0 <= begin < until <= 1"),
+        ({"schedule": "linear", "start": 0, "end": 1, "until": 1.5}, "0 <= begin < until <= 1"),
         ({"schedule": "warm_up", "value": 1, "share": 0}, r"share of the run in \(0, 1\]"),
+        ({"schedule": "warm_up", "value": 1, "share": 1.5}, r"share of the run in \(0, 1\]"),
         ({"start": 0, "end": 1}, "must be a number, or a table with a `schedule`"),
     ],
 )

@@ -130,6 +130,7 @@ def test_counts_say_the_same_as_repeated_rows(
     for score, one, two in [
         (scores.spearman, first, second),
         (scores.pearson, first, second),
+        (scores.mean_squared_error, first, second),
         (detectors.auroc, first > 0, second),
         (detectors.aupr, first > 0, second),
         (detectors.fpr95, first > 0, second),
@@ -183,6 +184,7 @@ def test_shares_of_groups_are_those_of_a_loop_over_groups(
     if rows:
         one = [right[groups == group].mean() for group in set(groups.tolist())]
         assert float(scores.mean_group_accuracy(right, groups)) == pytest.approx(np.mean(one))
+        assert float(scores.least_accuracy(right, groups)) == pytest.approx(min(one))
 
 
 def test_f1_of_resamples_is_that_of_repeated_rows() -> None:
@@ -246,6 +248,21 @@ def test_a_correlation_of_no_rows_is_undefined(score: Callable[..., np.ndarray])
     assert np.isnan(score([1.0, 2.0], [2.0, 1.0], counts=[[0, 0], [1, 1]])[0])
 
 
+@pytest.mark.parametrize("score", [scores.pearson, scores.spearman])
+def test_a_resample_of_one_value_has_no_correlation(score: Callable[..., np.ndarray]) -> None:
+    # The mean of three times .1, or .2, is not that number in doubles.
+    found = score([0.1, 0.2], [0.1, 0.2], counts=[[3, 0], [0, 3], [1, 1]])
+    assert np.isnan(found[:2]).all()
+    assert found[2] == pytest.approx(1.0)
+
+
+def test_rounding_does_not_carry_a_correlation_beyond_1() -> None:
+    for seed in range(50):
+        values = np.random.default_rng(seed).normal(size=20)
+        for factor in (3, -3):
+            assert abs(float(scores.pearson(values, factor * values))) <= 1.0
+
+
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
 def test_a_correlation_does_not_depend_on_the_unit(scale: float) -> None:
     draws = np.random.default_rng(1)
@@ -253,3 +270,12 @@ def test_a_correlation_does_not_depend_on_the_unit(scale: float) -> None:
     expected = stats.pearsonr(first, second).statistic
     assert scores.pearson(first * scale, second) == pytest.approx(expected, rel=1e-9)
     assert scores.pearson(first, second * scale) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_row_that_a_resample_does_not_hold_changes_no_correlation() -> None:
+    first, second = [1.0, 2.0, 3.0, 1e200], [1.0, 2.0, 3.0, 4.0]
+    assert scores.pearson(first, second, counts=[1, 1, 1, 0]) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_a_score_that_looks_at_the_metric_says_nothing_where_it_is_the_metric() -> None:
+    assert scores.facts("area").guessed(4, "area") is None

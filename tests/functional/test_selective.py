@@ -150,8 +150,11 @@ def test_rows_that_another_rule_abstains_on_are_never_accepted() -> None:
     ("settings", "words"),
     [
         ({"risk": 0.0}, r"`risk` must lie in \(0, 1\), got 0.0"),
+        ({"risk": 1.0}, r"`risk` must lie in \(0, 1\), got 1.0"),
+        ({"risk": 0.1, "failure": 0.0}, r"`failure` must lie in \(0, 1\), got 0.0"),
         ({"risk": 0.1, "failure": 1.0}, r"`failure` must lie in \(0, 1\), got 1.0"),
         ({"risk": 0.1, "thresholds": (0.5, 0.6, 0.4, 0.3)}, "`thresholds` must fall"),
+        ({"risk": 0.1, "thresholds": (0.6, 0.5, 0.5, 0.3)}, "`thresholds` must fall"),
         ({"risk": 0.1, "starts": 0}, f"got {len(CONFIDENCES)} thresholds and 0 starts"),
     ],
 )
@@ -163,8 +166,9 @@ def test_limits_that_cannot_be_are_refused(settings: dict, words: str) -> None:
 def test_scores_refuse_what_has_no_order() -> None:
     with pytest.raises(ValueError, match="A confidence is NaN"):
         area_under_risk([0, 1], [np.nan, 0.5])
-    with pytest.raises(ValueError, match=r"`coverage` must lie in \(0, 1\], got 0"):
-        risk_at_coverage([0], [0.5], coverage=0.0)
+    for coverage in (0.0, 1.5):
+        with pytest.raises(ValueError, match=rf"must lie in \(0, 1\], got {coverage}"):
+            risk_at_coverage([0], [0.5], coverage=coverage)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 1)), min_size=1, max_size=30))
@@ -195,6 +199,9 @@ def test_every_threshold_may_be_a_start_and_no_more_than_there_are() -> None:
     sure, wrong = [0.9] * 50 + [0.6] * 50, [0] * 100
     shown = shown_risks(sure, wrong, failure=0.1, thresholds=[0.9, 0.6], starts=2)
     assert (shown < 1).all()
+    # Rows at the threshold are answered, and a risk of just the limit is kept.
+    found = selective_threshold(sure, wrong, risk=shown[1], thresholds=[0.9, 0.6], starts=2)
+    assert found == Selection(0.6, 100, 0, 100)
     for starts in (0, 3):
         with pytest.raises(ValueError, match=f"got 2 thresholds and {starts} starts"):
             shown_risks(sure, wrong, failure=0.1, thresholds=[0.9, 0.6], starts=starts)

@@ -46,6 +46,22 @@ def test_the_p_value_holds_its_level_where_nothing_has_shifted() -> None:
 
 def test_a_shift_is_found() -> None:
     assert mmd_test(states(0, 60), states(1, 30) + 1.0, seed=0).p == 1 / 200
+    assert mmd_test(states(0, 60), states(1, 30) + 1.0, seed=0, permutations=0).p == 1.0
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_the_test_does_not_depend_on_the_unit(unit: float) -> None:
+    first, second = states(0, 20) - 1e3, states(1, 10) - 1e3
+    plain, found = (mmd_test(c * first, c * second, seed=0) for c in (1.0, unit))
+    assert found.statistic == pytest.approx(plain.statistic)
+    assert found.p == plain.p
+    assert found.bandwidth == pytest.approx(unit * plain.bandwidth)
+
+
+def test_the_width_is_the_mean_distance_where_most_rows_are_equal() -> None:
+    # Of the 36 squares of distances, those of one row and the five others are 4.
+    found = mmd_test([[0.5]] * 3, [[0.5], [0.5], [2.5]], seed=0)
+    assert found.bandwidth == pytest.approx((10 * 4 / 36) ** 0.5)
 
 
 def test_rows_that_are_all_alike_have_not_shifted() -> None:
@@ -84,6 +100,12 @@ def test_the_shares_of_the_classes_are_recovered(seed: int, classes: int) -> Non
     assert found.weights == pytest.approx(wanted / (held_out / held_out.sum()), abs=1e-10)
 
 
+def test_answers_that_are_always_wrong_in_one_way_tell_the_classes_all_the_same() -> None:
+    found = label_shift([0, 1, 2], [1, 2, 0], [0, 0, 1], 3)
+    assert found.priors == pytest.approx([1 / 3, 0.0, 2 / 3])
+    assert found.weights == pytest.approx([1.0, 0.0, 2.0])
+
+
 def test_shares_below_zero_are_zero() -> None:
     # Predictions of class 1 alone are more than the errors on class 0 could explain.
     found = label_shift([0] * 10 + [1] * 10, [0] * 9 + [1] + [0] + [1] * 9, [1] * 5, 2)
@@ -97,6 +119,10 @@ def test_shares_below_zero_are_zero() -> None:
         (lambda: label_shift([0, 1], [0, 0], [0], 2), "do not tell all classes apart"),
         (lambda: label_shift([0, 0], [0, 1], [0], 2), "do not tell all classes apart"),
         (lambda: label_shift([0, 2], [0, 1], [0], 2), "whole numbers in 0..1"),
+        (lambda: label_shift([0, 1], [0, 2], [0], 2), "whole numbers in 0..1"),
+        (lambda: label_shift([0, 1], [0, 1], [2], 2), "whole numbers in 0..1"),
+        (lambda: label_shift([], [], [0], 2), "held-out rows and a batch, got 0 and 1"),
+        (lambda: label_shift([0, 1], [0, 1], [[0, 1]], 2), "and a batch, got 2 and 2"),
         (lambda: label_shift([0, 1], [0, 1], [], 2), "held-out rows and a batch, got 2 and 0"),
         (lambda: mmd_test([[1.0]], [[1.0], [2.0]], seed=0), "`reference` must be states"),
         (lambda: mmd_test(states(0, 3), states(0, 3, 2), seed=0), "of one size, got 3 and 2"),

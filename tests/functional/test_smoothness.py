@@ -47,6 +47,10 @@ def test_probes_have_mean_0_and_the_covariance_of_their_law(law: Law, width: int
     assert found.mean(0).abs().max() < BOUND
     covariance = found.T @ found / DRAWS
     assert (covariance - expected).abs().max() < BOUND
+    if law == "sphere":
+        # E v^4 = 3 D / (D + 2), which 1 of signs is not; v^8 is at most D^4.
+        fourth = found.pow(4).mean(0)
+        assert (fourth - 3 * width / (width + 2)).abs().max() < 5 * width**2 / math.sqrt(DRAWS)
 
 
 @given(laws, st.integers(2, 40), seeds)
@@ -93,6 +97,13 @@ def test_directions_are_signs_on_real_tokens_and_0_at_padding(
     found = directions(mask, width, drawn(seed), like=LIKE)
     assert found.shape == (*mask.shape, width)
     assert torch.equal(found.abs(), mask.unsqueeze(-1).expand(found.shape).double())
+    assert torch.equal(found, directions(mask, width, drawn(seed), like=LIKE))
+    assert not torch.equal(*(directions(mask, 40, drawn(seed + by), like=LIKE) for by in (0, 1)))
+
+
+def test_directions_point_either_way_alike() -> None:
+    found = directions(torch.ones(DRAWS, 1).bool(), 2, drawn(3), like=LIKE)
+    assert found.mean(0).abs().max() < BOUND
 
 
 BY_HAND: list[tuple[Strategy, float, list[float]]] = [
@@ -138,6 +149,7 @@ def test_the_size_of_the_embeddings_has_no_gradient_and_a_row_of_padding_none() 
     assert size.shape == (2,)
     assert not size.requires_grad
     assert size.tolist() == [1.0, 0.0]
+    assert root_mean_square(torch.tensor([[[-3.0]]]), torch.tensor([[True]])).tolist() == [3.0]
 
 
 def test_norms_of_half_precision_are_taken_in_single() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from sklearn.metrics import log_loss
 
+from temper.functional import resampling
 from temper.functional.calibration import (
     fit_temperature,
     log_probabilities,
@@ -51,6 +52,19 @@ def test_the_temperature_makes_the_loss_stationary_and_scales_with_the_logits(
     assert fitted.after <= fitted.before + 1e-12
 
 
+def test_a_temperature_does_not_see_what_is_added_to_a_row_nor_how_rows_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    labels, logits = drawn(0)
+    plain = fit_temperature(labels, logits)
+    moved = fit_temperature(labels, logits + 1e5 * np.arange(60)[:, None])
+    assert moved.value == pytest.approx(plain.value, rel=1e-7)
+    monkeypatch.setattr(resampling, "_CELLS", 21)
+    cut = fit_temperature(labels, logits)
+    assert cut.value == pytest.approx(plain.value, rel=1e-12)
+    assert cut.after == pytest.approx(plain.after, rel=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_temperature_is_that_of_other_minimisers(seed: int) -> None:
     # Not larger: scikit-learn clips probabilities, which gives its loss a second minimum.
@@ -68,6 +82,11 @@ def test_the_temperature_is_that_of_other_minimisers(seed: int) -> None:
 def test_each_row_may_have_a_temperature_of_its_own() -> None:
     found = np.exp(scaled([[0.0, np.log(9)], [0.0, np.log(9)]], [1.0, 2.0]))
     assert found == pytest.approx(np.array([[0.1, 0.9], [0.25, 0.75]]))
+
+
+def test_the_largest_doubles_are_scaled_and_do_not_hide_the_rows_beside_them() -> None:
+    found = np.exp(scaled([[1.5e308, 1.5e308], [0.0, np.log(9)]], 1.0))
+    assert found == pytest.approx(np.array([[0.5, 0.5], [0.1, 0.9]]))
 
 
 def test_impossible_classes_stay_impossible() -> None:

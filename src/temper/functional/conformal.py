@@ -267,9 +267,9 @@ def interval_scores(targets: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floa
     References:
         Romano, Patterson and Candes, "Conformalized Quantile Regression", NeurIPS 2019, Eq. 6.
     """
-    truth, below = pair(targets, low)
+    truth, below = (side.astype(np.float64) for side in pair(targets, low))
     _, above = pair(targets, high)
-    return np.asarray(np.maximum(below - truth, truth - above), dtype=np.float64)
+    return np.maximum(below - truth, truth - above.astype(np.float64))
 
 
 def quantile_weights(features: ArrayLike, targets: ArrayLike, *, level: float) -> FloatArray:

@@ -369,7 +369,7 @@ def _interval(values: ArrayLike, *, confidence: float) -> Interval:
         raise ValueError(f"`confidence` must lie in (0, 1), got {confidence}.")
     array: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
     defined = array[np.isfinite(array)]
-    undefined = 1.0 - len(defined) / len(array)
+    undefined = (len(array) - len(defined)) / len(array)
     # Equal but for the rounding of their sums.
     if undefined > 0.05 or np.ptp(defined) <= 1e-12 * np.abs(defined).max():
         return Interval(None, None, undefined)

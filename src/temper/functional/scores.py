@@ -64,7 +64,8 @@ class ScoreFacts:
             (0.25, 0.0)
         """
         if self.guessing == "metric":
-            return SCORES[metric].guessed(classes, metric) if metric in SCORES else None
+            own = SCORES.get(metric)
+            return None if own is None or own is self else own.guessed(classes, metric)
         if self.guessing == "class":
             return 1.0 / classes if classes else None
         return self.guessing
@@ -423,9 +424,10 @@ def _correlation(first: FloatArray, second: FloatArray, weights: FloatArray) -> 
     safe = np.where(total > 0, total, 1.0)
     one = first - (weights * first).sum(axis=-1, keepdims=True) / safe
     two = second - (weights * second).sum(axis=-1, keepdims=True) / safe
-    # Scaled before squaring: targets near 1e-200 would underflow to a variance of 0.
-    one = one / _scale(one)
-    two = two / _scale(two)
+    # Scaled before squaring: targets near 1e-200 would underflow to a variance of 0. Rows that a
+    # resample does not hold decide no scale.
+    one, two = (np.where(weights > 0, side, 0.0) for side in (one, two))
+    one, two = one / _scale(one), two / _scale(two)
     spread = np.sqrt((weights * one**2).sum(axis=-1) * (weights * two**2).sum(axis=-1))
     value = np.clip(divide((weights * one * two).sum(axis=-1), spread), -1.0, 1.0)
     return np.where(_constant(first, weights) | _constant(second, weights), np.nan, value)[()]
