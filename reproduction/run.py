@@ -88,7 +88,7 @@ def run_reproduction(
     cases = plan_cases(request)
     empty = Record(request.specification.family, request.scale)
     held = _record_of_same(out, empty, option="--out")
-    check_room(out, what=FILE, held=held is not None)
+    check_room(out, what=FILE, held=lambda: held is not None)
     make_folder(out)
     # Written before any work, so that a stopped reproduction is recognised. A case that is not
     # asked for now keeps its reason.

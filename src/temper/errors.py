@@ -226,13 +226,28 @@ def _within(annotation: Any) -> list[Any]:
     return [annotation, *(each for part in get_args(annotation) for each in _within(part))]
 
 
-_COMPARISONS = {
-    "should be greater than or equal to": "must be >=",
-    "should be less than or equal to": "must be <=",
-    "should be greater than": "must be >",
-    "should be less than": "must be <",
-    "should be": "must be",
+_WORDS = {
+    "^(Value error,|Input|Tuple|List|String|Dictionary) ": "",
+    "should (?=be|have)": "must ",
+    "must be greater than or equal to": "must be >=",
+    "must be less than or equal to": "must be <=",
+    "must be greater than": "must be >",
+    "must be less than": "must be <",
+    r" after validation, not \d+|, unable to parse .*|, got a number with a .*": "",
 }
+"""What pydantic says, as patterns, and how it is said here."""
+
+
+def perhaps(value: object) -> str:
+    """Say which share was perhaps meant by a number above 1; empty where none was.
+
+    Example:
+        >>> perhaps(95), perhaps(-1)
+        (' (perhaps 0.95 was meant)', '')
+    """
+    if isinstance(value, int | float) and 1 < value < 100:
+        return f" (perhaps {value / 100:g} was meant)"
+    return ""
 
 
 def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> list[str]:
@@ -250,6 +265,9 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
     for fault in error.errors(include_url=False):
         field, names = _place(fault["loc"], settings)
         where = f"`{prefix}{field}`" if field else f"`{prefix.rstrip('.')}`"
+        if fault["type"] == "too_short" and where in lines:
+            # Only because those of the list that are wrong, as is said already, do not count.
+            continue
         if fault["type"] == "extra_forbidden":
             known = [prefix + name for name in names]
             lines[where] = [unknown("setting", prefix + field, known)]
@@ -259,15 +277,19 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
             usage = next((each.usage for each in options if isinstance(each, Option)), "it")
             lines[where] = [f"{where} is missing and has no default: give {usage}."]
         else:
-            said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            for words, sign in _COMPARISONS.items():
-                said = said.replace(words, sign)
+            said, bounds = fault["msg"], fault.get("ctx", {})
+            for words, ours in _WORDS.items():
+                said = re.sub(words, ours, said)
             if said.endswith("."):
                 # Whole sentences, such as those of `unknown`, cannot be gone on with a comma.
                 came = f" Got {fault['input']!r}." if field else ""
                 further = f"{where}: {said}{came}"
             else:
                 came = f", got {fault['input']!r}" if field else ""
+                top = bounds.get("lt", bounds.get("le"))
+                # The bounds of a whole number are int.
+                if isinstance(top, float) and top == 1:
+                    came += perhaps(fault["input"])
                 further = f"{where} {said}{came}."
             lines.setdefault(where, [])
             if further not in lines[where]:

@@ -92,6 +92,16 @@ def test_pairs_and_single_texts_share_no_batch() -> None:
     assert all(len({type(text) for text in batch}) == 1 for batch in model.batches)
 
 
+def test_texts_of_another_form_than_the_model_was_trained_on_are_refused() -> None:
+    classifier = Model().classifier()
+    classifier.pairs = False
+    with running(classifier) as served:
+        found = served.client.predict({"texts": ["b"], "text_pairs": ["c"]})
+        assert served.client.predict({"texts": ["b"]}).status == 200
+    assert found.status == 422
+    assert "trained on single texts" in found.content["error"]
+
+
 HOSTILE = [
     (b"", 400, "body: Invalid JSON: EOF"),
     (b'{"texts": ["\xff\xfe"]}', 400, "Not UTF-8 from byte 13 on"),

@@ -114,14 +114,14 @@ def test_options_that_contradict_each_other_are_refused(suite: Path, tmp_path: P
         SetSources.of(shift=["gone=a.csv"], suite=str(suite), data_root=tmp_path)
     with pytest.raises(SettingError, match="set name 'a' is given twice"):
         SetSources.of(shift=["a=a.csv"], adversarial=["a=b.csv"])
-    with pytest.raises(SettingError, match="`sets.adversarial` is written NAME=PATH"):
+    with pytest.raises(SettingError, match="--adversarial NAME=PATH"):
         SetSources.of(adversarial=["a.csv"])
 
 
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["yelp.csv"], "`sets.shift` is written NAME=PATH"),
+        (["yelp.csv"], "--shift NAME=PATH"),
         (["=yelp.csv"], "NAME=PATH"),
         (["yelp="], "NAME=PATH"),
         (["a/b=yelp.csv"], "NAME=PATH"),

@@ -148,9 +148,12 @@ def test_evaluating_writes_rows_and_scores_once(
     before = stamps(tmp_path / "e")
     assert answer(*arguments) == found
     assert stamps(tmp_path / "e") == before
-    other = call(*arguments, "--perspectives", "task,embedding_attack,calibration")
+    other = call(
+        *arguments, "--perspectives", "task,embedding_attack,calibration", "--eval-rows", 4
+    )
     assert other.exit_code == 2
-    assert "another model, other data or other settings" in other.stderr
+    assert "holds another evaluation: data.eval_rows was None and is now 4;" in other.stderr
+    assert "evaluate.perspectives was ['task', " in other.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["e"]
 
 

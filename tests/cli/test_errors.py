@@ -66,7 +66,7 @@ def test_wrong_files_leave_nothing(
     [
         (("--methods", "vanilla,uerg"), ("'uerg'", "'uegr'")),
         (("--seeds", "0,a"), ("--seeds",)),
-        (("--shift", "yelp"), ("NAME=PATH",)),
+        (("--shift", "yelp"), ("--shift NAME=PATH",)),
         (("--shift", "yelp=missing.csv"), ("missing.csv",)),
         (("--perspectives", "tasks"), ("'tasks'", "task", "worst_case.")),
         (("--set", "evaluate.embedding_attack.radii=[-1]"), ("evaluate.embedding_attack.radii",)),
@@ -112,6 +112,19 @@ def test_a_shifted_set_with_other_labels_shows_before_any_training(
             ("data.rows",),
         ),
         (("evaluate", "model", "--out", "o"), ("data.source",)),
+        (
+            ("calibrate", "model", "--data", "d", "--coverage", "95"),
+            ("`calibrate.coverage` must be < 1, got 95 (perhaps 0.95 was meant).\n",),
+        ),
+        (
+            ("calibrate", "model", "--data", "d", "--set", "calibrate.fit_rows=2.5"),
+            ("`calibrate.fit_rows` must be a valid integer, got 2.5.\n",),
+        ),
+        (
+            ("calibrate", "model", "--data", "d", "--anomaly", "a.csv"),
+            ("--anomaly NAME=PATH", "got ['a.csv']"),
+        ),
+        (("predict", "model", "--text", "a", "--coverage", "95"), ("(0, 1)", "perhaps 0.95 was")),
         (("evaluate", "model", "--data", "d", "--set", "train.epochs=3", "--out", "o"), ("train",)),
         (("train",), ("--out",)),
         (("trian",), ("trian",)),
@@ -185,3 +198,16 @@ def test_a_comparison_is_no_model_and_says_where_its_models_lie(
     asked = ("--data", tiny_data / "reviews", "--out", tmp_path / "out", "--device", "cpu")
     refused(call("evaluate", folder, *asked), "it holds a comparison", "runs/")
     refused(call("predict", folder, "--text", "a"), "it holds a comparison", "runs/")
+
+
+def test_a_folder_beside_one_that_is_not_there_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "reviews").mkdir(parents=True)
+    (tmp_path / "runs" / "review.csv").write_text("text\n", encoding="utf-8")
+    for asked in (("predict", "runs/review", "--text", "a"), ("report", "runs/review"),
+                  ("verify", "runs/review"),
+                  ("calibrate", "runs/review", "--data", "demo")):  # fmt: skip
+        refused(call(*asked), "Did you mean 'runs/reviews'?")
+    assert "Did you mean" not in call("report", "runs/something").stderr

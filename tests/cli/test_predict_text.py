@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from temper import __version__
+from temper.app.classifier import Classifier
+from temper.errors import DataError
 from temper.training.config import model_identity
 from tests.cli.calls import call, refused, succeed
 
@@ -49,10 +51,27 @@ def test_texts_are_answered_by_a_table_for_a_person(trained: Path) -> None:
     assert [row.endswith(text) for row, text in zip(map(str.rstrip, rows), TEXTS, strict=True)]
 
 
-def test_pairs_are_given_text_by_text(trained: Path) -> None:
+@pytest.mark.parametrize("trained_on_pairs", [True, None], ids=["pairs", "older record"])
+def test_pairs_are_given_text_by_text(
+    trained: Path, tmp_path: Path, trained_on_pairs: bool | None
+) -> None:
+    folder = Path(shutil.copytree(trained, tmp_path / "run"))
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    assert record["data"]["train"].pop("text_pair") is False
+    if trained_on_pairs:
+        record["data"]["train"]["text_pair"] = True
+    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
     pairs = ("--text-pair", "why", "--text-pair", "how")
-    result = call("predict", trained, *GIVEN, *pairs, "--device", "cpu", "--json")
+    result = call("predict", folder, *GIVEN, *pairs, "--device", "cpu", "--json")
     assert [row["text_pair"] for row in json.loads(result.stdout)] == ["why", "how"]
+    refused(call("predict", trained, *GIVEN, *pairs), "trained on single texts", "--text-pair")
+    single = call("predict", folder, *GIVEN, "--device", "cpu")
+    if trained_on_pairs:
+        refused(single, f"{folder} was trained on pairs of texts", "--text-pair-column")
+        with pytest.raises(DataError, match="trained on pairs of texts, and these texts lack"):
+            Classifier.load(folder)(["why"])
+    else:
+        assert single.exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ def test_what_a_function_cannot_serve_is_left_out_visibly(
     assert again["skipped"] == scores["skipped"]
     assert {(score["perspective"], score["value"]) for score in again["scores"]} == {("task", 1.0)}
     result = call(*words, "--gives", "logits", "--label-names", "negative,positive")
-    assert "holds an evaluation of another model" in result.stderr
+    changed = "predictor.gives was 'probabilities' and is now 'logits'"
+    assert f"{out} holds another evaluation: {changed}. Give another --out" in result.stderr
 
 
 def test_a_predictor_without_names_is_read_in_the_datas_order_with_a_notice(

@@ -149,3 +149,29 @@ def test_an_unknown_encoding_is_one_error(project: Path, tmp_path: Path) -> None
     words = ("--data", project / "train.csv", "--encoding", "nope", "--out", out)
     refused(call("predict", project / "run", *words), "an encoding that Python knows")
     assert not out.exists()
+
+
+def test_a_label_that_the_model_does_not_know_is_named_with_file_and_row(
+    project: Path, tmp_path: Path
+) -> None:
+    rows = sentences(12, thing="why")
+    rows[7:] = [(text, "cats") for text, _ in rows[7:]]
+    data = write_csv(tmp_path / "other.csv", rows)
+    asked, said = ("--data", data, "--device", "cpu"), f"{data}, row {{}}. Remove such rows"
+    evaluated = ("evaluate", project / "run", *asked, "--out", tmp_path / "out")
+    refused(call(*evaluated), "Unknown label 'cats'", said.format(8))
+    refused(call("calibrate", project / "run", *asked, "--coverage", ".5"), said.format(8))
+    # The rows that are drawn keep the numbers that they have in their file.
+    refused(call(*evaluated, "--eval-rows", 2), f"{data}, row ")
+    assert said.format(2) not in call(*evaluated, "--eval-rows", 2).stderr
+
+
+def test_second_texts_are_refused_by_a_run_of_single_texts(project: Path, tmp_path: Path) -> None:
+    data = tmp_path / "pairs.csv"
+    data.write_text("text,text_pair,label\na film,why,negative\n", encoding="utf-8")
+    asked = ("evaluate", project / "run", "--device", "cpu", "--out", tmp_path / "out")
+    said = "trained on single texts, and {} have a second one"
+    refused(call(*asked, "--data", data), said.format(f"the rows of {data}"))
+    shifted = ("--perspectives", "task,shift", "--shift", f"odd={data}")
+    refused(call(*asked, *shifted), said.format("the rows of set 'odd'"))
+    assert not (tmp_path / "out").exists()

@@ -43,6 +43,16 @@ def test_what_was_written_agrees(measured: Path) -> None:
     )
 
 
+def test_no_resample_is_drawn_to_compare_scores(
+    measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(*_: object, **__: object) -> None:
+        raise AssertionError("a damaged record may ask for any number of resamples")
+
+    monkeypatch.setattr("temper.functional.intervals.resampled", draw)
+    assert all(not found.faults for found in verify(measured))
+
+
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 10**6), data=st.data())
 def test_a_flipped_bit_in_any_file_is_named(

@@ -96,7 +96,7 @@ def test_a_label_unknown_to_the_target_is_named() -> None:
 
 
 def test_an_index_beyond_the_target_is_an_error() -> None:
-    with pytest.raises(DataError, match=r"Label 2 .* row 2\) is out of range: .* 2 labels"):
+    with pytest.raises(DataError, match="Label 2 of .*, row 2 is out of range: .* 2 labels"):
         labelled([0, 2]).map_labels(["negative", "positive"])
 
 

@@ -82,7 +82,7 @@ def test_names_at_and_beyond_what_a_file_system_takes(tmp_path: Path) -> None:
     assert names(tmp_path) == ["f" * 255, "n" * 255]
     long = tmp_path / ("n" * 300)
     with pytest.raises(WriteError, match="Names have at most 255 bytes: give a shorter one"):
-        check_room(long, what="run.json", held=False)
+        check_room(long, what="run.json", held=lambda: False)
     with pytest.raises(CheckpointError, match="File name too long"):
         fill(long, "new")
 

@@ -63,7 +63,7 @@ def test_the_second_process_hears_who_holds_the_folder_and_since_when(tmp_path: 
         with pytest.raises(LockedError, match=words), locked(out):
             pass
         with pytest.raises(LockedError, match=words):
-            check_room(out, what="run.json", held=False)
+            check_room(out, what="run.json", held=lambda: False)
 
 
 def test_the_lock_of_a_killed_process_locks_nobody_out(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_the_lock_of_a_killed_process_locks_nobody_out(tmp_path: Path) -> None:
     with other_process(out):
         pass
     assert list(out.glob(".lock-*"))
-    check_room(out, what="run.json", held=False)
+    check_room(out, what="run.json", held=lambda: False)
     with locked(out):
         assert len(list(out.glob(".lock-*"))) == 1
     assert not list(out.iterdir())
@@ -172,7 +172,21 @@ def test_what_a_kill_leaves_of_a_lock_and_a_record_is_not_somebody_elses_work(
 ) -> None:
     for name in (".lock-3", ".now-0ab", ".run.json.4711", ".study.json.1", ".metrics.jsonl.7"):
         (tmp_path / name).touch()
-    check_room(tmp_path, what="run.json", held=False)
+    check_room(tmp_path, what="run.json", held=lambda: False)
     (tmp_path / ".bashrc").touch()
     with pytest.raises(CheckpointError, match=r"holds '\.bashrc' but no run\.json"):
-        check_room(tmp_path, what="run.json", held=False)
+        check_room(tmp_path, what="run.json", held=lambda: False)
+
+
+def test_a_whole_folder_that_arrives_while_it_is_looked_for_is_held(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def arrive(_: Path, *, what: Path) -> None:
+        # Between the look at the lock, which was let go of, and at what there is.
+        (out / "run.json").touch()
+
+    out.mkdir()
+    (out / "model.safetensors").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("temper.training.checkpoint_folder.check_unlocked", arrive)
+        check_room(out, what="run.json", held=(out / "run.json").exists)

@@ -20,7 +20,7 @@ def test_every_reason_is_of_code_that_stands() -> None:
         source = " ".join(inspect.getsource(pkgutil.resolve_name(name)).split())
         for change, reason in changes.items():
             # A signature has an arrow of its own, up to which it stands there, too.
-            before = change.split(" -> ")[0]
+            before = " ".join(change.split(" -> ")[0].split())
             assert before in source, f"{name} holds no {before!r} any more."
             assert reason
 

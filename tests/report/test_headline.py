@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,7 @@ def test_the_scale_holds_every_mark_and_cuts_what_is_longer() -> None:
     longer = Gain(gain.row, "new", -300.0, -400.0, -200.0, -1)
     assert longer.at(100) == 0.0
     assert longer.ends(100) == (0.0, 0.0)
+    assert [gain.cut(25), gain.cut(50), longer.cut(100)] == ["over", "", "under"]
 
 
 def test_what_both_can_be_given_is_a_lighter_mark_of_the_same_row(make_study: MakeStudy) -> None:
@@ -133,6 +135,19 @@ def test_what_both_can_be_given_is_a_lighter_mark_of_the_same_row(make_study: Ma
     assert given.share == pytest.approx(100 / 5.1)
     task = found.gains[0]
     assert found.beside(task) == []
+
+
+def test_a_lighter_mark_beyond_the_scale_is_an_arrow_head_that_says_its_value(
+    make_study: MakeStudy,
+) -> None:
+    def scaled(column: str, seed: int) -> list[dict[str, Any]]:
+        value = (0.05 if column == "vanilla" else 0.5) + 0.001 * seed
+        return [score("calibration", "dev", "ece_10", value, condition="temperature")]
+
+    page = build(make_study(Plan(extra=scaled))).read_text(encoding="utf-8")
+    (said,) = re.findall(r'<i class="other given under" style="left:0.0%" title="(.*?)">', page)
+    assert "\u2212882 [" in said
+    assert "Arrow heads: beyond the scale" in page
 
 
 def test_training_is_priced_by_passes_memory_and_size(make_study: MakeStudy) -> None:

@@ -15,12 +15,12 @@ import numpy as np
 from temper.app.abstention import Abstention
 from temper.app.answers import Answer, Answers, Shift
 from temper.app.calibration import FAILURE, Calibration, outputs
-from temper.app.predictors import load_predictor, longest_row
+from temper.app.predictors import check_pairs, load_predictor, longest_row, trained_pairs
 from temper.app.results import TrainingResult
 from temper.app.settings import PredictorSettings
 from temper.app.sidecar import read_calibration
 from temper.data.examples import Examples
-from temper.errors import DataError, SettingError
+from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.selective import Selection
@@ -61,6 +61,7 @@ class Classifier:
         name: What it is called in messages.
         batch_size: Rows of a forward pass; None takes the predictor's own.
         calibration: What is known of its answers from held-out rows; None leaves them as they are.
+        pairs: Whether it was trained on pairs of texts; None takes single texts and pairs.
 
     Example:
         >>> from temper.evaluation.function import CallablePredictor
@@ -81,11 +82,13 @@ class Classifier:
         name: str = "the model",
         batch_size: int | None = None,
         calibration: Calibration | None = None,
+        pairs: bool | None = None,
     ) -> None:
         self.predictor = predictor
         self.name = name
         self.batch_size = batch_size
         self.calibration = calibration
+        self.pairs = pairs
         self._turn = threading.Lock()
 
     @classmethod
@@ -120,7 +123,13 @@ class Classifier:
         predictor = load_predictor(
             name, max_length=max_length, batch_size=batch_size, device=device, settings=settings
         )
-        return cls(predictor, name=name, batch_size=batch_size, calibration=calibration)
+        return cls(
+            predictor,
+            name=name,
+            batch_size=batch_size,
+            calibration=calibration,
+            pairs=trained_pairs(name),
+        )
 
     def __call__(
         self,
@@ -149,12 +158,14 @@ class Classifier:
             One answer a text, in their order.
 
         Raises:
-            DataError: They are not texts, or not as many second ones, or groups, as first ones.
+            DataError: They are not texts, not as many second ones, or groups, as first ones, or
+                pairs where the model was trained on single texts, or the other way round.
             SettingError: Something is asked for that the calibration cannot say.
             ModelError: An answer is not finite.
         """
         for name, given in (("texts", texts), ("text_pairs", text_pairs), ("groups", groups)):
             _check_texts(name, given, len(texts))
+        check_pairs(self.name, self.pairs, text_pairs is not None, rows="these texts")
         pairs = None if text_pairs is None else list(text_pairs)
         names = None if groups is None else list[str | None](groups)
         examples = Examples("texts", list(texts), pairs, group=names)
@@ -180,6 +191,9 @@ class Classifier:
             SettingError: The calibration cannot say it.
         """
         rules, known, name = Abstention.of(abstain, max_risk), self.calibration, self.name
+        if coverage is not None and not 0.0 < coverage < 1.0:
+            came = f"{coverage:g}{perhaps(coverage)}"
+            raise SettingError(f"`coverage` must be a share in (0, 1), got {came}.")
         kept = known is not None and known.rule is not None
         for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):
             if wanted and not kept:

@@ -151,7 +151,7 @@ def export(
     """
     progress = progress or Progress()
     put_back(to)
-    check_room(to, what=FILE, held=(to / FILE).exists(), option="--to")
+    check_room(to, what=FILE, held=(to / FILE).exists, option="--to")
     if onnx or int8:
         check_onnx_installed()
     classifier, predictor = _load(model, max_length)

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from temper.app.named_models import named_models
-from temper.app.predictors import trained_columns, trained_settings
+from temper.app.predictors import (
+    check_pairs,
+    trained_columns,
+    trained_pairs,
+    trained_settings,
+)
 from temper.app.sets import EvaluationSets
 from temper.data.columns import LabelKind
 from temper.data.examples import Examples
@@ -21,7 +26,7 @@ from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.files import check_free, check_memory, checksums, staged_folder, write_json
-from temper.training.checkpoint_folder import differences, read_json
+from temper.training.checkpoint_folder import difference_in_words, differences, read_json
 from temper.training.config import digest, model_identity
 from temper.training.progress import Progress
 
@@ -81,6 +86,8 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
         )
     else:
         examples = load_splits(settings.model_copy(update={"eval_rows": None}), known=known).dev
+    paired = examples.text_pair is not None
+    check_pairs(model, trained_pairs(model), paired, rows=f"the rows of {settings.source}")
     if settings.eval_rows is not None:
         examples = examples.sample(settings.eval_rows, seed=settings.seed)
     if predictor.label_names is None and examples.label_names and predictor.gives != "values":
@@ -131,6 +138,7 @@ def measure(
     model: str,
     key: str,
     run: str | None = None,
+    asked: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Measure a model and write the evaluation in one go.
@@ -144,6 +152,7 @@ def measure(
         model: Name of the model, for the record.
         key: Recognises the evaluation later on.
         run: Key of the run that the model is of; None for other models.
+        asked: Further tables of settings, for the record.
         progress: Hears how far it is.
 
     Returns:
@@ -166,6 +175,7 @@ def measure(
             "key": key,
             **({} if run is None else {"run": run}),
             "evaluate": settings.model_dump(mode="json"),
+            **(asked or {}),
             "files": checksums(staged),
         }
         write_json(staged / "settings.json", settings_file)
@@ -204,6 +214,27 @@ def stored_key(folder: Path) -> str | None:
         return str(read_json(folder / "settings.json").get("key"))
     except CheckpointError:
         return None
+
+
+def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say in what a folder's evaluation differs from what is asked for now.
+
+    Args:
+        folder: A whole evaluation.
+        model: Name of the model.
+        tables: Settings by table. What only one of both has is not compared: sections of what the
+            other does not measure, and tables that older versions did not keep.
+    """
+    record = read_json(folder / "settings.json")
+    before, now = {}, {}
+    for name in tables:
+        known = set(record.get(name, {})) & set(tables[name]) - {"batch_size"}
+        before[name], now[name] = (
+            {key: table[key] for key in sorted(known)}
+            for table in (record.get(name, {}), tables[name])
+        )
+    named = read_json(folder / "scores.json")["model"]
+    return difference_in_words({"model": named, **before}, {"model": model, **now})
 
 
 def evaluation_key(

@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from temper.app.settings import PredictorSettings
 from temper.data.columns import Columns
-from temper.errors import ModelError, SettingError, unknown
+from temper.errors import DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import (
     CallablePredictor,
@@ -195,6 +195,39 @@ def run_key_of(model: str) -> str | None:
     """Return the key of the run whose folder a model is; None for other models."""
     file = Path(model) / "run.json"
     return read_json(file).get("key") if file.exists() else None
+
+
+def trained_pairs(model: str) -> bool | None:
+    """Return whether the rows of a run had second texts; None where nothing says so."""
+    file = Path(model) / "run.json"
+    data = read_json(file).get("data", {}) if file.exists() else {}
+    paired: bool | None = data.get("train", {}).get("text_pair")
+    return paired
+
+
+def check_pairs(model: str, trained: bool | None, given: bool, *, rows: str) -> None:
+    """Refuse texts without a second one for a model of pairs, and the other way round.
+
+    Args:
+        model: The model.
+        trained: What `trained_pairs` says of it.
+        given: Whether the texts have a second one.
+        rows: What they are, for the error.
+
+    Raises:
+        DataError: They are of the other form.
+    """
+    if trained is None or trained is given:
+        return
+    if trained:
+        raise DataError(
+            f"{model} was trained on pairs of texts, and {rows} lack a second one. Give it: "
+            "`text_pairs`, --text-pair, or its column with --text-pair-column."
+        )
+    raise DataError(
+        f"{model} was trained on single texts, and {rows} have a second one. Leave it out: "
+        "`text_pairs`, --text-pair, or name the text's column alone with --text-column."
+    )
 
 
 def trained_columns(model: str) -> tuple[Columns, ...]:

@@ -78,7 +78,7 @@ def of_room(out: Path, what: str, record: str) -> Check:
     """
     from temper.training.checkpoint_folder import check_room
 
-    return partial(check_room, out, what=what, held=os.path.exists(out / record))
+    return partial(check_room, out, what=what, held=partial(os.path.exists, out / record))
 
 
 def check_methods(names: Iterable[str]) -> None:
@@ -134,10 +134,12 @@ def check_reported(folder: Path) -> None:
         CheckpointError: If it is none, or holds neither a study nor a run nor an evaluation.
     """
     if not any((folder / name).exists() for name in REPORTED):
+        from temper.models.names import near_folder
+
         what = f"holds no {', '.join(REPORTED)}" if folder.is_dir() else "is not a folder"
         raise CheckpointError(
-            f"{folder} {what}. Give the --out folder of `temper compare`, `temper train` or "
-            "`temper evaluate`."
+            f"{folder} {what}.{near_folder(folder)} Give the --out folder of `temper compare`, "
+            "`temper train` or `temper evaluate`."
         )
 
 

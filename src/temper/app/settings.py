@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
 
 from temper.errors import SettingError
 from temper.training.assignments import Tree, section
@@ -51,15 +59,19 @@ class PredictorSettings(BaseModel):
     trust: tuple[str, ...] = ()
 
 
-def named_sources(given: Any) -> Any:
+def named_sources(given: Any, field: ValidationInfo) -> Any:
     """Read sets that are written ``NAME=PATH``; a mapping of names to sources is left as it is.
+
+    Args:
+        given: What came.
+        field: The setting, which is an option too.
 
     Raises:
         ValueError: Where a text has another form or a name comes twice; pydantic turns it into a
             fault.
 
     Example:
-        >>> named_sources(["yelp=data/yelp.csv"])
+        >>> SetSources(shift=["yelp=data/yelp.csv"]).shift
         {'yelp': 'data/yelp.csv'}
     """
     if isinstance(given, Mapping):
@@ -72,7 +84,8 @@ def named_sources(given: Any) -> Any:
     sources: dict[str, str] = {}
     for name, source in pairs:
         if not _NAME.fullmatch(name) or not source:
-            raise ValueError("is written NAME=PATH, for example yelp=data/yelp.csv")
+            option = f"--{field.field_name} NAME=PATH"
+            raise ValueError(f"is given as {option}, for example yelp=data/yelp.csv")
         if name in sources:
             raise ValueError(f"names {name!r} twice; give each set a name of its own")
         sources[name] = source

@@ -76,7 +76,7 @@ def make_soup(
     progress = progress or Progress()
     file = out / "soup.json"
     put_back(out)
-    check_room(out, what="soup", held=file.exists())
+    check_room(out, what="soup", held=file.exists)
     kept = read_json(file) if file.exists() else None
     places = [Path(run).resolve() for run in runs]
     twice = [run for place, run in enumerate(runs) if places.index(places[place]) < place]

@@ -10,6 +10,7 @@ from typing import Any
 
 from temper.errors import CheckpointError, TemperError
 from temper.files import CHECKSUMS, disagreements
+from temper.models.names import near_folder
 from temper.training.checkpoint_folder import read_json
 
 RECORDS = {
@@ -62,7 +63,8 @@ def verify(folder: Path | str) -> list[Verified]:
     found = [_verified(file) for file in files if file.name != "settings.json" or _is_scored(file)]
     if not found:
         raise CheckpointError(
-            f"{root} holds no {', '.join(sorted(names))}. Give a folder that Temper wrote."
+            f"{root} holds no {', '.join(sorted(names))}.{near_folder(root)} Give a folder that "
+            "Temper wrote."
         )
     return found
 
@@ -97,9 +99,9 @@ def _rescored(folder: Path, record: Mapping[str, Any]) -> tuple[int, list[str]]:
 
     evaluation = read(folder)
     settings = EvaluationSettings.model_validate(record.get("evaluate", {}))
-    made = score(
-        evaluation.rows, evaluation.task["metric"], settings=settings.without(evaluation.skipped)
-    )
+    # Intervals, which take resamples, are not compared.
+    settings = settings.without(evaluation.skipped).model_copy(update={"bootstrap": 0})
+    made = score(evaluation.rows, evaluation.task["metric"], settings=settings)
     return len(made), [
         f"{folder / 'scores.json'}: {_name(each)} is {each.get('value')!r}, and the rows give "
         f"{other.get('value')!r}"

@@ -107,6 +107,7 @@ def predict(
         raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
     refuse([partial(check_predictor, model), *of_sources([source] if source else [])])
     from temper.app.classifier import Classifier
+    from temper.app.predictors import check_pairs, trained_pairs
     from temper.files import write_json
 
     if text:
@@ -117,6 +118,8 @@ def predict(
         examples = read_lines(sys.stdin.buffer.read())
     else:
         examples = _read_table(model, source, reading)
+    source_name = "these texts" if source is None else f"the rows of {source}"
+    check_pairs(model, trained_pairs(model), examples.text_pair is not None, rows=source_name)
     classifier = Classifier.load(
         model,
         max_length=max_length,
@@ -262,7 +265,7 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
     predictions = []
     for place, answer in enumerate(answers):
         row: dict[str, Any] = {}
-        if examples.numbers is not None:
+        if not isinstance(examples.numbers, range | None):
             row["row"] = examples.numbers[place]
         row["text"] = examples.text[place]
         if examples.text_pair is not None:

@@ -42,8 +42,8 @@ class Examples:
         notices: What a reader of the results should know about these rows.
         group: Group that each row belongs to (a domain, a heuristic), None where there are none.
         pair: Name of the contrast pair that each row belongs to, None where there are none.
-        numbers: Number of each row among all rows of its file, counted from 1; None where no row of
-            the file was left out as it was read.
+        numbers: Number of each row among all rows of its file, counted from 1; a range where no row
+            was left out, None where nobody needs them.
 
     Raises:
         DataError: If the lists differ in length, or labels and kind disagree.
@@ -229,9 +229,9 @@ class Examples:
         for index, label in enumerate(self.labels):
             if not 0 <= label < len(target):
                 raise DataError(
-                    f"Label {label} of set {self.name!r} (first at row {index + 1}) is out of "
-                    f"range: the target has {len(target)} labels, {list(target)}. Give both sides "
-                    "label names, or use a set with the same labels."
+                    f"Label {label} of {self._where(index)} is out of range: the target has "
+                    f"{len(target)} labels, {list(target)}. Give both sides label names, or use a "
+                    "set with the same labels."
                 )
         side = "the model" if _named(self.label_names) else f"set {self.name!r}"
         notice = f"Labels of set {self.name!r} are matched by index: {side} has no label names."
@@ -246,12 +246,20 @@ class Examples:
             name = names[label]
             found = exact.get(name, folded.get(name.casefold()))
             if found is None:
+                first = (self.labels or []).index(label)
                 raise DataError(
-                    f"{unknown('label', name, target)} Set {self.name!r} has rows with it. "
-                    "Remove these rows or use a set with the target's labels."
+                    f"{unknown('label', name, target)} It stands in {self._where(first)}. "
+                    "Remove such rows or use a set with the target's labels."
                 )
             place[label] = found
         return [place[int(label)] for label in self.labels or []]
+
+    def _where(self, index: int) -> str:
+        """Name a row's file and, as far as it is known, its number there; else its set."""
+        file = self.source.get("path") or self.source.get("id")
+        if file is None:
+            return f"set {self.name!r}, row {index + 1}"
+        return file if self.numbers is None else f"{file}, row {self.numbers[index]}"
 
 
 def joined(parts: Sequence[Examples], **changes: Any) -> Examples:

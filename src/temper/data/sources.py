@@ -166,7 +166,8 @@ def load_examples(
         )
     if labelled and examples.labels is None:
         raise DataError(f"{source!r} has no labels. Use another split or a set with labels.")
-    return examples
+    numbers = examples.numbers or range(1, len(examples) + 1)
+    return replace(examples, numbers=numbers)
 
 
 def _without_labels(reading: TableOptions, *named: Columns) -> TableOptions:

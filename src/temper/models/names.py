@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 from collections.abc import Mapping
@@ -84,8 +85,9 @@ def resolve(name: str) -> str:
             ) from None
     if name not in MODELS and _is_path(name) and not os.path.exists(name):
         raise ModelError(
-            f"No model could be loaded from {name!r}: there is no such folder. Give a folder with "
-            "config.json (a run, a checkpoint), a Hub id (OWNER/NAME), or a short name. "
+            f"No model could be loaded from {name!r}: there is no such folder.{near_folder(name)} "
+            "Give a folder with config.json (a run, a checkpoint), a Hub id (OWNER/NAME), or a "
+            "short name. "
             f"{unknown('short name', name, SHORT_NAMES)}"
         )
     return MODELS[name]["source"] if name in MODELS else name
@@ -121,7 +123,8 @@ def checkpoint_folder(model: str, *, what: str) -> Path:
     if not any((folder / name).is_file() for name in CONFIGS):
         raise SettingError(
             f"{what} is kept in the folder of a checkpoint, and {model} is none (no "
-            f"{' or '.join(CONFIGS)}). Give the folder of a run or of a saved model."
+            f"{' or '.join(CONFIGS)}).{near_folder(model)} Give the folder of a run or of a saved "
+            "model."
         )
     return folder
 
@@ -189,6 +192,21 @@ def not_loaded(name: str, reason: object) -> str:
     first = shortened(said[0].rstrip(".")) if said else type(reason).__name__
     near = "" if name in MODELS else f" {unknown('short name', name, SHORT_NAMES)}"
     return (
-        f"No model could be loaded from {name!r} ({first}). Give a folder with config.json, a "
-        f"Hub id (needs the network or the local cache), or a short name.{near}"
+        f"No model could be loaded from {name!r} ({first}).{near_folder(name)} Give a folder with "
+        "config.json, a Hub id (needs the network or the local cache), or a short "
+        f"name.{near}"
     )
+
+
+def near_folder(name: str | Path) -> str:
+    """Ask whether a folder beside one that is not there was meant; empty where none is alike.
+
+    Args:
+        name: What was named.
+    """
+    path = Path(name).expanduser()
+    if os.path.exists(path) or not os.path.isdir(path.parent):
+        return ""
+    beside = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
+    near = difflib.get_close_matches(path.name, beside, n=1)
+    return f" Did you mean {str(path.with_name(near[0]))!r}?" if near else ""

@@ -104,6 +104,10 @@ class Gain:
         """
         return _place(self.share, reach)
 
+    def cut(self, reach: float) -> str:
+        """Say beyond which end of a scale the share lies: ``under``, ``over``, else empty."""
+        return "under" if self.share < -reach else "over" if self.share > reach else ""
+
     def ends(self, reach: float) -> tuple[float, float]:
         """Return where the interval begins on a scale and how wide it is; see `at`."""
         low, high = (_place(end or 0.0, reach) for end in (self.low, self.high))
@@ -303,13 +307,14 @@ class Headline:
     @property
     def reach(self) -> int:
         """What either end of the picture's scale stands for, in per cent of the errors."""
-        ends = [
-            abs(end)
-            for gain in self.gains
-            for end in (gain.share, gain.low, gain.high)
-            if end is not None
-        ]
-        return next((step for step in REACHES if max(ends, default=0.0) <= step), REACHES[-1])
+        ends = [end for gain in self.gains for end in (gain.share, gain.low, gain.high)]
+        furthest = max((abs(end) for end in ends if end is not None), default=0.0)
+        return next((step for step in REACHES if furthest <= step), REACHES[-1])
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a mark of the picture lies beyond the scale."""
+        return any(gain.cut(self.reach) for gain in (*self.gains, *self.others))
 
     def sentences(self, reference: str | None, views: Sequence[View]) -> list[str]:
         """Say what came out for some perspectives.

@@ -16,7 +16,7 @@ from temper.app.sets import EvaluationSets, load_sets
 from temper.data.examples import Splits
 from temper.data.sources import load_splits
 from temper.data.suites.suite import KINDS
-from temper.errors import CheckpointError
+from temper.errors import CheckpointError, SettingError
 from temper.files import put_back, write_json
 from temper.study.plan import StudyConfig
 from temper.training.checkpoint_folder import (
@@ -217,8 +217,12 @@ class Work:
             progress=progress,
         )
         told = TrackedRun(run, settings.settings(), int(record["times"]["steps"]))
-        with tracked(told, settings.train.report_to) as trackers:
-            trackers.send(score_values(read_json(out / "scores.json")["scores"]), told.step)
+        try:
+            with tracked(told, settings.train.report_to, progress.notice) as trackers:
+                trackers.send(score_values(read_json(out / "scores.json")["scores"]), told.step)
+        except SettingError as error:
+            # The scores lie on the disk, and the run is whole without its tracker.
+            progress.notice(f"The scores of {run.name} are not sent. {error}")
         return seconds
 
 

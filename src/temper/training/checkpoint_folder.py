@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,9 +92,13 @@ class RunFolder:
             CheckpointError: Where it is damaged, or the folder holds something else than a run.
         """
         file = self.path / "run.json"
-        is_there, is_tried = (os.path.exists(self.path / name) for name in ("run.json", RATE_FILE))
-        check_room(self.path, what="run.json", held=is_there or is_tried)
-        return read_json(file) if is_there else None
+        names = ("run.json", RATE_FILE)
+        check_room(
+            self.path,
+            what="run.json",
+            held=lambda: any(os.path.exists(self.path / name) for name in names),
+        )
+        return read_json(file) if os.path.exists(file) else None
 
     def held(self) -> AbstractContextManager[bool]:
         """Hold the folder inside a context, as `held_folder` does."""
@@ -240,13 +244,14 @@ def held_folder(path: Path) -> Iterator[bool]:
         remove_empty(made)
 
 
-def check_room(out: Path, *, what: str, held: bool, option: str = "--out") -> None:
+def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = "--out") -> None:
     """Refuse a folder to write to that holds something else.
 
     Args:
         out: The folder; it need not exist.
         what: What is to be written, for the message.
-        held: Whether the folder holds such a thing already.
+        held: Says whether the folder holds such a thing already. It is asked once the folder was
+            listed: another process may move a whole one there.
         option: What gave it, for the message.
 
     Raises:
@@ -261,7 +266,7 @@ def check_room(out: Path, *, what: str, held: bool, option: str = "--out") -> No
     for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
         check_unlocked(folder, what=out)
     foreign = sorted(name for name in entries if not LEFT.fullmatch(name))
-    if foreign and not held:
+    if foreign and not held():
         raise CheckpointError(
             f"{out} exists and holds {foreign[0]!r} but no {what}. Give another {option}, or "
             "empty that folder."
@@ -283,8 +288,8 @@ def check_study_room(out: Path) -> None:
             f"{out} holds the kept scores of a study, whose runs cannot go on. Give another --out."
         )
     # A damaged plan is removed by hand; its runs are known by their keys.
-    held = any(any(out.glob(f)) for f in ("study.json", "runs/*/run.json", "rates/*.json"))
-    check_room(out, what="study", held=held)
+    known = ("study.json", "runs/*/run.json", "rates/*.json")
+    check_room(out, what="study", held=lambda: any(any(out.glob(name)) for name in known))
 
 
 def newest_checkpoint_in(folder: Path) -> Path | None:

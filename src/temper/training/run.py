@@ -304,7 +304,12 @@ class ActiveRun:
         splits, unlabelled = self.splits, self.prepared.unlabelled
         sets = {"train": splits.train, "dev": splits.dev, "unlabeled": splits.unlabeled}
         told: dict[str, Any] = {
-            name: {"rows": len(rows), "hash": rows.hash, "source": rows.source}
+            name: {
+                "rows": len(rows),
+                "hash": rows.hash,
+                "text_pair": rows.text_pair is not None,
+                "source": rows.source,
+            }
             for name, rows in sets.items()
             if rows is not None
         }
@@ -348,7 +353,7 @@ class ActiveRun:
         self.device = str(trainer.args.device)
         self.write("running")
         told = TrackedRun(self.folder.path, self.plan.settings(), step)
-        with tracked(told, self._trackers()) as trackers:
+        with tracked(told, self._trackers(), self.progress.notice) as trackers:
             trackers.attach(trainer.callback_handler.callbacks)
             self.scores.send = trackers.send
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -27,6 +28,7 @@ from temper.training.checkpoint_folder import EVENTS, TRACKED, read_json
 from temper.training.settings import TRACKERS
 
 Values = Mapping[str, float]
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -163,10 +165,11 @@ class OpenTrackers:
 
     Args:
         trackers: By name.
+        notice: Hears of one that fails, which is no reason to lose the work that it is told of.
     """
 
-    def __init__(self, trackers: Mapping[str, Tracker]) -> None:
-        self._trackers = dict(trackers)
+    def __init__(self, trackers: Mapping[str, Tracker], notice: Callable[[str], None]) -> None:
+        self._trackers, self._notice = trackers, notice
 
     def attach(self, callbacks: Iterable[Any]) -> None:
         """Have Transformers' callback write to our event file; the others find the open run."""
@@ -183,17 +186,39 @@ class OpenTrackers:
             step: Optimiser step that they are of.
         """
         finite = {name: value for name, value in values.items() if value is not None}
-        for tracker in self._trackers.values():
-            tracker.send(finite, step)
+        for name, tracker in self._trackers.items():
+            with self._told(name, f"did not take the scores of step {step}"):
+                tracker.send(finite, step)
+
+    def close(self, *, failed: bool) -> None:
+        """Close every tracker's run.
+
+        Args:
+            failed: Whether the work has failed.
+        """
+        for name, tracker in self._trackers.items():
+            with self._told(name, "cannot be closed"):
+                tracker.close(failed=failed)
+
+    @contextmanager
+    def _told(self, name: str, what: str) -> Iterator[None]:
+        """Turn an error of a tracker into a notice."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever a tracker raises
+            self._notice(f"The tracker {name!r} {what}: {_reason(error)} The work goes on.")
 
 
 @contextmanager
-def tracked(run: TrackedRun, report_to: Sequence[str]) -> Iterator[OpenTrackers]:
+def tracked(
+    run: TrackedRun, report_to: Sequence[str], notice: Callable[[str], None] = LOG.warning
+) -> Iterator[OpenTrackers]:
     """Hold a run open in its trackers; the one that it began before goes on.
 
     Args:
         run: What the trackers are told.
         report_to: ``train.report_to``.
+        notice: Hears of a tracker that fails once it is open.
 
     Raises:
         SettingError: A tracker cannot be opened, for want of a login, for instance.
@@ -201,18 +226,17 @@ def tracked(run: TrackedRun, report_to: Sequence[str]) -> Iterator[OpenTrackers]
     file = run.folder / TRACKED
     known: dict[str, str] = read_json(file) if file.exists() else {}
     opened: dict[str, Tracker] = {}
-    failed = True
+    trackers, failed = OpenTrackers(opened, notice), True
     try:
         for name in _chosen(report_to):
             opened[name] = _open(name, run, known.get(name))
         ids = {name: tracker.id for name, tracker in opened.items()}
         if ids:
             write_json(file, {**known, **ids})
-        yield OpenTrackers(opened)
+        yield trackers
         failed = False
     finally:
-        for tracker in opened.values():
-            tracker.close(failed=failed)
+        trackers.close(failed=failed)
 
 
 def _open(name: str, run: TrackedRun, known: str | None) -> Tracker:
@@ -220,9 +244,13 @@ def _open(name: str, run: TrackedRun, known: str | None) -> Tracker:
         return KNOWN[name](run, known)
     except Exception as error:
         raise SettingError(
-            f"The tracker {name!r} cannot be opened: {type(error).__name__}: "
-            f"{one_line(str(error))} Mend that, or leave it out of --report-to."
+            f"The tracker {name!r} cannot be opened: {_reason(error)} Mend that, or leave it out "
+            "of --report-to."
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(str(error))}"
 
 
 def _chosen(report_to: Sequence[str]) -> list[str]:

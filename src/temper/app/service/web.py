@@ -33,6 +33,7 @@ from starlette.exceptions import HTTPException
 from temper import __version__
 from temper.app.answers import Answer
 from temper.app.classifier import Classifier, Terms
+from temper.app.predictors import check_pairs
 from temper.app.service.batching import Batcher, QueueFullError
 from temper.app.service.metrics import CONTENT_TYPE, Metrics
 from temper.app.service.settings import ServiceSettings
@@ -260,8 +261,10 @@ class Service:
             raise HTTPException(
                 422, f"`coverage` must be one that was calibrated ({listed or 'none was'})."
             )
+        known = self.classifier
         try:
-            self.classifier.group_numbers(groups, len(texts))
+            check_pairs(known.name, known.pairs, pairs is not None, rows="the texts")
+            known.group_numbers(groups, len(texts))
         except DataError as error:
             raise HTTPException(422, str(error)) from error
         for name, given in (("texts", texts), ("text_pairs", pairs or [])):

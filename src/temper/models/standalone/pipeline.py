@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging
 
 Array = np.ndarray[Any, Any]
 Texts = Sequence[str]
@@ -52,7 +53,11 @@ class Pipeline:
             self.session = Session(self.folder / self.onnx, providers=["CPUExecutionProvider"])
             return
         safe = {"use_safetensors": True, "trust_remote_code": False}
+        shown = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
         self.model = AutoModelForSequenceClassification.from_pretrained(self.folder, **safe)
+        if shown:
+            logging.enable_progress_bar()
         self.model.eval().to(self.device)
 
     def __call__(self, texts: Texts, text_pairs: Texts | None = None, **asked: Any) -> list[Any]:

@@ -1,0 +1,76 @@
+"""A tracker that fails is told, and the work that it is told of goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import temper
+from temper.errors import SettingError
+from temper.training.progress import Progress
+from temper.training.trackers import KNOWN, TrackedRun, Tracker, tracked
+from tests.cli.tiny_project import make_data, make_model, study_tree
+
+
+class Broken(Tracker):
+    """Open, and take nothing."""
+
+    def send(self, values: Mapping[str, float], step: int) -> None:
+        raise ConnectionError("no route\nto the host.")
+
+    def close(self, *, failed: bool) -> None:
+        raise OSError(f"failed is {failed}.")
+
+
+class Heard(Progress):
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
+def test_a_tracker_that_fails_is_a_notice_and_others_still_get_the_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+
+    class Working(Broken):
+        def send(self, values: Mapping[str, float], step: int) -> None:
+            sent.append((values, step))
+
+        def close(self, *, failed: bool) -> None:
+            sent.append(failed)
+
+    monkeypatch.setitem(KNOWN, "tensorboard", Broken)
+    monkeypatch.setitem(KNOWN, "wandb", Working)
+    heard = Heard()
+    with tracked(TrackedRun(tmp_path, {}), ["tensorboard", "wandb"], heard.notice) as trackers:
+        trackers.send({"a": 0.5, "b": None}, 3)
+    assert sent == [({"a": 0.5}, 3), False]
+    assert heard.notices == [
+        "The tracker 'tensorboard' did not take the scores of step 3: ConnectionError: no route to "
+        "the host. The work goes on.",
+        "The tracker 'tensorboard' cannot be closed: OSError: failed is False. The work goes on.",
+    ]
+
+
+def test_a_study_keeps_the_scores_that_no_tracker_can_be_opened_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise SettingError("The tracker 'wandb' cannot be opened: no network.")
+
+    monkeypatch.setattr("temper.study.work.tracked", refuse)
+    data, model, heard = make_data(tmp_path / "data"), make_model(tmp_path / "model"), Heard()
+    tree = study_tree(model, data / "reviews")
+    study = temper.compare(
+        tmp_path / "study", methods=["vanilla"], seeds=[0], config=tree, progress=heard
+    )
+    assert len(study.scores)
+    assert any(
+        "are not sent. The tracker 'wandb' cannot be opened" in said for said in heard.notices
+    )
