@@ -13,9 +13,11 @@ import torch
 
 import temper
 from drills.cluster import two_machines
+from temper.app.cluster import Cluster
+from temper.app.cluster import _look as _look_at_version
 from temper.app.verify import verify
 from temper.errors import SettingError, TemperError
-from temper.study.cluster import Cluster, _look
+from temper.study.cluster import _look
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import load_study, run_study
 from temper.study.work import StudyFolder
@@ -95,16 +97,16 @@ def test_a_machine_says_what_it_lacks(tiny_model: Path, tiny_data: Path, tmp_pat
     keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
     folder = StudyFolder(tmp_path, config, keys)
     folder.write(cost={})
-    file, version = tmp_path / "study.json", temper.__version__
+    file = tmp_path / "study.json"
     study = file.read_bytes()
-    assert not _look(folder, file, study, (), version)
-    assert "has Temper" in _look(folder, file, study, (), "0.0.1")
+    assert not _look_at_version(temper.__version__, _look, (folder, file, study, ()))
+    assert "has Temper" in _look_at_version("0.0.1", _look, (folder, file, study, ()))
     for place, content in ((tmp_path / "away" / "study.json", study), (file, study + b" ")):
-        assert "does not see the study" in _look(folder, place, content, (), version)
+        assert "does not see the study" in _look(folder, place, content, ())
     others = replace(folder, keys=dict.fromkeys(keys, "of other rows"))
-    assert "reads other rows" in _look(others, file, study, (), version)
+    assert "reads other rows" in _look(others, file, study, ())
     with pytest.raises(TemperError):
-        _look(folder, file, study, ("no_such_module",), version)
+        _look(folder, file, study, ("no_such_module",))
 
 
 def test_a_cluster_races_recipes(
@@ -125,5 +127,5 @@ def test_a_cluster_races_recipes(
         cluster=machines[0],
     )
     assert tuned.record["status"] == "finished"
-    assert tuned.record["raced"] == ["plain", "ema"]
+    assert list(tuned.record["raced"]) == ["plain", "ema"]
     assert all(not found.faults for found in verify(tmp_path / "race"))

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import temper
+from temper.app.cluster import Cluster
 from temper.app.row_attack import RowAttacker
 from temper.app.sidecar import read_calibration
 from temper.data.examples import Examples
@@ -26,7 +27,7 @@ from temper.evaluation.folder import read
 from temper.methods.recipes import Recipe, recipes
 from temper.study import race as module
 from temper.study.budget import Budget
-from temper.study.cluster import Cluster, Ended, Job, _look
+from temper.study.cluster import Ended, Job, _look
 from temper.study.dev_folds import FOLDS, check_apart, dev_folds
 from temper.study.goals import GOALS, goal_weights, improvement
 from temper.study.work import StudyFolder
@@ -185,7 +186,7 @@ class TwoMachines:
         self.progress, self.rounds = progress, []
 
     def check(self, folder: StudyFolder, file: Path) -> None:
-        assert not _look(folder, file, file.read_bytes(), (), temper.__version__)
+        assert not _look(folder, file, file.read_bytes(), ())
 
     def do(self, jobs: Sequence[Job]) -> Generator[Ended]:
         assert len({job.key for job in jobs}) == len(jobs)

@@ -5,7 +5,8 @@ torch is imported once all names and paths are known to be right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,8 @@ from temper.training.checkpoint_folder import check_room, read_json
 from temper.training.progress import LoggedNotices, Progress
 
 if TYPE_CHECKING:
+    from temper.app.cluster import Cluster
+    from temper.evaluation.predictor import Predictor
     from temper.evaluation.settings import EvaluationSettings
 
 PLACES = ("data", "evaluate", "sets", "predictor")
@@ -46,6 +49,9 @@ def evaluate(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     out: str | Path | None = None,
+    cluster: str | None = None,
+    cluster_cpus: int = 1,
+    cluster_gpus: float = 0.0,
     config: Any = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -64,6 +70,11 @@ def evaluate(
         out: Folder to write; of a run or a soup ``RUN-evaluation`` beside it if left out, and of an
             object ``runs/NAME-evaluation``. An evaluation that it holds under the same settings is
             kept; one of an object is made again, since nothing says whether the object changed.
+        cluster: Address of a Ray cluster whose machines answer the rows of large sets, as
+            `temper.compare` takes it; they see the model under the same name. Embeddings and hidden
+            states are computed here.
+        cluster_cpus: Cores, and threads, of a model there.
+        cluster_gpus: GPUs of a model there.
         config: TOML file or nested settings, which the others override.
         progress: Hears how far it is; None logs the notices.
         settings: By the names of the options of ``temper evaluate`` (``eval_rows``, ``shift``,
@@ -97,7 +108,20 @@ def evaluate(
     )
     if out is None:
         progress.notice(f"--out is left out: the evaluation is written to {folder}.")
-    request = EvaluationRequest.of(tree, model=name, held=None if is_named else named)
+    machines = None
+    if cluster is not None:
+        from temper.app.cluster import Cluster
+
+        machines = Cluster(cluster, cluster_cpus, cluster_gpus)
+        machines.check()
+        if not is_named:
+            raise SettingError(
+                "A cluster's machines load the model by its name, and it is an object in memory. "
+                "Save it and give its folder, or name it as file.py:NAME."
+            )
+    request = EvaluationRequest.of(
+        tree, model=name, held=None if is_named else named, cluster=machines
+    )
     sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
     return EvaluationResult(folder, evaluate_model(request, folder, progress=progress), sources)
 
@@ -114,6 +138,7 @@ class EvaluationRequest:
         predictor: What the model does not say itself, and where it runs.
         max_length: Tokens a text is cut to; None takes what the model was trained with.
         held: The model itself where it is an object in memory, of which ``model`` is the name.
+        cluster: Machines that answer the rows of large sets; None for this process.
     """
 
     model: str
@@ -123,9 +148,17 @@ class EvaluationRequest:
     predictor: PredictorSettings = field(default_factory=PredictorSettings)
     max_length: int | None = None
     held: object = None
+    cluster: Cluster | None = None
 
     @classmethod
-    def of(cls, tree: Mapping[str, Any], *, model: str, held: object = None) -> EvaluationRequest:
+    def of(
+        cls,
+        tree: Mapping[str, Any],
+        *,
+        model: str,
+        held: object = None,
+        cluster: Cluster | None = None,
+    ) -> EvaluationRequest:
         """Check nested settings: ``data``, ``evaluate``, ``sets`` and ``predictor``.
 
         Where no source is given, a run is evaluated on the data that it was trained with, read as
@@ -158,7 +191,7 @@ class EvaluationRequest:
             faults += checked["sets"].faults(checked["evaluate"])
         faults.refuse()
         length = checked["data"].max_length if "max_length" in table else None
-        return cls(model=model, max_length=length, held=held, **checked)
+        return cls(model=model, max_length=length, held=held, cluster=cluster, **checked)
 
 
 def evaluate_model(
@@ -177,14 +210,23 @@ def evaluate_model(
     Raises:
         TemperError: Where model, data or settings do not fit, or the folder holds something else.
     """
-    from temper.app.measure import evaluation_key, load_evaluated, measure, stored_key, which_rows
+    from temper.app.measure import (
+        changed_since,
+        evaluation_key,
+        load_evaluated,
+        measure,
+        stored_key,
+        which_rows,
+    )
     from temper.app.named_models import check_named_models, with_reference
     from temper.app.predictors import (
+        check_pairs,
         load_predictor,
         longest_row,
         predictor_identity,
         run_key_of,
         trained_columns,
+        trained_pairs,
     )
     from temper.app.seen import overlap_notices, trained_rows
     from temper.app.sets import load_sets
@@ -196,8 +238,8 @@ def evaluate_model(
 
     progress = progress or Progress()
     put_back(out)
+    check_room(out, what="evaluation", held=lambda: stored_key(out) is not None)
     stored = stored_key(out)
-    check_room(out, what="evaluation", held=stored is not None)
     predictor = load_predictor(
         request.model,
         max_length=request.max_length,
@@ -224,13 +266,25 @@ def evaluate_model(
         known=trained_columns(request.model),
         notices=(*notices, *calibration_notices(request.model)),
     )
+    for name, rows in {**sets.data.shift, **sets.data.adversarial}.items():
+        paired = rows.text_pair is not None
+        check_pairs(
+            request.model, trained_pairs(request.model), paired, rows=f"the rows of set {name!r}"
+        )
     in_memory = request.held is not None
     identity = request.model if in_memory else predictor_identity(request.model, request.predictor)
     key = evaluation_key(identity, sets, request.evaluate, max_length=longest_row(predictor))
+    data = request.data.model_copy(update={"max_length": longest_row(predictor)})
+    asked = {
+        "data": data.model_dump(mode="json", exclude={*TRAINING_ONLY, "train_split"}),
+        "sets": request.sets.model_dump(mode="json"),
+        "predictor": request.predictor.model_dump(mode="json", include={"gives", "label_names"}),
+    }
     if stored is not None and stored != key:
+        tables = {**asked, "evaluate": request.evaluate.model_dump(mode="json")}
         raise CheckpointError(
-            f"{out} holds an evaluation of another model, other data or other settings. "
-            "Give another --out."
+            f"{out} holds another evaluation: {changed_since(out, request.model, tables)}. Give "
+            "another --out, or remove that folder."
         )
     if stored is None or in_memory:
         regression = predictor.gives == "values"
@@ -239,20 +293,50 @@ def evaluate_model(
         overlap = overlap_notices(request.model, scored)
         sets = replace(sets, notices=(*sets.notices, *overlap))
         sets = with_reference(sets, request.model, predictor, request.evaluate)
-        evaluation = measure(
-            predictor,
-            sets,
-            request.evaluate,
-            out,
-            model=request.model,
-            key=key,
-            run=run_key_of(request.model),
-            progress=progress,
-        )
+        with _answering(request, predictor, progress) as answering:
+            evaluation = measure(
+                answering,
+                sets,
+                request.evaluate,
+                out,
+                model=request.model,
+                key=key,
+                run=run_key_of(request.model),
+                asked=asked,
+                progress=progress,
+            )
         progress.notice_all(folded(evaluation.notices))
     else:
         progress.notice(f"{out} holds this very evaluation already; it is kept.")
     return read_json(out / "scores.json")
+
+
+@contextmanager
+def _answering(
+    request: EvaluationRequest, predictor: Predictor, progress: Progress
+) -> Iterator[Predictor]:
+    """Give who answers the rows: the predictor, or the machines of a cluster for it."""
+    if request.cluster is None:
+        yield predictor
+        return
+    from temper.app import plugins
+    from temper.app.predictors import longest_row
+    from temper.app.spread import Loading, spread
+
+    # Other machines know a folder, and the file of a function, by its whole name.
+    file, _, function = request.model.rpartition(":")
+    place = Path(file) if file else Path(function)
+    is_here = place.exists()
+    loading = Loading(
+        f"{place.resolve()}{f':{function}' if file else ''}" if is_here else request.model,
+        longest_row(predictor),
+        request.evaluate.batch_size,
+        request.evaluate.precision,
+        request.predictor,
+        plugins.loaded(),
+    )
+    with request.cluster.connection():
+        yield spread(predictor, loading, request.cluster, progress=progress)
 
 
 def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:

@@ -38,6 +38,17 @@ def evaluate(
             help="Folder to write; of a run or a soup RUN-evaluation beside it if left out.",
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="ADDRESS",
+            help="Ray cluster whose machines answer the rows of large sets: auto, HOST:PORT or "
+            "ray://HOST:PORT; they see the model under the same path.",
+        ),
+    ] = None,
+    cluster_cpus: options.ClusterCpus = 1,
+    cluster_gpus: options.ClusterGpus = 0.0,
     assignments: options.Assignments = None,
     config: options.Config = None,
     imports: options.Imports = None,
@@ -62,7 +73,15 @@ def evaluate(
             from temper.report.card import check_card
 
             card_file = check_card(model, card_path)
-        result = evaluate_classifier(model, out=out, config=tree, progress=shown)
+        result = evaluate_classifier(
+            model,
+            out=out,
+            cluster=cluster,
+            cluster_cpus=cluster_cpus,
+            cluster_gpus=cluster_gpus,
+            config=tree,
+            progress=shown,
+        )
     if card or card_path is not None:
         options.write_card(model, card_file, result.folder, result.sources)
     if as_json:

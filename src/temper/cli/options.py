@@ -128,11 +128,11 @@ Cluster = Annotated[
     ),
 ]
 ClusterCpus = Annotated[
-    int, typer.Option("--cluster-cpus", metavar="N", help="Cores and threads of a run there.")
+    int, typer.Option("--cluster-cpus", metavar="N", help="Cores and threads of each there.")
 ]
 ClusterGpus = Annotated[
     float,
-    typer.Option("--cluster-gpus", metavar="N", help="GPUs of a run there; 0.5 shares one."),
+    typer.Option("--cluster-gpus", metavar="N", help="GPUs of each there; 0.5 shares one."),
 ]
 Coverage = Annotated[
     float | None,

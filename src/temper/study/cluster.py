@@ -11,10 +11,9 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import socket
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +22,10 @@ from typing import Any
 
 import torch
 
-import temper
 from temper.app import plugins
+from temper.app.cluster import Cluster, cause_of, load_ray, on_machine
 from temper.app.row_attack import RowAttacker
-from temper.errors import LockedError, SettingError, TemperError, Terminated
+from temper.errors import LockedError, TemperError, Terminated
 from temper.locks import STALE
 from temper.stopping import raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
@@ -36,47 +35,6 @@ from temper.training.progress import Progress
 
 LOSSES = 5
 """Machines or workers that one run may lose before the study ends."""
-ANSWER = 600.0
-"""Seconds in which a machine must have said what it has."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A Ray cluster, and what of it a run takes.
-
-    Args:
-        address: As ``ray.init`` takes it: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``.
-        cpus: Cores of a run, and its threads, at least 1.
-        gpus: GPUs of a run, 0 or more; parts of one let several runs share it.
-    """
-
-    address: str
-    cpus: int = 1
-    gpus: float = 0.0
-
-    def check(self) -> None:
-        """Refuse what cannot be asked for, before any work.
-
-        Raises:
-            SettingError: Ray is not installed, nothing listens at the address, or a number is out
-                of bounds.
-        """
-        if self.cpus < 1 or self.gpus < 0:
-            raise SettingError(
-                "A run takes at least one core and no less than no GPU, got "
-                f"--cluster-cpus {self.cpus} and --cluster-gpus {self.gpus:g}."
-            )
-        _ray()
-        host, _, port = self.address.removeprefix("ray://").rpartition(":")
-        if not host or not port.isdigit():
-            return
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError as error:
-            raise SettingError(
-                f"No Ray cluster answers at {self.address} ({error.strerror or error}). Start one "
-                "(`ray start --head`), or give the address that `ray status` knows as --cluster."
-            ) from error
 
 
 @dataclass(frozen=True)
@@ -154,15 +112,7 @@ class Machines:
     @property
     def runs(self) -> int:
         """How many runs the cluster can do at once."""
-        return sum(self._runs_of(node["Resources"]) for node in _ray().nodes() if node["Alive"])
-
-    def _runs_of(self, resources: Mapping[str, float]) -> int:
-        """Return how many runs a machine with these cores and GPUs can do at once."""
-        cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
-        at_once = cpus // self.cluster.cpus
-        if self.cluster.gpus:
-            at_once = min(at_once, gpus / self.cluster.gpus)
-        return int(at_once)
+        return self.cluster.at_once
 
     def do(self, jobs: Sequence[Job]) -> Generator[Ended]:
         """Do runs, and yield each as it ends.
@@ -173,7 +123,7 @@ class Machines:
         Raises:
             TemperError: A run was lost too often with its machine.
         """
-        ray, heard = _ray(), _Heard(self._hub)
+        ray, heard = load_ray(), _Heard(self._hub)
         shared = SharedProgress(self.progress, len(jobs))
         imports, threads = plugins.loaded(), self.cluster.cpus
         task: Any = ray.remote(
@@ -196,7 +146,7 @@ class Machines:
                     try:
                         ended = Ended(job, ray.get(reference))
                     except ray.exceptions.RayTaskError as error:
-                        ended = Ended(job, error=_cause(error))
+                        ended = Ended(job, error=cause_of(error))
                     except (ray.exceptions.RayError, OSError) as error:
                         self._lose(job, losses + 1, error)
                         waiting[begin(job, losses + 1)] = (job, losses + 1)
@@ -237,77 +187,11 @@ class Machines:
 
         Raises:
             SettingError: None has enough for a run.
-            TemperError: One has other versions, does not see the file, or reads other rows; or all
+            TemperError: One has another version, does not see the file, or reads other rows; or all
                 are gone.
         """
-        ray, cluster = _ray(), self.cluster
-        alive = [node for node in ray.nodes() if node["Alive"]]
-        able = [node for node in alive if self._runs_of(node["Resources"])]
-        if not able:
-            has = "; ".join(
-                f"{node['NodeManagerAddress']}: {node['Resources'].get('CPU', 0):g} cores, "
-                f"{node['Resources'].get('GPU', 0):g} GPUs"
-                for node in alive
-            )
-            raise SettingError(
-                f"No machine of the cluster has what a run takes, {cluster.cpus} cores and "
-                f"{cluster.gpus:g} GPUs ({has}). Give less as --cluster-cpus and --cluster-gpus."
-            )
-        content, imports = file.read_bytes(), plugins.loaded()
-        asked = {
-            ray.remote(
-                num_cpus=0,
-                max_retries=0,
-                scheduling_strategy=_on(node["NodeID"], soft=False),
-            )(_look).remote(folder, file, content, imports, temper.__version__): node[
-                "NodeManagerAddress"
-            ]
-            for node in able
-        }
-        done, silent = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER)
-        lost = 0
-        for reference in done:
-            try:
-                fault = ray.get(reference)
-            except ray.exceptions.RayTaskError as error:
-                fault = str(_cause(error))
-            except ray.exceptions.RayError as error:
-                # A cluster takes some seconds to see that a machine is gone.
-                fault, lost = "", lost + 1
-                self.progress.notice(
-                    f"Machine {asked[reference]} of the cluster is gone ({type(error).__name__})."
-                )
-            if fault:
-                raise TemperError(f"Machine {asked[reference]} of the cluster: {fault}")
-        if lost == len(asked):
-            raise TemperError("Every machine of the cluster is gone. Look at `ray status`.")
-        if silent:
-            raise TemperError(
-                f"Machine {asked[silent[0]]} of the cluster has not said in {ANSWER:.0f} s whether "
-                "it can do a run. Look at `ray status`."
-            )
-
-
-def _ray() -> Any:
-    """Return Ray.
-
-    Raises:
-        SettingError: It is not installed.
-    """
-    try:
-        import ray
-    except ImportError as error:
-        raise SettingError(
-            "--cluster needs Ray, which is not installed: pip install 'temper-lm[cluster]'"
-        ) from error
-    return ray
-
-
-def _on(node: str, *, soft: bool) -> Any:
-    """Return what keeps a task or an actor on a machine."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return NodeAffinitySchedulingStrategy(node, soft=soft)
+        content = file.read_bytes()
+        self.cluster.ask(_look, folder, file, content, plugins.loaded(), progress=self.progress)
 
 
 @contextmanager
@@ -321,35 +205,11 @@ def connected(cluster: Cluster, progress: Progress) -> Iterator[Machines]:
     Raises:
         SettingError: Ray cannot connect to it.
     """
-    ray = _ray()
-    own = not ray.is_initialized()
-    if own:
-        try:
-            # Workers tell what matters by themselves.
-            ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            said = str(error).strip().splitlines()
-            raise SettingError(
-                f"Ray could not connect to {cluster.address}: {said[0] if said else error!r} Start "
-                "a cluster of the same versions of Python and Ray (`ray start --head`), or give "
-                "the address that `ray status` knows as --cluster."
-            ) from error
-    try:
+    with cluster.connection() as ray:
         # Where the study's own process is; begun anew elsewhere if that is lost.
-        here = _on(ray.get_runtime_context().get_node_id(), soft=True)
+        here = on_machine(ray.get_runtime_context().get_node_id(), soft=True)
         hub: Any = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(_Hub).remote()
         yield Machines(cluster, progress, hub)
-    finally:
-        if own:
-            ray.shutdown()
-
-
-def _cause(error: Any) -> BaseException:
-    """Return what a task raised."""
-    cause: BaseException = error.cause if isinstance(error.cause, BaseException) else error
-    if isinstance(cause, TemperError | Terminated):
-        return cause
-    return TemperError(f"A run failed on the cluster: {type(cause).__name__}: {cause}")
 
 
 # Below: what the cluster's processes do.
@@ -388,7 +248,7 @@ class _Heard:
 
     def get_nowait(self) -> Any:
         if not self._held:
-            ray = _ray()
+            ray = load_ray()
             # What was said while the hub began anew is lost, and was no more than progress.
             with suppress(ray.exceptions.RayError):
                 self._held.extend(ray.get(self._hub.take.remote()))
@@ -410,7 +270,7 @@ class _Said:
         self._hub.say.remote(message)
 
     def is_set(self) -> bool:
-        ray = _ray()
+        ray = load_ray()
         if not self._ending and monotonic() - self._looked >= 1.0:
             self._looked = monotonic()
             with suppress(ray.exceptions.RayError):
@@ -431,12 +291,8 @@ def _work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
     return _loaded[1]
 
 
-def _look(
-    folder: StudyFolder, file: Path, content: bytes, imports: tuple[str, ...], version: str
-) -> str:
+def _look(folder: StudyFolder, file: Path, content: bytes, imports: tuple[str, ...]) -> str:
     """Say why this machine cannot do runs of a study; empty where it can."""
-    if temper.__version__ != version:
-        return f"it has Temper {temper.__version__}, the study {version}. Install the same."
     try:
         is_seen = file.read_bytes() == content
     except OSError:

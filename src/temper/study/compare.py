@@ -97,7 +97,7 @@ def compare(
             partial(check_margin, margin),
         ]
     )
-    from temper.study.cluster import Cluster
+    from temper.app.cluster import Cluster
     from temper.study.plan import StudyConfig, columns_of
     from temper.study.schedule import run_study
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from temper import report
 from temper.app.alternatives import Alternative, alternatives, fit_alternative
+from temper.app.cluster import Cluster
 from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.sets import EvaluationSets
 from temper.app.settings import SetSources
@@ -32,7 +33,7 @@ from temper.files import make_folder, write_json, write_text
 from temper.functional.calibration import expected_calibration_error, fit_temperature, scaled
 from temper.methods.recipes import PLAIN, Recipe
 from temper.study.budget import Budget
-from temper.study.cluster import Cluster, Machines, connected
+from temper.study.cluster import Machines, connected
 from temper.study.goals import ACCURACY, goal_weights
 from temper.study.plan import Column, StudyConfig
 from temper.study.race import Contender, Race

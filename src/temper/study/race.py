@@ -199,10 +199,10 @@ class Race:
         planned: list[tuple[int, int]] = []
         costs: list[float] = []
         begun, goes_on = 0, True
-        while goes_on and begun < self.width:
+        while begun < self.width:
             if under_way:
                 number = under_way.pop(0)
-            elif begun and not self.study.trials[0].state.is_finished():
+            elif not goes_on or (begun and not self.study.trials[0].state.is_finished()):
                 break
             else:
                 number = self._begin(optuna)

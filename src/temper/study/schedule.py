@@ -12,6 +12,7 @@ from typing import Any
 import pandas
 
 from temper import methods, report
+from temper.app.cluster import Cluster
 from temper.app.measure import stored_key
 from temper.app.named_models import check_named_models
 from temper.app.predictors import load_predictor
@@ -34,7 +35,7 @@ from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import check_before_training
 from temper.files import check_free, size_in_words, write_json
 from temper.functional.units import MARGIN
-from temper.study.cluster import Cluster, on_cluster
+from temper.study.cluster import on_cluster
 from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, run_in_words, side_by_side

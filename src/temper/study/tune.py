@@ -99,7 +99,6 @@ def tune(
     sets = section(SetSources, "sets", tree.pop("sets", {}))
     chosen = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
     folder = Path(out)
-    held = (folder / RECORD).exists()
     refuse(
         [
             _check_optuna,
@@ -108,10 +107,10 @@ def tune(
             *of_settings(tree),
             *of_sources(sets.given()),
             partial(_check_rate, tree),
-            partial(check_room, folder, what=RECORD, held=held),
+            partial(check_room, folder, what=RECORD, held=(folder / RECORD).exists),
         ]
     )
-    from temper.study.cluster import Cluster
+    from temper.app.cluster import Cluster
     from temper.study.final import Order, carry_out
 
     machines = None if cluster is None else Cluster(cluster, cluster_cpus, cluster_gpus)

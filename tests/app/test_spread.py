@@ -1,0 +1,108 @@
+"""Rows that a cluster answers are those that one machine answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import temper
+from drills.cluster import two_machines
+from temper.app.settings import PredictorSettings
+from temper.app.spread import Loading, _Answering, _look, _prediction, _reason, _table
+from temper.app.verify import verify
+from temper.data.examples import Examples
+from temper.errors import SettingError, TemperError
+from temper.evaluation.predictor import PerturbablePredictor
+
+pytest.importorskip("ray", reason="Ray is not installed: temper-lm[cluster]")
+ROWS = 700
+CODE = """
+import numpy as np
+
+def answer(texts):
+    odd = np.array([len(text) % 7 / 8 + 0.05 for text in texts])
+    return np.stack([1 - odd, odd], axis=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[tuple[str, Callable[[str], None]]]:
+    with two_machines() as found:
+        yield found
+
+
+def scores(folder: Path) -> Any:
+    return json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
+
+
+def loading_of(model: Path) -> Loading:
+    return Loading(str(model), 16, 8, "fp32", PredictorSettings())
+
+
+def test_a_cluster_answers_as_one_machine(
+    tmp_path: Path,
+    machines: tuple[str, Callable[[str], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "odd_lengths.py").write_text(CODE, encoding="utf-8")
+    rows = [{"text": "a" * (row % 90 + 1), "label": row % 2} for row in range(ROWS)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    given: dict[str, Any] = {
+        "data": "rows.jsonl",
+        "gives": "probabilities",
+        "perspectives": "task,calibration",
+        "evaluate": {"bootstrap": 20},
+    }
+    here = temper.evaluate("odd_lengths.py:answer", out=tmp_path / "here", **given)
+    there = temper.evaluate(
+        "odd_lengths.py:answer", out=tmp_path / "there", cluster=machines[0], **given
+    )
+    assert scores(there.folder) == scores(here.folder)
+    assert all(not found.faults for found in verify(there.folder))
+    assert "streaming_executor" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_machine_answers_in_the_rows_order_and_says_what_was_cut(
+    tiny_model: Path, pairs: bool
+) -> None:
+    loading = loading_of(tiny_model)
+    texts = [f"word{row} " * (row % 30 + 1) for row in range(20)]
+    examples = Examples("dev", texts, text_pair=texts[::-1] if pairs else None)
+    predictor = loading.load()
+    whole = predictor.predict(examples)
+    found = _prediction(_Answering(loading, 1)(_table(examples)))
+    np.testing.assert_allclose(found.probabilities, whole.probabilities, rtol=0, atol=1e-6)
+    assert found.logits is not None
+    assert found.prediction.tolist() == whole.prediction.tolist()
+    assert found.truncated == pytest.approx(whole.truncated)
+    assert isinstance(predictor, PerturbablePredictor)
+
+
+def test_another_model_under_the_same_name_is_told(tiny_model: Path) -> None:
+    loading = loading_of(tiny_model)
+    assert not _look(loading, loading.identity())
+    assert "has another model under" in _look(loading, "another")
+
+
+def test_what_was_raised_on_a_machine_is_told_without_ray_s_wrapping() -> None:
+    outer = RuntimeError("wrapped")
+    outer.__cause__ = TemperError("The model is broken.")
+    assert _reason(outer) == "The model is broken."
+    assert _reason(RuntimeError("of Ray\nitself")) == "of Ray itself"
+
+
+def test_an_object_in_memory_cannot_be_spread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("temper.app.cluster.Cluster.check", lambda _: None)
+    with pytest.raises(SettingError, match="load the model by its name"):
+        temper.evaluate(lambda texts: texts, "demo", out=tmp_path / "out", cluster="auto")
+    assert not (tmp_path / "out").exists()
