@@ -58,6 +58,7 @@ TESTS = {
         "methods/test_mixup.py",
         "methods/test_pgd.py",
         "methods/test_r3f.py",
+        "methods/test_roast.py",
         "methods/test_smart.py",
         "methods/test_smoothness_gradients.py",
         "methods/test_vat.py",

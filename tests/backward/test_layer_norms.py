@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from temper import Stepper
 from temper.backward import layer_norms
-from temper.backward.layer_norms import jacobian_norms
+from temper.backward.layer_norms import LayerNorms, jacobian_norms
 from temper.errors import ModelError
 from temper.methods import configure
 from temper.models.network import Network
-from temper.types import Batch
+from temper.seeding import Streams
+from temper.types import Batch, Step
 from tests.forward.estimates import copied
 from tests.forward.exact_norms import exact, smooth_bert
 from tests.methods.tiny import rows, tiny_bert, tiny_network
@@ -155,6 +156,71 @@ def test_a_layer_that_does_not_move_is_refused() -> None:
 def test_no_rows_are_refused() -> None:
     with pytest.raises(ModelError, match="at least one row to be measured on, got none"):
         jacobian_norms(Network(tiny_bert()), [], projections=1, draws=torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("norms", "temperature", "weights", "warned"),
+    [
+        # Shares of s ** (-1 / temperature).
+        ([0.2, 0.3], 1.0, [0.6, 0.4], None),
+        ([4.0, 9.0], 2.0, [0.6, 0.4], None),
+        ([1.0, 199.0], 1.0, [0.995, 0.005], "99.5 % of the weight to one of 2 layers (number 0)"),
+        ([3.0], 1.0, [1.0], None),
+    ],
+)
+def test_norms_become_weights_and_one_that_takes_nearly_all_is_warned_of(
+    norms: list[float],
+    temperature: float,
+    weights: list[float],
+    warned: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def measured(*_: Any, ranks: int, twice: bool, **__: Any) -> Tensor:
+        assert (ranks, twice) == (2, True)
+        return torch.tensor(norms, dtype=torch.float64)
+
+    monkeypatch.setattr(layer_norms, "jacobian_norms", measured)
+    rule, network = LayerNorms(temperature=temperature), Network(tiny_network())
+    state = rule.init(network.parameters())
+    assert state == {}
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        rule.survey(network, [], network.parameters(), state, Step(ranks=2), Streams(0))
+    assert state["norms"].tolist() == norms
+    assert state["weights"].tolist() == pytest.approx(weights)
+    assert len(caplog.records) == bool(warned)
+    assert (warned or "") in caplog.text
+
+
+def test_the_passes_of_the_survey_go_around_a_distributed_wrapper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # It would wait for a backward of all weights.
+    plain = Network.logits
+
+    def logits(self: Network, batch: Batch, *, wrapped: bool = True) -> Tensor:
+        assert not wrapped
+        return plain(self, batch, wrapped=wrapped)
+
+    network = Network(smooth_bert())
+    network.probe(Batch.of(ROWS))
+    monkeypatch.setattr(Network, "logits", logits)
+    jacobian_norms(network, [Batch.of(ROWS)], projections=1, draws=torch.Generator())
+
+
+def test_processes_that_measure_together_average_over_the_rows_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Here one row with a sum of 4, and in the other process three with a sum of 6.
+    monkeypatch.setattr(layer_norms, "_of_batch", lambda *_, **__: torch.tensor([4.0]).double())
+    other = torch.tensor([6.0, 3.0], dtype=torch.float64)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda sums: sums.add_(other))
+    network, draws = Network(tiny_bert()), torch.Generator()
+    for ranks, expected in ((2, 2.5), (1, 4.0)):
+        found = jacobian_norms(
+            network, [Batch.of(rows(4))], projections=1, draws=draws, ranks=ranks
+        )
+        assert found.tolist() == [expected]
 
 
 def test_the_average_is_over_rows_and_not_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ def settled(
 ) -> Tensor:
     """Return what is left of an update that some optimiser makes."""
     params = parameters(block=len(update))
+    with torch.no_grad():
+        params.tensors["block"].fill_(3.0)
     state = rule.init(params) if state is None else state
     rule.enter(params, state, Step(step, total=1000), Streams(1).at(step=step))
     grads = {"block": gradient.float()}
@@ -44,7 +46,7 @@ def settled(
         params.tensors["block"].add_(update)
         rule.settle(params, state, Step(step))
     assert "update" not in state
-    return params.tensors["block"].detach().double()
+    return params.tensors["block"].detach().double() - 3.0
 
 
 @pytest.mark.parametrize("normalise", ["rank", "range"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from temper.backward import SelectiveUpdate, UpdateRule, chain
 from temper.errors import CompositionError, NonFiniteError
 from temper.forward.objective import Clean
 from temper.methods import Method
-from temper.models.network import Parameters
+from temper.models.network import Network, Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
 from tests.methods.tiny import rows, tiny_network
@@ -91,6 +92,33 @@ def test_a_chain_keeps_a_state_for_each_rule_and_asks_for_what_any_asks() -> Non
     rule.observe({name: torch.ones_like(p) for name, p in params.tensors.items()}, params, state)
     assert state["selective"]["observed"] == 1
     assert state["rule"] == state["other"] == {}
+
+
+class Starting(UpdateRule):
+    """A rule that notes what it is given before training."""
+
+    name, takes_rows, trainings, survey_rows = "starting", True, 3, 7
+
+    def begin_run(self, *given: Any) -> None:
+        self.begun = given
+
+    def survey(self, *given: Any) -> None:
+        self.surveyed = given
+
+
+def test_a_chain_wants_as_much_as_any_rule_and_takes_rows_where_all_do() -> None:
+    rule = Starting()
+    both = chain(UpdateRule(), rule)
+    assert [(each.trainings, each.survey_rows) for each in (chain(), both)] == [(1, 0), (3, 7)]
+    assert chain(rule).takes_rows
+    assert not both.takes_rows
+    network, own, rng = Network(tiny_network()), {"held": 1}, Streams(0)
+    state: State = {"rule": {}, "starting": own}
+    both.begin_run(NOTHING, state, rng)
+    # Of several that look, each sees all batches, though they come once.
+    both.survey(network, iter(()), NOTHING, state, Step(4), rng)
+    assert rule.begun == (NOTHING, own, rng)
+    assert rule.surveyed == (network, [], NOTHING, own, Step(4), rng)
 
 
 def test_two_rules_that_claim_one_slot_or_have_one_name_clash() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from temper.forward.objective import Clean
 from temper.methods import Method
 from temper.models.network import Parameters
 from temper.seeding import Streams
-from temper.types import Gradients
+from temper.types import Gradients, State
 from tests.methods.tiny import TinyNetwork, rows, tiny_network
 
 
@@ -123,6 +124,23 @@ def test_the_scope_is_the_blocks_or_everything() -> None:
     flat = parameters(words=500, head=500)
     found = masked(SelectiveUpdate(), flat, gradients_like(flat))
     assert all((gradient == 0).any() for gradient in found.values())
+
+
+@pytest.mark.parametrize("normalise", ["rank", "range"])
+def test_parameters_of_one_shape_have_draws_of_their_own(
+    normalise: Literal["rank", "range"],
+) -> None:
+    params = parameters(block=2000, block_other=2000)
+    gradient = gradients_like(params)["block"]
+    grads = dict.fromkeys(params.tensors, gradient)
+    one, other = masked(SelectiveUpdate(p_min=0.2, normalise=normalise), params, grads).values()
+    assert 0.1 < float(((one != 0) != (other != 0)).double().mean()) < 0.9
+
+
+def test_a_single_entry_has_the_middle_rank() -> None:
+    params, state = parameters(block=1), State()
+    SelectiveUpdate(alpha=0.5).transform({"block": torch.ones(1)}, params, state, Streams(1))
+    assert float(state["kept"]) == 0.5
 
 
 def test_nothing_in_scope_changes_nothing() -> None:

@@ -35,7 +35,7 @@ def test_an_epoch_s_importance_is_the_sum_of_squared_gradients() -> None:
     assert state["importance"]["block"].tolist() == [10.0, 5.0, 0.0]
 
 
-@pytest.mark.parametrize("p_min", [1e-3, 0.0])
+@pytest.mark.parametrize("p_min", [1e-3, 0.0, 0.3])
 def test_an_epoch_s_mask_divides_by_the_probability_of_its_byte(p_min: float) -> None:
     rule, params = replace(epoch_rule(), beta=3.0, p_min=p_min), parameters(block=5000)
     gradient = gradients_like(params)["block"]
@@ -46,7 +46,7 @@ def test_an_epoch_s_mask_divides_by_the_probability_of_its_byte(p_min: float) ->
     kept = found != 0
     assert torch.equal(kept, state["codes"]["block"] > 0)
     p = gradient[kept].double() / found[kept].double()
-    sorted_p = probability_by_sorting(gradient, rule)[kept]
+    sorted_p = probability_by_sorting(gradient, rule)[kept].clamp(min=p_min)
     # A bucket of ranks is 1 % of the magnitudes wide; the byte adds 1.4 % (or 4.5 %).
     torch.testing.assert_close(p, sorted_p, rtol=0.06, atol=0)
     assert float(state["kept"]) == pytest.approx(kept.double().mean().item())
@@ -81,6 +81,14 @@ def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalise: str) -> N
     kept = step(3)
     assert kept[:1000].double().mean() < 0.1
     assert kept[1000:].double().mean() > 0.9
+
+
+def test_parameters_of_one_shape_have_draws_of_their_own() -> None:
+    rule, params = replace(epoch_rule(), beta=1.0), parameters(block=500, block_other=500)
+    state = rule.init(params)
+    rule.observe(dict.fromkeys(params.tensors, gradients_like(params)["block"]), params, state)
+    rule.begin_epoch(params, state, Streams(1), epoch=0)
+    assert not torch.equal(*state["codes"].values())
 
 
 def test_the_mean_over_epochs_masks_is_the_gradient() -> None:
@@ -139,23 +147,26 @@ def test_an_epoch_without_gradients_draws_from_the_importance_of_the_one_before(
     assert masks[0].double().mean() == pytest.approx(float(masks[1].double().mean()), abs=0.1)
 
 
+@pytest.mark.parametrize("scale", [2.0, 64.0])
 @pytest.mark.parametrize("clipping", ["after", "before"])
-def test_a_step_that_overflowed_leaves_the_importance_as_it_was(clipping: str) -> None:
+def test_a_step_that_overflowed_leaves_the_importance_as_it_was(
+    clipping: str, scale: float
+) -> None:
     rule = epoch_rule(clipping=clipping)
     params = parameters(block=4)
     state = rule.init(params)
     rule.observe({"block": torch.ones(4)}, params, state)
     rule.begin_epoch(params, state, Streams(1), epoch=0)
 
-    def step(gradient: list[float], scale: float) -> Tensor:
-        grads = {"block": torch.tensor(gradient) * scale}
-        grads = rule.penalise(grads, params, state, Step(loss_scale=scale), Streams(1))
+    def step(gradient: list[float], by: float) -> Tensor:
+        grads = {"block": torch.tensor(gradient) * by}
+        grads = rule.penalise(grads, params, state, Step(loss_scale=by), Streams(1))
         # Between the two the scaler is taken out, and the norm is clipped.
-        grads = {"block": grads["block"] / scale / 10}
+        grads = {"block": grads["block"] / by / 10}
         return rule.transform(grads, params, state, Streams(1))["block"]
 
-    step([1.0, 2.0, 3.0, 4.0], 64.0)
-    overflown = step([1.0, float("inf"), 3.0, 4.0], 64.0)
+    step([1.0, 2.0, 3.0, 4.0], scale)
+    overflown = step([1.0, float("inf"), 3.0, 4.0], scale)
     # The scaler must still see it, to skip the step.
     assert not torch.isfinite(overflown).all()
     step([1.0, 2.0, 3.0, 4.0], 32.0)

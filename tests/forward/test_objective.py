@@ -19,9 +19,11 @@ from temper.forward import (
     SubModels,
 )
 from temper.forward.adversarial import FreeAscent, ProjectedAscent
-from temper.forward.consistency import Consistency, SpanCut, Virtual
+from temper.forward.consistency import Consistency, Proximal, SpanCut, Virtual
+from temper.forward.distillation import Distillation
 from temper.forward.mixup import Mixup
-from temper.forward.objective import add
+from temper.forward.objective import Objective, add, plain
+from temper.forward.smoothness import Smoothness
 from temper.forward.stage import Stage
 from temper.methods import MethodConfig
 from temper.methods.smart import SMART
@@ -114,6 +116,14 @@ def run(objective: Clean | Joint, *, rate: float = 0.3) -> tuple[list[LossTerms]
     return found, model
 
 
+def test_an_ascent_says_at_its_end_by_how_much_the_loss_rose() -> None:
+    found, _ = run(Joint(Clean(weight=0.0), (FreeAscent(3, 0.1),)))
+    first, middle, last = found
+    assert first.diagnostics == middle.diagnostics == {}
+    rise = last.terms[0].rows.mean() - first.terms[0].rows.mean()
+    torch.testing.assert_close(last.diagnostics["attack/loss_rise"], rise.detach())
+
+
 ATTACK = AdversarialLoss(Perturbation(0.2), SubModels(), coupling=Coupling(1.0))
 ROAST = Consistency(
     Noise(0.3, law="positive"), Perturbation(0.2), weight=1.0, coupling=Coupling(1.0)
@@ -132,6 +142,11 @@ ROAST = Consistency(
         Joint(parts=(ProjectedAscent(Perturbation(0.2), steps=2),)),
         Joint(Clean(weight=0.0), (FreeAscent(3, 0.1),)),
         Joint(parts=(SpanCut(coupling=Coupling(1.0)),)),
+        Joint(parts=(ProjectedAscent(Perturbation(0.2, True, site="output"), 2, True),)),
+        Joint(parts=(Mixup(1.0),)),
+        Joint(Clean(submodels=SubModels()), (Mixup(1.0, level="pooled"),)),
+        Joint(Clean(submodels=SubModels()), (Proximal(Coupling(1.0)), Distillation(1.0))),
+        Joint(Clean(submodels=SubModels()), (Smoothness(layers="logits"),)),
     ],
 )
 def test_each_total_goes_through_the_distributed_wrapper_once_and_has_the_terms_it_says(
@@ -147,16 +162,26 @@ def test_each_total_goes_through_the_distributed_wrapper_once_and_has_the_terms_
     monkeypatch.setattr(Network, "logits", logits)
     model = (
         tiny_bert()
-        if any(isinstance(p, SpanCut) for p in getattr(objective, "parts", ()))
+        if any(isinstance(p, SpanCut | Smoothness) for p in getattr(objective, "parts", ()))
         else None
     )
     network, batch, step = Network(model or tiny_network()), Batch.of(rows(5, 3)), Step(rows=2)
     network.probe(batch)
     wrapped.clear()
     named: set[str] = set()
-    for terms in objective.losses(network, batch, {}, step, Streams(0)):
+    # An average of the weights that is not the weights.
+    average = {name: tensor.detach() / 2 for name, tensor in network.model.named_parameters()}
+    state = {rule: {"weights": average} for rule in ("average", "teacher")}
+    for terms in objective.losses(network, batch, state, step, Streams(0)):
         assert sum(wrapped) == 1
         wrapped.clear()
+        for term in terms:
+            if term.name in ("jacobian", "hessian"):
+                continue
+            # How hard it pulls can be read off the logits that it keeps.
+            moving = [each for each in term.logits if each.requires_grad]
+            pulls = torch.autograd.grad(term.value(step), moving, retain_graph=True)
+            assert sum(float(each.abs().sum()) for each in pulls) > 0
         terms.total(step).backward()
         named |= {term.name for term in terms.terms}
     joint = objective if isinstance(objective, Joint) else Joint(objective)
@@ -186,6 +211,65 @@ def test_an_attack_on_some_rows_drops_at_the_rate_that_is_set_for_single_passes(
         assert [len(call) for call in calls] == [4, 2]
         for multipliers in calls:
             assert set(multipliers.unique().tolist()) <= {0.0, 2.0}
+
+
+def test_on_rows_without_labels_those_parts_are_left_that_read_none() -> None:
+    taught = Distillation(1.0)
+    joint = Joint(Clean(smoothing=0.1), (ATTACK, taught))
+    assert joint.without_labels() == replace(joint, parts=(taught,))
+    assert Joint(parts=(ATTACK,)).without_labels() is None
+
+
+def test_the_stage_of_some_rows_is_the_stage_but_for_its_batch() -> None:
+    network, batch = Network(tiny_network()), Batch.of(rows(5, 3, 4, 2))
+    rates = SubModels(passes=1, adaptive="fixed", rates=(0.5,))
+    stage = Stage(network, batch, {"rule": {}}, Step(7), Streams(3), 0.1, rates)
+    some = stage.of(torch.tensor([2, 0]))
+    assert torch.equal(some.batch.inputs["input_ids"], batch.inputs["input_ids"][[2, 0]])
+    for name in ("network", "state", "step", "rng", "smoothing", "rates"):
+        assert getattr(some, name) is getattr(stage, name)
+
+
+@pytest.mark.parametrize(
+    ("plan", "refused"),
+    [
+        (Clean(noise=Noise(0.1)), True),
+        (Clean(submodels=SubModels(passes=2)), True),
+        # One pass at a rate is how all single passes run, those of the parts too.
+        (Clean(submodels=SubModels(passes=1, adaptive="fixed", rates=(0.5,))), False),
+        (Clean(smoothing=0.1), False),
+    ],
+)
+def test_a_plan_of_a_clean_pass_that_is_not_run_is_refused(plan: Clean, refused: bool) -> None:
+    silent: Objective = Joint(Clean(weight=0.0), (Mixup(1.0),))
+    named: list[tuple[str, Objective]] = [("one", plan), ("two", silent)]
+    if not refused:
+        assert add(named) == Joint(replace(plan, weight=0.0), (Mixup(1.0),))
+        return
+    with pytest.raises(CompositionError, match="'one' plans the clean pass, and 'two' runs none"):
+        add(named)
+
+
+def test_a_clean_loss_of_weight_1_is_plain_fine_tuning_which_has_no_opinion() -> None:
+    assert plain(1.0) == Clean()
+    assert plain(0.5) == Clean(weight=0.5)
+
+
+def test_clean_stages_alone_add_to_a_clean_stage() -> None:
+    noise, half = Noise(0.1), Clean(weight=0.5)
+    found = add([("one", Clean(noise=noise)), ("two", Clean(smoothing=0.1)), ("three", half)])
+    assert found == Clean(weight=0.5, noise=noise, smoothing=0.1)
+
+
+def test_clean_weights_that_differ_and_objectives_of_another_kind_are_named() -> None:
+    with pytest.raises(CompositionError, match=r"has weight 0\.5 in 'one' and 2 in 'two'"):
+        add([("one", Clean(weight=0.5)), ("two", Clean(weight=2.0))])
+
+    class Odd(Clean):
+        """Not a Joint, and more than the clean stage."""
+
+    with pytest.raises(CompositionError, match="objective of 'odd' is a Odd, which cannot be add"):
+        add([("one", Clean()), ("odd", Odd())])
 
 
 COUPLED = Clean(coupling=Coupling(1.0))
@@ -233,6 +317,23 @@ def test_passes_of_one_name_drop_the_same_units_and_others_do_not(
     for first, _, again in drops.values():
         torch.testing.assert_close(first, again)
     assert any(not torch.allclose(first, other) for first, other, _ in drops.values())
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_attention_drops_too_follows_from_the_name_of_the_pass(several: bool) -> None:
+    """It drops by a function, which draws from the global generator."""
+    network, batch = Network(tiny_bert(dropout=0.0, attention=0.5)), Batch.of(rows(9, 7))
+    network.probe(batch)
+    stage = Stage(network, batch, {}, Step(rows=2), Streams(0))
+
+    def logits(stream: str) -> Tensor:
+        if several:
+            return torch.cat(stage.passes(SubModels(), stream=stream))
+        return stage.logits(stream)
+
+    first, other, again = (logits(stream) for stream in ("one", "two", "one"))
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, other)
 
 
 @pytest.mark.parametrize("site", ["word", "output"])

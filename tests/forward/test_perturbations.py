@@ -4,7 +4,12 @@ import pytest
 import torch
 
 from temper.forward import Noise, Perturbation
-from temper.forward.perturbations import NoiseLaw, NoiseSize
+from temper.forward.perturbations import (
+    NoiseLaw,
+    NoiseSize,
+    PerturbationScope,
+    relative_size,
+)
 from temper.models.network import Network
 from temper.types import Batch
 from tests.methods.tiny import rows, tiny_network
@@ -42,6 +47,8 @@ def test_a_step_of_the_embedding_matrix_is_its_share_of_the_budget(
 ) -> None:
     """Every occurrence of a word moves by its row of ``share * epsilon * G / ||G||_F``."""
     network, batch = probed(5, 3)
+    # Padding may have the id of a word.
+    batch.inputs["input_ids"][~batch.mask] = batch.inputs["input_ids"][0, 1]
     attack = Perturbation(0.3, scope="matrix", steps=steps, step_size=0.4, relative=False)
     gradient = torch.randn_like(attack.zeros(network, batch))
     delta = attack.first(gradient, network.embeddings(batch), network, batch)
@@ -56,6 +63,30 @@ def test_a_step_of_the_embedding_matrix_is_its_share_of_the_budget(
     step = share * 0.3 * matrix / matrix.norm()
     expected = step[batch.inputs["input_ids"]] * batch.mask.unsqueeze(-1)
     torch.testing.assert_close(delta, expected)
+    # What words share is no ball around a row: steps of the matrix add up.
+    again = attack.further(delta, gradient, network.embeddings(batch), network, batch)
+    torch.testing.assert_close(again, 2 * expected)
+
+
+def test_a_size_is_a_share_of_the_embeddings_and_the_first_norms_are_kept() -> None:
+    network, batch = probed(5, 3)
+    words = 1e-3 * network.embeddings(batch) * batch.mask.unsqueeze(-1)
+    for share in (0.25, 0.5):
+        found = relative_size(share * words, words, batch, network)
+        assert found.item() == pytest.approx(share)
+        assert network.first_norms is not None
+        moved, unmoved = network.first_norms
+        assert float(moved / unmoved) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("scope", ["example", "matrix"])
+@pytest.mark.parametrize("value", [0.0, float("inf"), float("nan")])
+def test_a_gradient_without_a_direction_moves_nothing(
+    value: float, scope: PerturbationScope
+) -> None:
+    network, batch = probed(5, 3)
+    attack, words = Perturbation(0.3, scope=scope), network.embeddings(batch)
+    assert not attack.first(torch.full_like(words, value), words, network, batch).any()
 
 
 @pytest.mark.parametrize("law", ["uniform", "normal", "positive"])
@@ -82,10 +113,13 @@ def test_noise_is_that_of_its_seed_whatever_was_drawn_before(law: NoiseLaw) -> N
 def test_noise_has_the_moments_of_its_law_over_real_tokens(
     law: NoiseLaw, mean: float, deviation: float, least: float, per: NoiseSize
 ) -> None:
-    network, batch = Network(tiny_network(width=400), special_ids=(1, 2)), Batch.of(rows(9, 4))
+    network, inputs = Network(tiny_network(width=400), special_ids=(1, 2)), rows(9, 4)
+    # One real token is the fewest.
+    inputs["attention_mask"][1, 1:] = 0
+    batch = Batch.of(inputs)
     network.probe(batch)
     drawn = Noise(0.2, law=law, per=per).draw(network, batch, seed=3)
-    for row, length in enumerate((9, 4)):
+    for row, length in enumerate((9, 1)):
         size = 0.2 if per == "entry" else 0.2 / (length * 400) ** 0.5
         real = drawn[row, :length].flatten() / size
         # Of n draws the mean has a standard error of deviation / sqrt n.

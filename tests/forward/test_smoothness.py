@@ -71,6 +71,29 @@ def test_the_jacobian_baseline_has_half_of_the_logits_norm() -> None:
     assert logs["loss"] == pytest.approx(logs["loss/task"] + logs["loss/jacobian"])
 
 
+@pytest.mark.parametrize(
+    ("name", "factor"), [("jacobian", 0.5), ("jachess", 1.0), ("cross_holder", 1.0)]
+)
+def test_the_set_weight_stands_before_the_norms_and_before_half_of_them_in_the_baseline(
+    name: str, factor: float
+) -> None:
+    settings: dict[str, Any] = {"strength": {"weight": 0.6}}
+    settings |= {"layers": "uniform"} if name == "jachess" else {}
+    # Two classes are the fewest that have differences.
+    stepper = Stepper(smooth_bert(classes=2), configure(name, settings))
+    logs = stepper.backward(rows(4, 3, classes=2))
+    own = [key.removeprefix("unweighted/") for key in logs if key.startswith("unweighted/")]
+    assert own[0] == "jacobian"
+    for term in own:
+        assert logs[f"loss/{term}"] == pytest.approx(0.6 * factor * logs[f"unweighted/{term}"])
+
+
+def test_uniform_weights_are_one_share_a_layer() -> None:
+    found = rows_of(smooth_bert(), ROWS, settings_of("difference", layers="uniform"))
+    equal = rows_of(smooth_bert(), ROWS, settings_of("difference"), weights=[0.5, 0.5])
+    torch.testing.assert_close(found, equal)
+
+
 @cache
 def differences() -> Exact:
     """Return ``sum_{i<j} ||J_i - J_j||^2`` and the same of the Hessians, row by row."""
@@ -116,6 +139,35 @@ def test_differences_of_gradients_equal_the_second_derivative_on_equal_draws() -
     # In single precision too.
     single = rows_of(smooth_bert().float(), batch, settings_of("difference"), weights=LAYERS)
     assert float((single["hessian"].sum() / exact_rows["hessian"].sum() - 1).abs()) < 2e-3
+
+
+@pytest.mark.parametrize(
+    ("scheme", "size"),
+    [
+        ("difference", 2e-3),
+        ({"kind": "difference", "step_size": 0.01}, 0.01),
+        ("four_point", 3e-2),
+        ({"kind": "four_point", "step_size": 0.1}, 0.1),
+    ],
+)
+def test_a_finite_difference_moves_real_tokens_by_its_share_of_the_embeddings_size(
+    scheme: Any, size: float
+) -> None:
+    model, seen = smooth_bert(), []
+    # What stands before the first norm: words, and what does not move.
+    hook = model.bert.embeddings.LayerNorm.register_forward_hook(
+        lambda _, given, __: seen.append(given[0].detach())
+    )
+    rows_of(model, ROWS, settings_of(scheme), weights=LAYERS)
+    hook.remove()
+    kind = scheme if isinstance(scheme, str) else scheme["kind"]
+    clean, first, *_ = seen[-PASSES[kind][1] :]
+    words = model.bert.embeddings.word_embeddings.weight.detach()[ROWS["input_ids"]]
+    for row, length in enumerate((4, 3)):
+        expected = size * words[row, :length].square().mean().sqrt()
+        moved = (first - clean)[row]
+        torch.testing.assert_close(moved[:length].abs(), expected.expand(length, 4))
+        assert not moved[length:].any()
 
 
 @pytest.mark.parametrize("scheme", ["difference", "four_point"])

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import logging
+from typing import Literal
+
 import pytest
 import torch
 from torch import nn
@@ -144,6 +147,22 @@ def test_sub_models_drop_at_the_last_site_alone_where_that_is_asked_for() -> Non
     network.probe(batch_of("llama"))
     plan = SubModels(sites="last").plan(network, None, seed=0)
     assert plan.only == {(network.blocks[-1][0], 0)}
+
+
+@pytest.mark.parametrize(
+    ("sites", "where"), [("all", "each of its 3 blocks"), ("last", "its last")]
+)
+def test_what_drops_at_the_blocks_and_how_much_is_said(
+    sites: Literal["all", "last"], where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = Network(tiny_llama(layers=3))
+    network.probe(Batch.of(rows(5, 3)))
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        plan = SubModels(passes=2, sites=sites).plan(network, None, seed=0)
+    names = [name for name, _ in network.blocks]
+    assert plan.only == frozenset((n, 0) for n in (names if sites == "all" else names[-1:]))
+    assert plan.fixed == pytest.approx((0.1, 0.1))
+    assert f"sub-models drop 10.00% of the output of {where}" in caplog.text
 
 
 def test_no_other_rate_moves_where_sub_models_drop_at_the_blocks() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from temper import UEGR, Stepper
-from temper.forward import SubModels
+from temper.forward import AdversarialLoss, Joint, Perturbation, SubModels
 from temper.methods import MethodConfig
 from temper.methods.vanilla import Vanilla
 from temper.models.network import Network
@@ -84,17 +84,36 @@ def test_an_attack_that_is_due_weighs_as_many_times_as_much(number: int) -> None
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.75])
 def test_some_rows_are_attacked_as_they_would_be_among_all(share: float) -> None:
-    (_, everything) = terms(divergence_weight=0.0)
+    # Held to the clean pass too: each to its own row of it.
+    settings: dict[str, Any] = {"passes": 1, "divergence_weight": 2.0, "with_clean": True}
+    (_, everything) = terms(**settings)
     count, seen = max(1, round(share * ROWS)), set()
     for number in range(24):
-        (_, some) = terms(number, share=share, divergence_weight=0.0)
-        (term,) = some.terms
-        assert term.weight == pytest.approx(everything.terms[0].weight * ROWS / count)
-        nearest = (term.rows[:, None] - everything.terms[0].rows).abs().min(1)
-        assert nearest.values.max() < 1e-12
-        assert len(set(nearest.indices.tolist())) == count
-        seen |= set(nearest.indices.tolist())
+        (_, some) = terms(number, share=share, **settings)
+        places = []
+        for term, whole in zip(some.terms, everything.terms, strict=True):
+            assert term.weight == pytest.approx(whole.weight * ROWS / count)
+            nearest = (term.rows[:, None] - whole.rows).abs().min(1)
+            assert nearest.values.max() < 1e-12
+            places.append(nearest.indices.tolist())
+        assert places[0] == places[1]
+        assert len(set(places[0])) == count
+        seen |= set(places[0])
     assert seen == set(range(ROWS))
+
+
+def test_an_attack_s_own_pass_gives_the_rates_that_the_clean_pass_would() -> None:
+    noted = []
+    for reuse in (True, False):
+        passes = SubModels(adaptive="gradient", high=0.9)
+        objective = Joint(parts=(AdversarialLoss(Perturbation(0.1), passes, reuse=reuse),))
+        network, step = Network(tiny_network(rate=0.0)), Step(rows=ROWS)
+        with recorded_rates() as rates:
+            for each in objective.losses(network, Batch.of(BATCH), {}, step, Streams(0)):
+                each.total(step).backward()
+        noted.append(rates[-1])
+    assert noted[0]
+    torch.testing.assert_close(*noted)
 
 
 def test_rates_of_some_rows_follow_their_own_gradients() -> None:

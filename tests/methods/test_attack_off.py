@@ -86,6 +86,17 @@ def test_sub_models_without_an_attack_are_an_epsilon_of_0(deltas: list[Tensor]) 
     assert not any(each.any() for each in deltas)
 
 
+@pytest.mark.parametrize(("epsilon", "warned"), [(0.0, 1), (0.1, 0)])
+def test_an_attack_of_no_size_is_warned_of_where_nothing_drops(
+    epsilon: float, warned: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    stepper = Stepper(
+        tiny_bert(dropout=0.0, attention=0.0), configure("adv_embed", {"epsilon": epsilon})
+    )
+    stepper.backward(BATCH)
+    assert caplog.text.count("Every dropout rate of the model is 0") == warned
+
+
 def test_every_attack_is_found() -> None:
     assert {"at", "pgd", "freelb", "r_at", "r_at_su", "uegr", "adv_embed", "roast"} <= set(ATTACKS)
 

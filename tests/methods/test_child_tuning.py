@@ -72,6 +72,16 @@ def test_every_parameter_is_masked_after_clipping_and_weights_still_decay() -> N
     assert 0.1 < stepper.diagnostics()["mask/kept"] < 0.5
 
 
+def test_parameters_of_one_shape_have_draws_of_their_own() -> None:
+    state: dict[str, Any] = {}
+    grads = {name: torch.ones(40, 5) for name in ("query", "key")}
+    found = RandomMask(keep=0.5).transform(grads, NONE, state, Streams(0))
+    kept = torch.stack(list(found.values())) != 0
+    assert float(state["kept"]) == pytest.approx(float(kept.double().mean()))
+    # Of 200 fair draws 100 agree, 7 the standard deviation.
+    assert int((found["query"] == found["key"]).sum()) == pytest.approx(100, abs=35)
+
+
 # Child-Tuning-D
 
 
@@ -189,3 +199,22 @@ def test_what_is_missing_before_training_is_said() -> None:
 def test_without_blocks_everything_is_ranked() -> None:
     tensors = {"words": torch.nn.Parameter(torch.ones(3, 2))}
     assert ChosenMask().names(Parameters(tensors, blocks=frozenset())) == ["words"]
+
+
+@pytest.mark.parametrize("largest", [0.5, 1e-6])
+def test_each_tensor_is_clipped_as_torch_clips_it_squared_and_added_in_single_precision(
+    largest: float,
+) -> None:
+    weight = torch.nn.Parameter(torch.zeros(3, 2).bfloat16())
+    rule, params = ChosenMask(largest_norm=largest), Parameters({"w": weight}, frozenset())
+    state, expected = rule.init(params), torch.zeros(3, 2)
+    for number, size in enumerate((0.02, 1e-6, 30.0), 1):
+        gradient = size * torch.ones(3, 2).bfloat16()
+        rule.observe({"w": gradient}, params, state)
+        clipped = torch.nn.Parameter(torch.zeros(3, 2))
+        clipped.grad = gradient.float()
+        torch.nn.utils.clip_grad_norm_(clipped, largest)
+        expected += clipped.grad.square()
+        assert state["observed"] == number
+    assert state["importance"]["w"].dtype == torch.float32
+    torch.testing.assert_close(state["importance"]["w"], expected, rtol=1e-5, atol=0)

@@ -30,7 +30,7 @@ from temper.training.run import train
 from temper.types import Batch
 from tests.cli.tiny_project import make_data, make_model
 from tests.methods import reference
-from tests.methods.tiny import recorded_drops, tiny_network
+from tests.methods.tiny import recorded_drops, rows, tiny_network
 from tests.methods.weights import compare, copies, leaves, same, two_batches
 from tests.training.listeners import StopAt
 from tests.training.tiny_training import arguments, record, settings_of_run, tiny_model
@@ -146,12 +146,21 @@ def test_the_network_that_was_asked_for_is_kept(kept: str) -> None:
     assert same(copies(model), {"student": student, "teacher": teacher}[kept])
 
 
-def test_rows_without_labels_are_taught_too() -> None:
-    batch = two_batches()[0]
-    del batch["labels"]
-    batch["teacher_logits"] = torch.randn(3, 3)
-    logs = Stepper(tiny_network(), Distil(teacher=ENSEMBLE)).backward(batch)
-    assert {name for name in logs if name.startswith("loss/")} == {"loss/distillation"}
+@pytest.mark.parametrize("kind", ["regression", "two classes", "three classes"])
+def test_rows_without_labels_are_taught_too(kind: str) -> None:
+    classes = {"regression": 1, "two classes": 2, "three classes": 3}[kind]
+    # As many rows as classes once, and as many as a regression has outputs.
+    for batch in (rows(5, 3), rows(4)):
+        del batch["labels"]
+        theirs = torch.linspace(-1, 2, len(batch["input_ids"]) * classes).view(-1, classes)
+        model = tiny_network(classes=classes, rate=0.0)
+        given = {**batch, "teacher_logits": theirs}
+        logs = Stepper(model, Distil(teacher=ENSEMBLE, weight=1.0, temperature=2.0)).backward(given)
+        assert {name for name in logs if name.startswith("loss/")} == {"loss/distillation"}
+        ours = model(**batch).detach()
+        pairs = zip(ours, theirs.double(), strict=True)
+        expected = sum(float(apart(kind, one, other, 2.0)) for one, other in pairs) / len(ours)
+        assert logs["loss/distillation"] == pytest.approx(expected)
 
 
 def test_models_are_asked_with_their_classes_matched_by_name(project: Path) -> None:

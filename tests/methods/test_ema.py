@@ -172,3 +172,15 @@ def test_a_chosen_epoch_and_an_average_are_refused_together(tmp_path: Path) -> N
     )
     with pytest.raises(SettingError, match="`load_best_model_at_end` chooses the epoch"):
         RobustTrainer(tiny_bert(), arguments, method="ema", eval_dataset=[])
+
+
+def test_an_average_that_is_not_kept_leaves_the_weights() -> None:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    params, rule = Parameters({"w": weight}, frozenset()), RunningAverage(kept=False)
+    state = rule.init(params)
+    with torch.no_grad():
+        for number in range(2):
+            weight.fill_(float(number))
+            rule.settle(params, state, Step(number))
+        rule.finish(params, state)
+    assert weight.item() == 1.0 > state["weights"]["w"].item()

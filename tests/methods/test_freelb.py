@@ -46,6 +46,8 @@ def climbed(
         )
         relative = settings.get("relative", True)
         delta = starts[place]
+        assert delta[around[1]].any() == bool(settings.get("init"))
+        assert not delta[~around[1]].any()
         for k in range(passes):
             point = delta.clone().requires_grad_()
             deltas.append(delta)

@@ -72,6 +72,13 @@ def test_every_candidate_is_as_likely_and_nothing_else_begins_a_span() -> None:
     assert (counts[[0, 2, 4, 6]] - 200).abs().max() < 60
 
 
+def test_the_spans_of_rows_have_nothing_to_do_with_each_other() -> None:
+    free, scores = torch.ones(400, 2, dtype=torch.bool), torch.tensor([[0.9, 0.1]] * 400)
+    cut = spans(scores, free, ratio=0.5, candidates=1.0, draws=generator(3))
+    assert (cut.sum(1) == 1).all()
+    assert abs(float(cut[:, 0].double().mean()) - 0.5) < 5 * 0.5 / math.sqrt(400)
+
+
 def test_spared_tokens_are_stepped_over_and_a_row_of_them_is_left_whole() -> None:
     free = torch.tensor([[False, True, True, False, True, False], [False] * 6])
     scores = torch.tensor([[9.0, 0.1, 0.8, 9.0, 0.9, 9.0]] * 2)
@@ -231,9 +238,12 @@ def test_spans_differ_by_layer_step_and_micro_batch_and_repeat_with_the_seed(
     assert len(set(seeds)) == 2 * 12
 
 
-def test_what_dropout_alone_explains_is_logged_where_it_is_measured() -> None:
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+def test_what_dropout_alone_explains_is_logged_where_it_is_measured(weight: float) -> None:
     with_dropout, without = (
-        Stepper(tiny_bert(dropout=rate, attention=rate), configure("hidden_cut"))
+        Stepper(
+            tiny_bert(dropout=rate, attention=rate), configure("hidden_cut", {"cut_weight": weight})
+        )
         for rate in (0.2, 0.0)
     )
     assert with_dropout.backward(rows(9, 6))["divergence/dropout_share"] > 0

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from temper import Stepper
 from temper.errors import ModelError
 from temper.methods import configure
-from temper.types import Batch
+from temper.types import Batch, Step
 from tests.methods.tiny import rows, tiny_bert, tiny_network
 
 BATCH = rows(5, 3, 6)
@@ -139,6 +139,7 @@ def norms_of_both(stepper: Stepper, batch: dict[str, Tensor]) -> tuple[Tensor, T
         ("jachess", UNIFORM),
         ("jachess", {**UNIFORM, "scheme": "four_point"}),
         ("jachess", {**UNIFORM, "hessian_weight": 0.3}),
+        ("jachess", {**UNIFORM, "jacobian_weight": 1e-9, "hessian_weight": 0.0}),
         ("jacobian", {}),
         ("cross_holder", {}),
     ],
@@ -150,7 +151,26 @@ def test_the_penalty_s_gradient_is_the_share_of_the_task_s_that_is_asked_for(
     logs = stepper.backward(BATCH)
     assert logs["smoothness/weight"] == pytest.approx(stepper.state["smoothness"]["eta"])
     task, penalty = norms_of_both(stepper, BATCH)
-    assert float(penalty / task) == pytest.approx(ratio, rel=1e-6)
+    assert float(penalty / task) == pytest.approx(ratio, rel=1e-9)
+
+
+def test_the_ratio_is_that_of_the_gradients_of_all_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[list[float]] = []
+
+    def all_reduce(sums: Tensor) -> None:
+        seen.append(sums.tolist())
+        # Squared norms of the task's gradient and the penalty's in the other process.
+        sums.add_(torch.tensor([5.0, 7.0], dtype=sums.dtype))
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    stepper = stepper_of({**UNIFORM, "strength": {"ratio": 0.5}})
+    given = (Batch.of(BATCH), stepper.state, Step(rows=6, ranks=2), stepper.streams.at(step=0))
+    next(iter(stepper.method.objective.losses(stepper.network, *given)))
+    ((task, penalty),) = seen
+    expected = 0.5 * ((task + 5) / (penalty + 7)) ** 0.5
+    assert stepper.state["smoothness"]["eta"] == pytest.approx(expected)
 
 
 def test_the_half_of_the_jacobian_baseline_does_not_change_what_the_ratio_means() -> None:
@@ -182,7 +202,7 @@ def test_the_factor_is_the_median_of_the_first_eight_ratios_and_then_held() -> N
             task, penalty = norms_of_both(stepper, BATCH)
             # The penalty's norm is proportional to eta, so this is that of eta = 1 over the task's.
             ratios.append(float(task / penalty) * held)
-        assert held == pytest.approx(0.5 * statistics.median(ratios), rel=1e-6)
+        assert held == pytest.approx(0.5 * statistics.median(ratios), rel=1e-9)
         stepper.discard()
         with torch.no_grad():
             for tensor in stepper.params.tensors.values():
@@ -223,6 +243,11 @@ def test_the_first_micro_batch_sets_the_factor_for_all_of_its_step() -> None:
     stepper.backward(BATCH, rows(4, 4, seed=2))
     alone.backward(BATCH)
     assert stepper.state["smoothness"]["eta"] == pytest.approx(alone.state["smoothness"]["eta"])
+    # Where that one has no labels, nothing is measured in the step.
+    stepper.discard()
+    stepper.number = 1
+    stepper.backward(unlabelled(BATCH), BATCH)
+    assert len(stepper.state["smoothness"]["ratios"]) == 1
 
 
 def test_a_frozen_body_leaves_the_penalty_nothing_to_move_and_stops_nothing() -> None:

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper
+from temper.backward.phases import HeadFirst
 from temper.errors import ModelError, SettingError
 from temper.methods import configure
 from temper.methods.lp_ft import LPFT
+from temper.seeding import Streams
 from temper.types import Batch, Step
 from tests.methods.tiny import MeanOfWords, rows
 from tests.methods.weights import (
@@ -144,3 +146,31 @@ def test_settings_that_do_not_fit_are_refused_or_warned_of(
     with caplog.at_level(logging.WARNING, logger="temper"):
         stepper.backward(*two_batches())
     assert "All 5 steps train the head alone" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rule", "length"),
+    [
+        (HeadFirst(0.34), 3),
+        (HeadFirst(0.0), 0),
+        (HeadFirst(1.0), 10),
+        (HeadFirst(None, 12), 12),
+    ],
+)
+def test_steps_before_the_length_probe_and_a_run_that_only_probes_says_so_once(
+    rule: HeadFirst, length: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    params = stepper_of("vanilla").params
+    state, said = rule.init(params), []
+    # Before the first step, too, the head is what comes next.
+    assert rule.diagnostics(state) == {"phases/probing": 1.0}
+    for number in range(10):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="temper"):
+            rule.enter(params, state, Step(number, total=10), Streams(0))
+        said.append(len(caplog.records))
+        trains = {name for name, tensor in params.tensors.items() if tensor.requires_grad}
+        assert trains == (HEAD if number < length else set(params.tensors))
+        rule.restore(params, state)
+        assert all(tensor.requires_grad for tensor in params.tensors.values())
+    assert said == [int(length >= 10)] + [0] * 9

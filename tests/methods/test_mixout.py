@@ -72,10 +72,11 @@ def test_the_passes_see_mixed_weights_and_the_gradient_goes_through_the_mixing(
     # M is where the passes saw the start's side; with p = 1/2 what stays is 2 w - u.
     weights = leaves(stepper.network.model)
     mixed = dict(weights)
-    shares, by_neuron = [], []
+    shares, by_neuron, masks = [], [], []
     for name in names:
         w, u = weights[name], start[name]
         replaced = torch.isclose(seen[0][name], u, rtol=0, atol=1e-12)
+        masks.append(replaced)
         shares.append(replaced.double().mean().item())
         by_neuron.append(torch.equal(replaced, replaced[:1].expand_as(replaced)))
         m = replaced.to(w.dtype)
@@ -83,8 +84,14 @@ def test_the_passes_see_mixed_weights_and_the_gradient_goes_through_the_mixing(
         torch.testing.assert_close(mixed[name].detach(), seen[0][name], rtol=1e-12, atol=1e-12)
     assert 0 < sum(shares) < len(shares)
     assert all(by_neuron) if unit == "neuron" else not any(by_neuron)
+    # Matrices of one shape have draws of their own.
+    assert any(not torch.equal(masks[0], each) for each in masks[1:])
     # A matrix loses some of its neurons, not all or none.
     assert any(0 < share < 1 for share in shares)
+    # A neuron counts as one, however many weights go out of it.
+    units = [before[name][slice(None) if unit == "entry" else 0].numel() for name in names]
+    gone = sum(share * n for share, n in zip(shares, units, strict=True)) / sum(units)
+    assert logs["mask/kept"] == pytest.approx(1 - gone)
     total = expected_loss(mixed, batches, drops)
     expected = torch.autograd.grad(total, list(weights.values()))
     close(found, dict(zip(weights, expected, strict=True)))
@@ -127,6 +134,21 @@ def test_backward_adds_to_the_gradient_that_is_there() -> None:
     close(twice.params.gradients(), doubled)
 
 
+def test_what_has_no_gradient_in_a_pass_keeps_the_one_that_was_there() -> None:
+    stepper = stepper_of("mixout")
+    params, state = stepper.params, stepper.state
+    mixed = MIXED[0]
+    params.tensors[mixed].grad = torch.full_like(params.tensors[mixed], 3.0)
+    stepper.rule.enter(params, state, Step(), Streams(5))
+    # Set aside, for the passes to have one of their own.
+    assert params.gradients() == {}
+    # A byte an entry.
+    assert state["mixout"]["held"][mixed][1].dtype == torch.bool
+    found = stepper.rule.gradient(params, state, dict)
+    assert list(found) == [mixed]
+    assert (found[mixed] == 3).all()
+
+
 def test_weights_come_back_though_a_callback_fails_between_micro_batches(tmp_path: Path) -> None:
     class Failing(TrainerCallback):
         def on_substep_end(self, *_: Any, **__: Any) -> None:
@@ -156,6 +178,18 @@ def test_what_is_held_in_a_step_is_in_no_checkpoint() -> None:
 
 def parameters(**shapes: tuple[int, ...]) -> dict[str, Any]:
     return {name: torch.nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(
+    ("scope", "head", "warned"),
+    [("blocks", set(), 1), ("blocks", {"head"}, 0), ("all", set(), 0), ("all", {"head"}, 0)],
+)
+def test_a_classifier_that_cannot_be_told_apart_is_said_where_it_would_be_left_out(
+    scope: Any, head: set[str], warned: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    params = Parameters(parameters(head=(3, 2)), blocks=frozenset(), head=frozenset(head))
+    assert Mixing(scope=scope).init(params) == {}
+    assert caplog.text.count("does not tell which of its parameters are the classifier") == warned
 
 
 def test_matrices_of_the_blocks_and_behind_them_are_mixed() -> None:

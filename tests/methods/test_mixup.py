@@ -158,3 +158,20 @@ def test_what_cannot_be_mixed_is_refused() -> None:
     ):
         configure("uegr + mixup").build()
     assert configure("uegr + mixup", {"mixup": {"clean_weight": 1.0}}).build()
+
+
+def test_all_of_a_row_is_its_own_and_mixtures_are_in_single_precision() -> None:
+    """Its token types, too, where its partner is as long as it is."""
+    network = Network(tiny("bert").bfloat16().eval())
+    inputs = {**rows(5, 5, 3), "token_type_ids": torch.tensor([[0] * 5, [1] * 5, [0] * 5])}
+    batch = Batch.of(inputs)
+    network.probe(batch)
+    shares = torch.tensor([1.0, 1.0, 0.5], dtype=torch.float64)
+    fed, delta = mixed_words(network, batch, torch.tensor([1, 0, 0]), shares)
+    assert delta.dtype == torch.float32
+    assert torch.equal(fed.inputs["token_type_ids"], inputs["token_type_ids"][[0, 1, 0]])
+    assert not delta[:2].any()
+    words = network.embeddings(batch).float()
+    # The third row is half of its own three words and half of the first row's five.
+    half = words[2] * (torch.arange(5) < 3).unsqueeze(1) / 2 + words[0] / 2
+    torch.testing.assert_close(delta[2] + words[0], half)

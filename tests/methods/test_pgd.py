@@ -9,9 +9,11 @@ import torch
 
 from temper import Stepper
 from temper.methods import configure
+from temper.models.network import Site
+from temper.types import Batch
 from tests.methods import reference
 from tests.methods.perturbed import recorded_deltas
-from tests.methods.tiny import rows, tiny_network
+from tests.methods.tiny import recorded_drops, rows, tiny_network
 from tests.methods.weights import compare, leaves, ours
 
 GEOMETRIES = {
@@ -67,16 +69,44 @@ def test_pgd_is_the_loss_at_the_end_of_its_projected_steps(
     compare(0.7 * means[-1], weights, loss, grads)
 
 
-def test_a_random_start_fills_the_budget_as_far_as_uniform_noise_does() -> None:
-    batch = rows(6, 3)
-    for norm in ("l2", "linf_scaled"):
-        settings = {"epsilon": 0.4, "relative": False, "norm": norm, "random_start": True}
-        stepper = Stepper(tiny_network(width=64), configure("pgd", settings))
-        with recorded_deltas() as deltas:
-            stepper.backward(batch)
-        for start in deltas[0]:
-            # The mean square of U(-1, 1) is 1/3.
-            if norm == "l2":
-                assert float(start.norm()) == pytest.approx(0.4 / math.sqrt(3), rel=0.1)
-            else:
-                assert 0.95 * 0.4 < float(start.abs().max()) <= 0.4
+@pytest.mark.parametrize("site", ["word", "output"])
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("norm", ["l2", "linf_scaled"])
+@pytest.mark.parametrize("scope", ["example", "token", "batch"])
+def test_a_random_start_fills_the_budget_as_far_as_uniform_noise_does(
+    scope: str, norm: str, relative: bool, site: Site
+) -> None:
+    """Uniform on [-r, r], r the budget, for l2 over the root of the entries that share it."""
+    batch = rows(28, 14)
+    settings = {"norm": norm, "attack_scope": scope, "relative": relative, "site": site}
+    method = configure(
+        "pgd", {**settings, "epsilon": 0.4, "random_start": True, "special_tokens": False}
+    )
+    # More tokens than channels.
+    stepper = Stepper(tiny_network(width=16), method, special_ids=(1, 2))
+    stepper.network.probe(Batch.of(batch))
+    with recorded_drops(stepper.network.model) as drops, recorded_deltas() as deltas:
+        logs = stepper.backward(batch)
+    weights = leaves(stepper.network.model)
+    embeddings, movable = reference.surroundings(
+        weights, batch, drops, site=site, special_tokens=False
+    )
+    inside = movable.unsqueeze(-1).expand_as(embeddings).double()
+    axes, unit = reference.AXES[scope], torch.ones(())
+    if relative:
+        unit = (embeddings * inside).abs().amax(axes, keepdim=True)
+        if norm == "l2":
+            unit = (embeddings * inside).square().sum(axes, keepdim=True).sqrt()
+    radius = 0.4 * unit / (inside.sum(axes, keepdim=True).sqrt() if norm == "l2" else 1.0)
+    start = deltas[int(relative and site == "output")]
+    assert not start[~movable].any()
+    shares = (start / radius)[movable]
+    assert 0.95 < float(shares.abs().max()) <= 1
+    # The mean square of U(-1, 1) is 1/3, that of a group of 16 within five standard errors.
+    assert float(shares.square().mean()) == pytest.approx(1 / 3, rel=0.15)
+    assert (shares.square().mean(1) - 1 / 3).abs().max() < 5 * math.sqrt(4 / 45 / 16)
+    sizes = [
+        float(end.norm() / own[: int(real.sum())].norm())
+        for end, own, real in zip(deltas[-1], embeddings, batch["attention_mask"], strict=True)
+    ]
+    assert logs["attack/relative_size"] == pytest.approx(sum(sizes) / 2)

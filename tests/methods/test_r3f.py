@@ -135,7 +135,8 @@ def test_passes_that_must_drop_alike_leave_no_room_for_r_drop_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "warned"), [({}, True), ({"epsilon": 0.1}, False), ({"weight": 0.0}, False)]
+    ("settings", "warned"),
+    [({}, True), ({"epsilon": 1e-3}, False), ({"epsilon": 9e-4}, True), ({"weight": 0.0}, False)],
 )
 def test_a_network_that_drops_nothing_warns_where_the_noise_is_as_good_as_none(
     settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture

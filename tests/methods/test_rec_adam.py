@@ -211,6 +211,30 @@ def test_other_rules_scale_its_rates_and_leave_weights_out(first: bool) -> None:
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("pull", [0.25, 1.0, 1.5])
+def test_a_pull_is_warned_of_from_all_of_the_way_to_the_start_on(
+    pull: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    weight = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
+    params = Parameters({"w": weight}, frozenset(), start={"w": torch.zeros(1).double()})
+    rule, state = Recall("constant", share=0.25, gamma=pull / (0.25 * 0.75)), State()
+    step = Step(0, total=100, rates={"w": (0.25, 0.4)})
+    # What no transform has seen stays where it is.
+    rule.settle(params, state, step)
+    assert weight.item() == 2.0
+    weight.grad = torch.ones(1, dtype=torch.float64)
+    rule.transform({"w": weight.grad}, params, state, Streams(0))
+    with torch.no_grad():
+        # AdamW decays by a tenth before it moves, here by 2.
+        weight.copy_(torch.tensor([2.0 * 0.9 + 2.0]))
+    rule.settle(params, state, step)
+    # A quarter of that step, the pull, and a tenth of what is left.
+    assert weight.item() == pytest.approx((2.0 + 0.5) * (1 - pull) * 0.9)
+    assert ("carried past it" in caplog.text) == (pull >= 1)
+    # A share that stays does not come too late.
+    assert "Set t0 below" not in caplog.text
+
+
 @pytest.mark.parametrize(("gamma", "rate", "warned"), [(5000, 3e-4, True), (5000, 2e-5, False)])
 def test_a_pull_past_the_start_warns_once(
     gamma: float, rate: float, warned: bool, caplog: pytest.LogCaptureFixture
@@ -224,7 +248,7 @@ def test_a_pull_past_the_start_warns_once(
     assert caplog.text.count("carried past it") == int(warned)
 
 
-@pytest.mark.parametrize(("total", "warned"), [(100, True), (300, False), (0, False)])
+@pytest.mark.parametrize(("total", "warned"), [(249, True), (250, False), (0, False)])
 def test_an_end_before_the_task_s_turn_warns(
     total: int, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,6 +16,7 @@ from temper import Stepper
 from temper.forward import smoothness
 from temper.methods import configure
 from tests.contracts.architectures import ARCHITECTURES, inputs_of, tiny
+from tests.methods.perturbed import recorded_deltas
 from tests.methods.tiny import rows, tiny_bert, tiny_llama, tiny_xlnet
 from tests.methods.weight_gradients import farthest_from_differences
 from tests.models.test_sites import checkpoint_blocks
@@ -187,8 +188,9 @@ def test_the_gradient_of_a_sum_is_the_sum_of_gradients_less_the_clean_one(method
         torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-9, msg=name)
 
 
+@pytest.mark.parametrize("name", ["jachess", "jacobian"])
 def test_passes_that_share_their_draws_average_to_the_penalty_of_one(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """R-Drop's two passes are alike without dropout, and each has a probe of its own."""
 
@@ -204,15 +206,16 @@ def test_passes_that_share_their_draws_average_to_the_penalty_of_one(
     def quiet() -> nn.Module:
         return tiny_bert(dropout=0.0, attention=0.0).double()
 
-    batch, own = rows(5, 3, 6), uniform("difference")
-    free = gradients(quiet(), "r_drop + jachess", {"jachess": own}, batch)
+    batch, own = rows(5, 3, 6), {"strength": {"weight": 0.5}}
+    own |= uniform("difference") if name == "jachess" else {}
+    free = gradients(quiet(), f"r_drop + {name}", {name: own}, batch)
     monkeypatch.setattr(smoothness, "probes", alike(smoothness.probes))
     monkeypatch.setattr(smoothness, "directions", alike(smoothness.directions))
-    both = gradients(quiet(), "r_drop + jachess", {"jachess": own}, batch)
-    one = gradients(quiet(), "jachess", own, batch)
-    for name, gradient in both.items():
-        torch.testing.assert_close(gradient, one[name], rtol=1e-6, atol=1e-9, msg=name)
-    assert any(not torch.allclose(free[name], one[name], rtol=1e-2) for name in one)
+    both = gradients(quiet(), f"r_drop + {name}", {name: own}, batch)
+    one = gradients(quiet(), name, own, batch)
+    for weight, gradient in both.items():
+        torch.testing.assert_close(gradient, one[weight], rtol=1e-6, atol=1e-9, msg=weight)
+    assert any(not torch.allclose(free[weight], one[weight], rtol=1e-2) for weight in one)
 
 
 @pytest.mark.parametrize("other", ["at", "uegr.objective", "vat", "smart", "roast.objective"])
@@ -242,3 +245,21 @@ def test_recomputed_blocks_give_the_same_gradient(scheme: str, attention: float)
     found = gradients(saving, "jachess", uniform(scheme), rows(5, 3))
     for name, gradient in gradients(model(), "jachess", uniform(scheme), rows(5, 3)).items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"at": {"site": "output"}, "vanilla": {}},
+        {"at": {}, "mixup": {"level": "pooled", "clean_weight": 1.0}},
+    ],
+)
+def test_an_attack_climbs_the_task_s_loss_alone_whatever_else_the_clean_pass_carries(
+    settings: dict[str, Any],
+) -> None:
+    found = []
+    for together in (settings, {**settings, "jachess": uniform("difference")}):
+        with recorded_deltas() as deltas:
+            gradients(dropping_bert(), " + ".join(together), together, rows(5, 3, 6))
+        found.append(next(each for each in deltas if each.any()))
+    torch.testing.assert_close(*found)

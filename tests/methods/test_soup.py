@@ -106,10 +106,17 @@ def test_a_scheduler_that_cannot_begin_anew_is_refused(tmp_path: Path) -> None:
         trainer.train()
 
 
-def test_a_run_of_too_few_steps_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    stepper = Stepper(tiny_network(rate=0.0), SoupConfig(members=3), total=2)
-    stepper.backward(rows(5, 3, seed=0))
-    assert "2 steps, fewer than the 3 trainings" in caplog.text
+@pytest.mark.parametrize(("total", "times"), [(2, 1), (3, 0), (4, 0)])
+def test_a_run_of_too_few_steps_says_so_once(
+    total: int, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    stepper = Stepper(tiny_network(rate=0.0), SoupConfig(members=3), total=total)
+    for number in range(2):
+        stepper.backward(rows(5, 3, seed=0))
+        stepper.discard()
+        stepper.number = number + 1
+    assert caplog.text.count("fewer than the 3 trainings") == times
+    assert Soup(3).first_steps(2) == [1]
 
 
 @pytest.mark.parametrize("other", ["ema", "lp_ft", "wise_ft"])

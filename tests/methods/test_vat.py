@@ -19,6 +19,7 @@ from temper.methods import configure
 from temper.methods.vat import VAT
 from temper.models.network import Network
 from temper.types import Batch
+from tests.contracts.architectures import inputs_of, tiny
 from tests.methods import reference
 from tests.methods.perturbed import recorded_deltas
 from tests.methods.tiny import TinyBlock, recorded_drops, rows, tiny_bert, tiny_network
@@ -271,3 +272,36 @@ def test_the_climb_starts_from_normal_noise_of_the_set_deviation() -> None:
     # Of a normal law a third lies beyond one deviation, and one in twenty beyond two.
     assert (noise.abs() > 1).double().mean().item() == pytest.approx(0.317, abs=0.04)
     assert (noise.abs() > 2).double().mean().item() == pytest.approx(0.0455, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("noise", "half", "warned"),
+    [(9e-3, True, True), (1e-2, True, False), (9e-3, False, False), (1e-1, True, False)],
+)
+def test_noise_that_half_precision_rounds_away_is_warned_of(
+    noise: float, half: bool, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stepper = Stepper(tiny_bert(), VAT(init_noise=noise))
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        stepper.backward(rows(5, 3))
+    text = f"init_noise={noise:g} is lost in the rounding of half precision"
+    assert [text in each.getMessage() for each in caplog.records] == [True] * warned
+
+
+def test_half_precision_loses_nothing_of_the_direction() -> None:
+    found = []
+    for half in (False, True):
+        stepper = Stepper(tiny_bert(dropout=0.0, attention=0.0), VAT(init_noise=1e-2), seed=1)
+        with torch.autocast("cpu", torch.float16, enabled=half), recorded_deltas() as deltas:
+            stepper.backward(rows(5, 3))
+        found.append(deltas[-1].flatten())
+    # Gradients as small as these would be rounded to multiples of 6e-8.
+    single, half_precise = found
+    assert float(cosines(single, half_precise, (0,))) > 0.99
+
+
+@pytest.mark.parametrize("site", ["word", "output"])
+def test_the_noise_is_as_wide_as_the_embeddings_where_they_are_moved(site: Any) -> None:
+    # Of an ALBERT the words are narrower than the blocks.
+    logs = Stepper(tiny("albert").train(), VAT(site=site)).backward(inputs_of("albert"))
+    assert logs["attack/relative_size"] > 0

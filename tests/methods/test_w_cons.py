@@ -64,6 +64,7 @@ def penalised(
 ) -> tuple[Tensor, float]:
     params = Parameters({"w": nn.Parameter(tensor)}, frozenset(), start={"w": start})
     state: dict[str, Any] = {}
+    assert rule.pulls(state) == {}
     grads = {} if gradient is None else {"w": gradient}
     found = rule.penalise(grads, params, state, Step(**step), Streams(0))
     return found["w"], float(rule.pulls(state)["anchor"])

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from temper import Stepper
-from temper.backward.sharpness import RelativeAscent, SharpnessAware
+from temper.backward.sharpness import RelativeAscent, SharpnessAware, l2_norms
 from temper.errors import CompositionError
 from temper.functional import masks
 from temper.methods import configure
 from temper.methods.adv_weight import AdvWeight
 from temper.methods.awp import AWP
 from temper.models.blocks import Parameters
-from temper.types import Gradients
+from temper.seeding import Streams
+from temper.types import Gradients, State, Step
 from tests.methods import reference
 from tests.methods.tiny import rows, tiny_bert
 from tests.methods.weights import (
@@ -184,6 +185,15 @@ def test_the_state_holds_no_weights_and_the_norm_is_logged() -> None:
     assert all(isinstance(v, float) for v in stepper.state["ascent"].values())
 
 
+def test_the_logged_norm_is_that_of_the_gradient_without_the_loss_s_scale() -> None:
+    params = Parameters({"w": torch.nn.Parameter(torch.zeros(2))}, blocks=frozenset())
+    rule, state = SharpnessAware(), State()
+    assert rule.diagnostics(state) == {}
+    rule.enter(params, state, Step(loss_scale=8.0), Streams(0))
+    rule.gradient(params, state, lambda: {"w": 8.0 * torch.tensor([3.0, 4.0])})
+    assert rule.diagnostics(state) == {"ascent/gradient_norm": pytest.approx(5.0)}
+
+
 @pytest.mark.parametrize(
     "method", [AdvWeight(rho=1.0), AWP(gamma=0.2), "mixout"], ids=["sam", "awp", "mixout"]
 )
@@ -209,3 +219,32 @@ def test_two_ascents_do_not_compose_but_one_goes_with_an_attack() -> None:
     logs = stepper.backward(*two_batches())
     assert {"loss/task", "loss/adversarial", "ascent/gradient_norm"} <= set(logs)
     assert same(before, copies(stepper.network.model))
+
+
+def test_a_bias_is_told_by_the_last_part_of_its_name() -> None:
+    """Of a module that is called so the weights count by their sizes, as all others do."""
+    sizes = {"unbiased.weight": 3.0, "layers.0.bias": 3.0, "bias": 3.0, "query_bias": 3.0}
+    tensors = {name: torch.nn.Parameter(torch.full((1,), size)) for name, size in sizes.items()}
+    params = Parameters(tensors, blocks=frozenset())
+    seen: list[dict[str, float]] = []
+
+    def compute() -> Gradients:
+        seen.append({name: tensor.item() for name, tensor in tensors.items()})
+        return {name: torch.ones(1) for name in tensors}
+
+    SharpnessAware(rho=0.1, adaptive=True, eta=1.0).gradient(params, {}, compute)
+    # T is 3 + 1 for the one and 1 for the others: e = .1 T^2 g / sqrt(4^2 + 3).
+    factor = 0.1 / math.sqrt(19)
+    expected = {name: 3 + factor * (16 if "unbiased" in name else 1) for name in tensors}
+    assert seen[0] == sizes
+    assert seen[1] == pytest.approx(expected)
+
+
+def test_norms_of_half_precision_are_taken_in_single_and_those_of_double_in_double() -> None:
+    params = Parameters({}, blocks=frozenset())
+    half = torch.ones(1000, dtype=torch.bfloat16)
+    # bf16 would round to 31.625.
+    assert l2_norms([half], params) == pytest.approx([math.sqrt(1000)], rel=1e-7)
+    fine = torch.full((2,), 1 + 1e-12, dtype=torch.float64)
+    found = l2_norms([fine, half], params)
+    assert found == pytest.approx([math.sqrt(2) * (1 + 1e-12), math.sqrt(1000)], rel=1e-14)

@@ -86,14 +86,14 @@ def tiny_xlnet() -> XLNetForSequenceClassification:
     return XLNetForSequenceClassification(config).train()
 
 
-def tiny_llama() -> LlamaForSequenceClassification:
-    """Return a LLaMA of two layers, which has no dropout layer."""
+def tiny_llama(*, layers: int = 2) -> LlamaForSequenceClassification:
+    """Return a LLaMA, which has no dropout layer."""
     torch.manual_seed(7)
     config = LlamaConfig(
         vocab_size=23,
         hidden_size=8,
         intermediate_size=12,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         num_labels=3,
         pad_token_id=0,
