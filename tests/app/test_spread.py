@@ -12,8 +12,9 @@ import pytest
 
 import temper
 from drills.cluster import two_machines
+from temper.app.cluster import Cluster
 from temper.app.settings import PredictorSettings
-from temper.app.spread import Loading, _Answering, _look, _prediction, _reason, _table
+from temper.app.spread import Loading, _Answering, _look, _prediction, _reason, _table, whole_name
 from temper.app.verify import verify
 from temper.data.examples import Examples
 from temper.errors import SettingError, TemperError
@@ -90,6 +91,40 @@ def test_another_model_under_the_same_name_is_told(tiny_model: Path) -> None:
     loading = loading_of(tiny_model)
     assert not _look(loading, loading.identity())
     assert "has another model under" in _look(loading, "another")
+
+
+def test_a_model_is_called_by_its_whole_name_on_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A folder of the name of a packaged model or of a module is not what those names stand for.
+    for name in ("minilm", "package", "run"):
+        (tmp_path / name).mkdir()
+    assert whole_name("minilm") == "minilm"
+    assert whole_name("package:answer") == "package:answer"
+    assert whole_name("code.py:answer") == f"{tmp_path / 'code.py'}:answer"
+    assert whole_name("run") == str(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((None, 4, 0.0), "Give its address as --cluster"),
+        (("auto", 1, 1.5), "whole number, or less than 1"),
+        (("auto", 0, 0.0), "at least one core"),
+    ],
+)
+def test_what_a_cluster_cannot_be_asked_for_is_refused(
+    given: tuple[str | None, int, float], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        Cluster.of(*given)
+
+
+def test_how_many_runs_a_machine_does_at_once() -> None:
+    machine = {"CPU": 8.0, "GPU": 2.0}
+    for cluster, runs in (((2, 0.0), 4), ((1, 0.6), 2), ((1, 0.5), 4), ((1, 2.0), 1), ((9, 0), 0)):
+        assert Cluster("auto", *cluster)._runs_of(machine) == runs
 
 
 def test_what_was_raised_on_a_machine_is_told_without_ray_s_wrapping() -> None:

@@ -18,6 +18,7 @@ import temper
 from temper.app.cluster import Cluster
 from temper.app.row_attack import RowAttacker
 from temper.app.sidecar import read_calibration
+from temper.app.verify import verify
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
@@ -210,6 +211,42 @@ def two_machines(monkeypatch: pytest.MonkeyPatch) -> list[TwoMachines]:
     for module_of in ("final", "cluster"):
         monkeypatch.setattr(f"temper.study.{module_of}.connected", connected)
     return made
+
+
+class StopAtNotice(Progress):
+    """Interrupt the race when a trial was told of its last fold, and has not ended."""
+
+    def __init__(self, trial: int) -> None:
+        self.wanted = f"trial {trial}:"
+
+    def notice(self, text: str) -> None:
+        if text.startswith(self.wanted) and f"after {FOLDS} of {FOLDS}" in text:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("cluster", [None, "HOST:1"])
+def test_a_race_that_is_stopped_between_a_last_fold_and_the_trial_s_end_goes_on(
+    project: Path, tmp_path: Path, two_machines: list[TwoMachines], cluster: str | None
+) -> None:
+    given = options(project, budget="9runs", cluster=cluster)
+    temper.tune(tmp_path / "whole", **given)
+    with pytest.raises(KeyboardInterrupt):
+        temper.tune(tmp_path / "stopped", progress=StopAtNotice(0), **given)
+    temper.tune(tmp_path / "stopped", **given)
+    assert record(tmp_path / "stopped") == record(tmp_path / "whole")
+    assert all(not found.faults for found in verify(tmp_path / "whole"))
+
+
+def test_a_cluster_that_cannot_do_the_runs_leaves_no_race_behind(
+    project: Path, tmp_path: Path, two_machines: list[TwoMachines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise SettingError("No machine of the cluster has what a run takes")
+
+    monkeypatch.setattr(TwoMachines, "check", refuse)
+    with pytest.raises(SettingError, match="No machine of the cluster"):
+        temper.tune(tmp_path / "out", **options(project, cluster="HOST:1"))
+    assert not (tmp_path / "out" / "tune.json").exists()
 
 
 # In the reference, between trials' folds, and in the final trainings.

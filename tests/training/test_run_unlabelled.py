@@ -51,6 +51,7 @@ def test_the_record_says_what_the_run_learnt_from_besides(project: Path, whole: 
     assert told["times"]["steps"] == 6
     rows = load_examples(str(project / "pool.csv"), labelled=False)
     expected = {"rows": 20, "hash": rows.hash, "truncated": 0.0, "source": rows.source}
+    expected["text_pair"] = False
     assert told["data"]["unlabeled"] == expected
     assert told["settings"]["data"]["unlabeled"] == str(project / "pool.csv")
     assert any("2 unlabeled rows are also in dev" in notice for notice in told["notices"])

@@ -32,6 +32,24 @@ class Cluster:
     cpus: int = 1
     gpus: float = 0.0
 
+    @classmethod
+    def of(cls, address: str | None, cpus: int, gpus: float) -> Cluster | None:
+        """Return the cluster at an address, checked; None where there is no address.
+
+        Raises:
+            SettingError: As `check`; or cores or GPUs are given and no address.
+        """
+        if address is not None:
+            cluster = cls(address, cpus, gpus)
+            cluster.check()
+            return cluster
+        if (cpus, gpus) != (1, 0.0):
+            raise SettingError(
+                "--cluster-cpus and --cluster-gpus say what a run takes on a cluster. Give its "
+                "address as --cluster, or leave them out."
+            )
+        return None
+
     def check(self) -> None:
         """Refuse what cannot be asked for, before any work.
 
@@ -43,6 +61,11 @@ class Cluster:
             raise SettingError(
                 "A run takes at least one core and no less than no GPU, got "
                 f"--cluster-cpus {self.cpus} and --cluster-gpus {self.gpus:g}."
+            )
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise SettingError(
+                "Ray gives a run a part of one GPU or whole ones, got --cluster-gpus "
+                f"{self.gpus:g}. Give a whole number, or less than 1."
             )
         load_ray()
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
@@ -97,7 +120,9 @@ class Cluster:
         cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
         at_once = cpus // self.cpus
         if self.gpus:
-            at_once = min(at_once, gpus / self.gpus)
+            # A part is one of a single GPU.
+            each = gpus / self.gpus if self.gpus >= 1 else int(gpus) * int(1 / self.gpus + 1e-9)
+            at_once = min(at_once, each)
         return int(at_once)
 
     def ask(self, look: Callable[..., str], *arguments: Any, progress: Progress) -> None:

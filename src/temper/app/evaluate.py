@@ -108,17 +108,14 @@ def evaluate(
     )
     if out is None:
         progress.notice(f"--out is left out: the evaluation is written to {folder}.")
-    machines = None
-    if cluster is not None:
-        from temper.app.cluster import Cluster
+    from temper.app.cluster import Cluster
 
-        machines = Cluster(cluster, cluster_cpus, cluster_gpus)
-        machines.check()
-        if not is_named:
-            raise SettingError(
-                "A cluster's machines load the model by its name, and it is an object in memory. "
-                "Save it and give its folder, or name it as file.py:NAME."
-            )
+    machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
+    if machines is not None and not is_named:
+        raise SettingError(
+            "A cluster's machines load the model by its name, and it is an object in memory. Save "
+            "it and give its folder, or name it as file.py:NAME."
+        )
     request = EvaluationRequest.of(
         tree, model=name, held=None if is_named else named, cluster=machines
     )
@@ -320,23 +317,22 @@ def _answering(
         yield predictor
         return
     from temper.app import plugins
-    from temper.app.predictors import longest_row
-    from temper.app.spread import Loading, spread
+    from temper.app.predictors import longest_row, predictor_identity
+    from temper.app.spread import Loading, spread, whole_name
+    from temper.evaluation.classifier import ClassifierPredictor
 
-    # Other machines know a folder, and the file of a function, by its whole name.
-    file, _, function = request.model.rpartition(":")
-    place = Path(file) if file else Path(function)
-    is_here = place.exists()
+    is_checkpoint = type(predictor) is ClassifierPredictor
     loading = Loading(
-        f"{place.resolve()}{f':{function}' if file else ''}" if is_here else request.model,
-        longest_row(predictor),
+        whole_name(request.model),
+        longest_row(predictor) if is_checkpoint else None,
         request.evaluate.batch_size,
         request.evaluate.precision,
         request.predictor,
         plugins.loaded(),
     )
+    identity = predictor_identity(request.model, request.predictor)
     with request.cluster.connection():
-        yield spread(predictor, loading, request.cluster, progress=progress)
+        yield spread(predictor, loading, request.cluster, identity=identity, progress=progress)
 
 
 def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:

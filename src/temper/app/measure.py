@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -234,6 +235,8 @@ def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, An
             for table in (record.get(name, {}), tables[name])
         )
     named = read_json(folder / "scores.json")["model"]
+    if os.path.realpath(named) == os.path.realpath(model):
+        named = model
     return difference_in_words({"model": named, **before}, {"model": model, **now})
 
 

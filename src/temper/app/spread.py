@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ import torch
 
 from temper.app import plugins
 from temper.app.cluster import Cluster, load_ray
-from temper.app.predictors import load_predictor, predictor_identity
+from temper.app.predictors import load_predictor, names_code, predictor_identity
 from temper.app.settings import PredictorSettings
 from temper.data.examples import Examples
 from temper.errors import TemperError, one_line
 from temper.evaluation.predictor import Precision, Prediction, Predictor
+from temper.models.hf import lasting_name
 from temper.training.progress import Progress
 
 ROWS = 512
@@ -64,8 +66,25 @@ class Loading:
         return predictor_identity(self.model, self.settings)
 
 
+def whole_name(model: str) -> str:
+    """Return what a model is called on other machines: files and folders by their whole path.
+
+    Args:
+        model: As a person names it.
+
+    Example:
+        >>> whole_name("minilm"), whole_name("package:function")
+        ('minilm', 'package:function')
+    """
+    if names_code(model):
+        file, _, function = model.rpartition(":")
+        return f"{Path(file).resolve()}:{function}" if file.endswith(".py") else model
+    place = Path(model).expanduser()
+    return str(place.resolve()) if place.is_file() else lasting_name(model)
+
+
 def spread(
-    predictor: Predictor, loading: Loading, cluster: Cluster, *, progress: Progress
+    predictor: Predictor, loading: Loading, cluster: Cluster, *, identity: str, progress: Progress
 ) -> Predictor:
     """Return a predictor that has the machines of a cluster answer rows, if they are many.
 
@@ -77,12 +96,13 @@ def spread(
         predictor: The model, loaded here.
         loading: How the machines load it.
         cluster: The cluster, to which this process is connected.
+        identity: What the model is recognised by.
         progress: Hears of machines that are gone.
 
     Raises:
         TemperError: A machine finds no such model, or another one under its name.
     """
-    cluster.ask(_look, loading, loading.identity(), progress=progress)
+    cluster.ask(_look, loading, identity, progress=progress)
     kind = type(predictor)
     twin = copy.copy(predictor)
     # A class of its own, so that it still is what perspectives ask a predictor to be.

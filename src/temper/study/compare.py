@@ -98,6 +98,8 @@ def compare(
         ]
     )
     from temper.app.cluster import Cluster
+
+    machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
     from temper.study.plan import StudyConfig, columns_of
     from temper.study.schedule import run_study
 
@@ -105,5 +107,4 @@ def compare(
         tree, columns=columns_of(names, variants, recipes=wanted), seeds=tuple(seeds), sets=sets
     )
     heard = progress or LoggedNotices()
-    machines = None if cluster is None else Cluster(cluster, cluster_cpus, cluster_gpus)
     return run_study(plan, out, workers=workers, cluster=machines, margin=margin, progress=heard)

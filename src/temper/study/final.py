@@ -26,7 +26,7 @@ from temper.app.sets import EvaluationSets
 from temper.app.settings import SetSources
 from temper.app.sidecar import store_temperature
 from temper.data.examples import Splits
-from temper.errors import CheckpointError, SettingError
+from temper.errors import CheckpointError, SettingError, TemperError
 from temper.evaluation.folder import read
 from temper.evaluation.rows import to_blocks
 from temper.files import make_folder, write_json, write_text
@@ -34,9 +34,10 @@ from temper.functional.calibration import expected_calibration_error, fit_temper
 from temper.methods.recipes import PLAIN, Recipe
 from temper.study.budget import Budget
 from temper.study.cluster import Machines, connected
+from temper.study.contenders import Contender
 from temper.study.goals import ACCURACY, goal_weights
 from temper.study.plan import Column, StudyConfig
-from temper.study.race import Contender, Race
+from temper.study.race import Race
 from temper.study.schedule import Study, load_study, run_study
 from temper.study.work import evaluation_sets
 from temper.training.assignments import Tree
@@ -157,9 +158,15 @@ def _machines(order: Order, progress: Progress) -> Iterator[Machines | None]:
 def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
     """Race, judge the winner, and return the whole record."""
     folder, splits, progress = race.out, race.splits, race.progress
+    is_new = not (folder / RECORD).exists()
     write_json(folder / RECORD, {**record, "status": "racing"})
     if race.machines is not None:
-        race.machines.check(race.job(race.reference(), 0).folder, folder / RECORD)
+        try:
+            race.machines.check(race.job(race.reference(), 0).folder, folder / RECORD)
+        except TemperError:
+            if is_new:
+                (folder / RECORD).unlink()
+            raise
     ranking, field = race.run()
     winner = ranking[0]
     best_plain = next(each for each in ranking if each.recipe.name == PLAIN)
@@ -297,6 +304,8 @@ def _with_alternatives(
                 shutil.rmtree(folder, ignore_errors=True)
                 shutil.copytree(first, folder)
             record = read_json(path / plain[str(seed)] / "run.json")
+            # It has no files of a model.
+            record.pop("files", None)
             record |= {"method": each.name, "seed": seed, "key": key, "passes": None}
             table = {"method": {"name": each.name}, "train": {}}
             record["settings"] = {**record["settings"], **table}

@@ -9,7 +9,9 @@ that was not.
 
 from __future__ import annotations
 
+import math
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -27,6 +29,7 @@ from temper.methods.recipes import PLAIN, Recipe
 from temper.seeding import derive_seed
 from temper.study.budget import IN_RUNS, Budget, Pace
 from temper.study.cluster import Job, Machines
+from temper.study.contenders import Contender, Field
 from temper.study.dev_folds import FOLDS, FoldFolder, dev_folds
 from temper.study.goals import fold_evaluation, improvement, part_scores
 from temper.study.plan import Column, StudyConfig
@@ -40,54 +43,6 @@ SPREAD: Final = 4.0
 """A trial's learning rate is at most so many times the given one, or a part of it."""
 FULLER: Final = 10.0
 """How much longer it takes to judge a model in the final part than on a fold."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A recipe with the settings of one trial.
-
-    Args:
-        recipe: The recipe.
-        settings: The settings of the column: tables ``method`` and ``train``.
-        length: Steps over those of the base settings.
-        value: Mean improvement over the reference on the dev folds.
-        trial: Its number.
-    """
-
-    recipe: Recipe
-    settings: Tree
-    length: float = 1.0
-    value: float | None = None
-    trial: int = 0
-
-    @property
-    def cost(self) -> float:
-        """What a training costs, a vanilla run being 1."""
-        return self.recipe.passes / PASSES * self.length
-
-    @property
-    def column(self) -> Column:
-        """The column of a comparison."""
-        return Column(self.recipe.name, self.recipe.method, self.settings)
-
-
-@dataclass(frozen=True)
-class Field:
-    """What is in a race.
-
-    Args:
-        recipes: Names of the recipes, plain fine-tuning first.
-        seeds: How many seeds the final part has.
-        alternatives: What is judged beside them.
-    """
-
-    recipes: tuple[str, ...]
-    seeds: int
-    alternatives: tuple[Alternative, ...] = ()
-
-    def record(self) -> tuple[list[str], int, list[str]]:
-        """Return it as the search keeps it."""
-        return list(self.recipes), self.seeds, [each.name for each in self.alternatives]
 
 
 @dataclass
@@ -194,10 +149,17 @@ class Race:
         Trials under way come first; then others are begun until there are as many as runs are done
         at once. The reference is alone at first: without it nothing can be said.
         """
-        running = optuna.trial.TrialState.RUNNING
+        running, states = optuna.trial.TrialState.RUNNING, optuna.trial.TrialState
+        for trial in self.study.trials:
+            # A stop may come between what a trial hears and its end.
+            done = self._done(trial)
+            if trial.state == running and done and done[-1]["scores"] is None:
+                self.study.tell(trial.number, state=states.FAIL)
+            elif trial.state == running and len(done) == FOLDS:
+                self.study.tell(trial.number, self._value(done))
         under_way = [trial.number for trial in self.study.trials if trial.state == running]
-        planned: list[tuple[int, int]] = []
-        costs: list[float] = []
+        planned: dict[tuple[int, int], float] = {}
+        pending: defaultdict[str, float] = defaultdict(float)
         begun, goes_on = 0, True
         while begun < self.width:
             if under_way:
@@ -205,22 +167,24 @@ class Race:
             elif not goes_on or (begun and not self.study.trials[0].state.is_finished()):
                 break
             else:
-                number = self._begin(optuna)
+                number = self._begin(pending, optuna)
             begun += 1
             contender = self._contender(self._trial(number, optuna))
-            done = len(self._done(self.study.trials[number]))
-            if not number and done:
+            heard = len(self._done(self.study.trials[number]))
+            if not number and heard:
                 # A budget that is too small is told as soon as it is known.
                 self._allowed(self._pace(), told=False)
-            for fold in self._next_folds(number, done):
-                cost = contender.cost * self._share(fold)
-                if number and not self._fits([*costs, cost]):
-                    self.study.tell(number, state=optuna.trial.TrialState.PRUNED)
-                    goes_on = False
-                    break
-                planned.append((number, fold))
-                costs.append(cost)
-        return [run for run in planned if self._is_due(*run, optuna=optuna)]
+            own = {
+                (number, fold): contender.cost * self._share(fold)
+                for fold in self._next_folds(number, heard)
+            }
+            if number and not self._fits([*planned.values(), *own.values()]):
+                self.study.tell(number, state=states.PRUNED)
+                goes_on = False
+                continue
+            planned |= own
+            pending[contender.recipe.name] += sum(own.values())
+        return list(planned)
 
     def _next_folds(self, number: int, done: int) -> range:
         """Return the folds that a trial does next: the others wait for what the first came to."""
@@ -228,12 +192,17 @@ class Race:
             return range(done, done + 1)
         return range(done, FOLDS if done or not number else 1)
 
-    def _begin(self, optuna: Any) -> int:
-        """Begin a trial, and return its number."""
+    def _begin(self, pending: Mapping[str, float], optuna: Any) -> int:
+        """Begin a trial, and return its number.
+
+        Args:
+            pending: What the runs of the round that is planned cost, by recipe.
+            optuna: The library.
+        """
         if self.study.trials[0].state.is_finished():
             for alternative in self._field().alternatives:
                 self._judge(alternative)
-            self._propose(optuna)
+            self._propose(pending, optuna)
         return int(self.study.ask().number)
 
     def _trial(self, number: int, optuna: Any) -> Any:
@@ -286,7 +255,7 @@ class Race:
             for each, other in zip(done, reference, strict=False)
         )
 
-    def _propose(self, optuna: Any) -> None:
+    def _propose(self, pending: Mapping[str, float], optuna: Any) -> None:
         """Put the next trial's recipe into the queue, where a rule and not the search says it."""
         states, trials = optuna.trial.TrialState, self.study.trials
         if any(trial.state == states.WAITING for trial in trials):
@@ -305,6 +274,9 @@ class Race:
         for trial in trials:
             name = self._recipe_of(trial)
             spent[name] = spent.get(name, 0.0) + sum(self._charge(f) for f in self._done(trial))
+        pace = self._pace()
+        for name, cost in pending.items():
+            spent[name] += cost * pace.run
         # Plain fine-tuning is tuned at the same budget as any rival.
         if spent[PLAIN] < max(spent[name] for name in entered if name != PLAIN):
             self.study.enqueue_trial({"recipe": PLAIN})
@@ -345,33 +317,42 @@ class Race:
         begun = time.monotonic()
         # Two trials of the same settings are one run.
         errors = self._run(list({job.key: job for job in jobs.values()}.values()))
-        shared = (time.monotonic() - begun) / len(jobs)
-        for (number, fold), job in jobs.items():
+        seconds = time.monotonic() - begun
+        for (number, _), job in jobs.items():
             error = errors.get(job.key)
             if error is not None and (not number or not isinstance(error, NonFiniteError)):
                 raise error
-            if self._is_due(number, fold, optuna=optuna):
-                cost = contenders[number].cost * self._share(fold)
-                done: dict[str, Any] = {
-                    "cost": cost,
-                    "seconds": shared,
-                    "training": shared,
-                    "scores": None,
-                }
-                if error is None:
-                    record = job.folder.run(job.cell).record() or {}
-                    training = float(record["times"]["train_seconds"]) / len(jobs)
-                    evaluation = job.folder.run(job.cell).path / "evaluation"
-                    done |= {
-                        # What a run took that was finished before.
-                        "seconds": max(shared, training),
-                        "training": training,
-                        "scores": part_scores(evaluation, self.weights),
-                    }
-                else:
-                    name = contenders[number].recipe.name
-                    self.progress.notice(f"trial {number} ({name}) failed: {error}")
-                self._hear(self._trial(number, optuna), contenders[number], done, optuna)
+        training = {
+            job.key: self._train_seconds(job) for job in jobs.values() if job.key not in errors
+        }
+        longest = max(training.values(), default=seconds)
+        # What was finished before is read at once.
+        seconds = max(seconds, longest)
+        for (number, fold), job in jobs.items():
+            result: dict[str, Any] = {
+                "cost": contenders[number].cost * self._share(fold),
+                "seconds": seconds / len(jobs),
+                "training": training.get(job.key, longest),
+                "judging": seconds - longest,
+                "scores": None,
+            }
+            if not self._is_due(number, fold, optuna=optuna):
+                # Its trial has failed by then.
+                dropped = self.study.user_attrs.get("dropped", 0.0) + self._charge(result)
+                self.study.set_user_attr("dropped", dropped)
+                continue
+            if job.key in errors:
+                name = contenders[number].recipe.name
+                self.progress.notice(f"trial {number} ({name}) failed: {errors[job.key]}")
+            else:
+                evaluation = job.folder.run(job.cell).path / "evaluation"
+                result["scores"] = part_scores(evaluation, self.weights)
+            self._hear(self._trial(number, optuna), contenders[number], result, optuna)
+
+    def _train_seconds(self, job: Job) -> float:
+        """Return the seconds that a finished run was trained."""
+        record = job.folder.run(job.cell).record() or {}
+        return float(record["times"]["train_seconds"])
 
     def _run(self, jobs: Sequence[Job]) -> dict[str, BaseException]:
         """Train and judge, here or on the cluster; what is finished is left.
@@ -463,20 +444,26 @@ class Race:
         if self.budget.unit == "runs":
             return IN_RUNS
         training = sum(float(each["training"]) for each in done)
-        rest = sum(float(each["seconds"]) for each in done) - training
-        return Pace(training / sum(float(each["cost"]) for each in done), rest / len(done))
+        # Races of older versions have no seconds of judging by themselves.
+        judging = [each.get("judging", each["seconds"] - each["training"]) for each in done]
+        return Pace(training / sum(float(each["cost"]) for each in done), fmean(judging))
 
     def _spent(self) -> float:
         done = [each for trial in self.study.trials for each in self._done(trial)]
         for alternative in self.alternatives:
             done += self.study.user_attrs.get(alternative.name, [])
-        return sum(map(self._charge, done))
+        return sum(map(self._charge, done)) + float(self.study.user_attrs.get("dropped", 0.0))
+
+    def _waves(self, runs: int) -> int:
+        """Return how many runs one after the other take as long as some that are done at once."""
+        return runs if self.budget.unit == "runs" else math.ceil(runs / self.width)
 
     def _reserve(self, field: Field, pace: Pace) -> float:
         """Return what the final part takes at most: both columns as dear as the dearest recipe."""
         dearest = max(1.0, *(self.recipes[name].passes / PASSES for name in field.recipes))
         beside = sum(self._final_of(each, field.seeds, pace) for each in field.alternatives)
-        return 2 * field.seeds * (dearest * pace.run + FULLER * pace.judging) + beside
+        runs = self._waves(2 * field.seeds)
+        return runs * (dearest * pace.run + FULLER * pace.judging) + beside
 
     def _cost_of(self, alternative: Alternative) -> float:
         return alternative.cost(self.plain_run, len(self.splits.train))
@@ -488,8 +475,9 @@ class Race:
 
     def _fits(self, costs: Sequence[float]) -> bool:
         """Say whether the budget has room for runs of these costs."""
-        pace = self._pace()
-        needed = sum(costs) * pace.run + len(costs) * pace.judging
+        pace, waves = self._pace(), self._waves(len(costs))
+        trained = sum(costs) if self.budget.unit == "runs" else waves * max(costs)
+        needed = trained * pace.run + waves * pace.judging
         needed += self._reserve(self._field(), pace)
         return self._spent() + needed <= self.budget.amount + 1e-9
 
@@ -497,7 +485,9 @@ class Race:
         """Return what plain fine-tuning, one rival and the final part take."""
         folds = sum(self._share(fold) for fold in range(FOLDS))
         both = folds * (1 + self.recipes[name].passes / PASSES) * pace.run
-        return both + 2 * FOLDS * pace.judging + self._reserve(Field((name,), seeds), pace)
+        both += 2 * FOLDS * pace.judging
+        at_once = self._waves(FOLDS) / FOLDS
+        return at_once * both + self._reserve(Field((name,), seeds), pace)
 
     def _allowed(self, pace: Pace, *, told: bool = True) -> Field:
         """Return what the budget allows, and say what is left out.

@@ -113,9 +113,8 @@ def tune(
     from temper.app.cluster import Cluster
     from temper.study.final import Order, carry_out
 
-    machines = None if cluster is None else Cluster(cluster, cluster_cpus, cluster_gpus)
+    machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
     if machines is not None:
-        machines.check()
         # Other machines know the folder by this name.
         folder = folder.expanduser().resolve()
 

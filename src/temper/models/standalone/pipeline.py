@@ -55,9 +55,11 @@ class Pipeline:
         safe = {"use_safetensors": True, "trust_remote_code": False}
         shown = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()
-        self.model = AutoModelForSequenceClassification.from_pretrained(self.folder, **safe)
-        if shown:
-            logging.enable_progress_bar()
+        try:
+            self.model = AutoModelForSequenceClassification.from_pretrained(self.folder, **safe)
+        finally:
+            if shown:
+                logging.enable_progress_bar()
         self.model.eval().to(self.device)
 
     def __call__(self, texts: Texts, text_pairs: Texts | None = None, **asked: Any) -> list[Any]:
