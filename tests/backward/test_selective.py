@@ -99,6 +99,14 @@ def test_the_share_kept_is_the_closed_form_and_is_reported(alpha: float, beta: f
     assert float(state["kept"]) == pytest.approx(expected, abs=2e-3)
 
 
+def test_the_share_kept_by_range_is_that_of_the_entries_which_are_left() -> None:
+    rule, params = SelectiveUpdate(normalise="range"), parameters(block=2_000)
+    state = rule.init(params)
+    found = rule.transform(gradients_like(params), params, state, Streams(1))
+    share = float((found["block"] != 0).double().mean())
+    assert rule.diagnostics(state)["mask/kept"] == pytest.approx(share)
+
+
 def test_zeros_and_tensors_without_a_gradient_take_no_part() -> None:
     params = parameters(block_words=10_000, block=1000, block_unused=5)
     grads = gradients_like(params)

@@ -65,6 +65,16 @@ def test_an_epsilon_of_0_leaves_the_clean_point() -> None:
     assert logs["attack/relative_size"] == 0.0
 
 
+def test_what_no_term_reaches_has_a_gradient_of_0_and_not_none() -> None:
+    network, batch = Network(tiny_network()), Batch.of(rows(5, 3))
+    objective = Joint(Clean(weight=0.0), (AdversarialLoss(Perturbation(0.1)),))
+    total = next(objective.losses(network, batch, {}, Step(rows=2), Streams(0)))
+    assert total.carried is not None
+    total.carried.backward()
+    gradients = [weight.grad for weight in network.model.parameters()]
+    assert all(gradient is not None and not gradient.any() for gradient in gradients)
+
+
 def test_asking_for_the_attack_before_backward_is_refused() -> None:
     network, batch = Network(tiny_network()), Batch.of(rows(5, 3))
     objective = Joint(parts=(AdversarialLoss(Perturbation(0.1)),))
