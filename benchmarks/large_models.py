@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,19 +43,6 @@ AT_MOST = 0.05
 """How far the formula may be from what is counted, of the latter."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """What a step is taken with.
-
-    Args:
-        label: A key of ``METHODS``.
-        checkpointing: Whether activations are computed again in the backward pass.
-    """
-
-    label: str
-    checkpointing: bool
-
-
 def config_of(width: int, blocks: int, *, vocabulary: int = VOCABULARY) -> LlamaConfig:
     """Return a LLaMA of some size, of the proportions of the one of 7 billion weights."""
     return LlamaConfig(
@@ -75,14 +62,21 @@ def adapted(config: LlamaConfig) -> Any:
     return add_lora(model, Lora(), drawn=(), seed=0)
 
 
-def counted(case: Case, width: int, blocks: int) -> float:
-    """Return the most live bytes of a step's passes per token, weights and gradients apart."""
+def counted(label: str, width: int, blocks: int, *, checkpointing: bool) -> float:
+    """Return the most live bytes of a step's passes per token, weights and gradients apart.
+
+    Args:
+        label: A key of ``METHODS``.
+        width: Of the model.
+        blocks: Of the model.
+        checkpointing: Whether activations are computed again in the backward pass.
+    """
     torch.manual_seed(0)
     model = adapted(config_of(width, blocks)).train()
-    if case.checkpointing:
+    if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
-    name, settings = METHODS[case.label]
+    name, settings = METHODS[label]
     stepper = Stepper(model, configure(name, settings), seed=0)
     inputs = synthetic(VOCABULARY, batch=ROWS, tokens=TOKENS)
     stepper.prepare([inputs])
@@ -128,12 +122,12 @@ def main() -> None:
     found: dict[str, Any] = {}
     for label in labels:
         for checkpointing in (False, True):
-            case = Case(label, checkpointing)
-            sizes = [counted(case, *size) for size in FITTED]
+            count = partial(counted, label, checkpointing=checkpointing)
+            sizes = [count(*size) for size in FITTED]
             fit, *_ = np.linalg.lstsq(
                 np.array([terms(*size) for size in FITTED]), np.array(sizes), rcond=None
             )
-            off = float(terms(*HELD_TO) @ fit) / counted(case, *HELD_TO)
+            off = float(terms(*HELD_TO) @ fit) / count(*HELD_TO)
             token = float(terms(*LARGE) @ fit)
             in_all = weights + adapter + LARGE_ROWS * LARGE_TOKENS * token
             name = f"{label}, checkpointed" if checkpointing else label

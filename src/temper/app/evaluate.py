@@ -263,11 +263,10 @@ def evaluate_model(
         known=trained_columns(request.model),
         notices=(*notices, *calibration_notices(request.model)),
     )
+    pairs = trained_pairs(request.model)
     for name, rows in {**sets.data.shift, **sets.data.adversarial}.items():
         paired = rows.text_pair is not None
-        check_pairs(
-            request.model, trained_pairs(request.model), paired, rows=f"the rows of set {name!r}"
-        )
+        check_pairs(request.model, pairs, paired, rows=f"the rows of set {name!r}")
     in_memory = request.held is not None
     identity = request.model if in_memory else predictor_identity(request.model, request.predictor)
     key = evaluation_key(identity, sets, request.evaluate, max_length=longest_row(predictor))

@@ -30,6 +30,7 @@ from temper.locks import STALE
 from temper.stopping import raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
 from temper.study.workers import WAIT, SharedProgress, WorkerProgress, load_work, run_in_words
+from temper.training.checkpoint_folder import RunFolder
 from temper.training.config import model_identity, run_key
 from temper.training.progress import Progress
 
@@ -53,6 +54,11 @@ class Job:
     def key(self) -> str:
         """The run's key."""
         return self.folder.keys[self.cell]
+
+    @property
+    def run(self) -> RunFolder:
+        """Where the run lies."""
+        return self.folder.run(self.cell)
 
 
 @dataclass(frozen=True)

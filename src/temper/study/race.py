@@ -149,7 +149,8 @@ class Race:
         Trials under way come first; then others are begun until there are as many as runs are done
         at once. The reference is alone at first: without it nothing can be said.
         """
-        running, states = optuna.trial.TrialState.RUNNING, optuna.trial.TrialState
+        states = optuna.trial.TrialState
+        running = states.RUNNING
         for trial in self.study.trials:
             # A stop may come between what a trial hears and its end.
             done = self._done(trial)
@@ -345,13 +346,13 @@ class Race:
                 name = contenders[number].recipe.name
                 self.progress.notice(f"trial {number} ({name}) failed: {errors[job.key]}")
             else:
-                evaluation = job.folder.run(job.cell).path / "evaluation"
+                evaluation = job.run.path / "evaluation"
                 result["scores"] = part_scores(evaluation, self.weights)
             self._hear(self._trial(number, optuna), contenders[number], result, optuna)
 
     def _train_seconds(self, job: Job) -> float:
         """Return the seconds that a finished run was trained."""
-        record = job.folder.run(job.cell).record() or {}
+        record = job.run.record() or {}
         return float(record["times"]["train_seconds"])
 
     def _run(self, jobs: Sequence[Job]) -> dict[str, BaseException]:
@@ -402,7 +403,7 @@ class Race:
             contender: It.
         """
         jobs = [self.job(contender, fold) for fold in range(FOLDS)]
-        return [job.folder.run(job.cell).path / "evaluation" for job in jobs]
+        return [job.run.path / "evaluation" for job in jobs]
 
     def job(self, contender: Contender, fold: int) -> Job:
         """Return a contender's one run on a fold, and where it lies.
