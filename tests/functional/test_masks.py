@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from shutil import which
 
 import hypothesis.strategies as st
 import numpy as np
@@ -28,6 +32,7 @@ from temper.functional.masks import (
     range_normalise,
     spaced_levels,
     thin,
+    thin_at_once,
     thin_by_bucket,
     thin_by_code,
 )
@@ -145,6 +150,47 @@ def test_of_every_draw_thinning_by_bucket_keeps_exactly_q(
     table = torch.full((1 << 15,), q, dtype=torch.int32)
     kept = thin_by_bucket(torch.ones(1 << 16), table, 0, scale=False)
     assert torch.equal(kept.bool(), below(EVERY_LEVEL, table[0]))
+
+
+@pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
+@given(
+    count=st.integers(1, 40),
+    start=st.integers(0, 1 << 34),
+    key=st.integers(0, (1 << 63) - 1),
+    scale=st.booleans(),
+)
+def test_thinning_at_once_does_what_thinning_by_bucket_does(
+    levels: int, count: int, start: int, key: int, scale: bool
+) -> None:
+    check_thinning_at_once(thin_at_once, levels, count, start, key, scale=scale)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(which("g++") is None, reason="there is no C++ compiler")
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
+def test_compiled_thinning_keeps_the_same_entries_to_the_bit(
+    levels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What was compiled for another processor does not always load.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    compiled = torch.compile(thin_at_once, dynamic=True)
+    for count, start in ((1000, 0), (77_777, (1 << 33) + 5)):
+        check_thinning_at_once(compiled, levels, count, start, 1 << 40, scale=True)
+
+
+def check_thinning_at_once(
+    thinned: Callable[..., None], levels: int, count: int, start: int, key: int, *, scale: bool
+) -> None:
+    gradient = torch.randn(count)
+    p = torch.rand(1 << 15, generator=generator(0), dtype=torch.float64)
+    table = quantise(p, p_min=0.0, levels=levels)
+    factors = (levels / table.double()).to(torch.float32 if levels == LEVELS else torch.float64)
+    # The key's halves as signed numbers of 32 bits.
+    halves = torch.tensor([key]).view(torch.int32).long()
+    found = gradient.clone()
+    thinned(found, factors, torch.tensor(start), *halves, levels=levels, scale=scale)
+    assert torch.equal(found, thin_by_bucket(gradient, table, key, start=start, scale=scale))
 
 
 # Draws by key and position
@@ -354,6 +400,40 @@ def test_buckets_are_counted_over_all_tensors_and_pieces(values: list[list[float
         found = bucket_counts(tensors, chunk=chunk)
         assert found.dtype == torch.int64
         assert torch.equal(found, wanted)
+
+
+@given(
+    st.sampled_from([(1 << 17,), (2048, 64), (1192, 110), (917, 11, 13)]),
+    st.lists(st.integers(0, 900), max_size=4),
+    st.integers(0, 2**32),
+)
+def test_the_counts_of_parts_add_up_to_the_whole_ones(
+    shape: tuple[int, ...], cuts: list[int], seed: int
+) -> None:
+    whole = torch.randn(shape, generator=generator(seed))
+    ends = [0, *sorted(cuts), len(whole)]
+    parts = [whole[start:end] for start, end in pairwise(ends)]
+    places = [(start * whole[0].numel(), whole.shape) for start in ends[:-1]]
+    each = [bucket_counts([part], places=[at]) for part, at in zip(parts, places, strict=True)]
+    assert torch.equal(torch.stack(each).sum(0), bucket_counts([whole]))
+    assert torch.equal(bucket_counts(parts, places=places), bucket_counts([whole]))
+
+
+@pytest.mark.parametrize("columns", [1, 12, 384, 11 * 12, 11 * 13])
+def test_a_rank_by_a_sample_is_the_exact_one_to_five_standard_deviations(columns: int) -> None:
+    # Whole columns are larger than others, as those of a layer's matrix are.
+    size = torch.exp(torch.randn(columns, generator=generator(1)))
+    values = torch.randn((1 << 17) // columns + 1, columns, generator=generator(2)) * size
+    small = torch.full((100,), 1e-9)
+    counts = bucket_counts([values, small])
+    bucket = buckets_of(values.flatten()).long()
+    exact = exact_ranks(torch.cat([values.flatten(), small]))[: values.numel()]
+    width = counts[bucket].double() / counts.sum()
+    spread = 0.5 * (13 / values.numel()) ** 0.5
+    off = (bucket_ranks(counts)[bucket] - exact).abs()
+    assert (off <= width / 2 + 5 * spread).all()
+    # Buckets give a part of that; a count of few entries, or of some columns, would give more.
+    assert off.mean() <= 2 * spread
 
 
 @given(st.lists(st.sampled_from([0.0, -2.0, 2.0, 0.5, -0.25]), max_size=20))

@@ -87,6 +87,8 @@ def test_a_mask_on_a_gpu_keeps_the_mean_of_the_gradient(gpu: torch.device) -> No
     p = 0.2 + 0.6 * ranks
     masked = thin_by_bucket(gradient.clone(), quantise(p, p_min=0.01), 1, scale=True)
     kept = masked != 0
+    table = quantise(p, p_min=0.01).cpu()
+    assert torch.equal(masked.cpu(), thin_by_bucket(gradient.cpu(), table, 1, scale=True))
     assert torch.equal(
         keyed_levels(1001, 5, start=3, device=gpu).cpu(), keyed_levels(1001, 5, start=3)
     )

@@ -321,7 +321,7 @@ class SelectiveUpdate(UpdateRule):
         self, chosen: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
         """Mask gradients by their own ranks, in place: the fast way."""
-        counts = params.summed(bucket_counts(list(chosen.values())))
+        counts = _counts(params, chosen)
         table = self._quantised(bucket_ranks(counts))
         state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
         return {
@@ -352,7 +352,7 @@ class SelectiveUpdate(UpdateRule):
                 name: change(self._quantised(share))
                 for name, share in zip(roots, shares, strict=True)
             }
-        counts = params.summed(bucket_counts(list(roots.values())))
+        counts = _counts(params, roots)
         by_bucket = change(self._quantised(bucket_ranks(counts)))
         return {
             name: by_bucket.index_select(0, buckets_of(root.flatten())).view_as(root)
@@ -369,6 +369,14 @@ class SelectiveUpdate(UpdateRule):
 @cache
 def _table(p_min: float, device: torch.device) -> Tensor:
     return spaced_levels(p_min=p_min).to(device)
+
+
+def _counts(params: Parameters, tensors: Gradients) -> Tensor:
+    """Count the magnitudes of tensors, and of the parts that other processes hold of them."""
+    places = [
+        (params.first_entry(name), params.shape(name, tensor)) for name, tensor in tensors.items()
+    ]
+    return params.summed(bucket_counts(list(tensors.values()), places=places))
 
 
 def _share(params: Parameters, kept: dict[str, Tensor]) -> Tensor:
