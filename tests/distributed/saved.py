@@ -35,7 +35,7 @@ from tests.distributed.launching import end_at_once
 from tests.distributed.worker import NOISY, QUIET_UEGR, trainer_of
 
 SAVED_AT = 2
-FEW = ("uegr-epoch", "smart")
+FEW = ("uegr-epoch", "uegr-middle", "smart")
 """Of `NOISY`; a slow test does all."""
 
 LONG: dict[str, Method | MethodConfig] = {

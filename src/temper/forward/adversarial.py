@@ -32,12 +32,16 @@ class AdversarialLoss(Part):
     drawn anew, is attacked, and its terms have k / s times their weight; other steps are the clean
     stage alone. The mean over steps and draws is the same objective, at 3 + 3K s / k passes.
 
+    An attack in the ``middle`` of the blocks starts its passes from the clean pass's own hidden
+    state, dropout included, so that the lower half is run, and differentiated, once for all:
+    3 + 3Ku with u the share of the upper half.
+
     Args:
         perturbation: The attack.
         submodels: The passes under attack; a single one takes the objective's own rates.
         weight: Of the attacked task loss.
         coupling: The divergence of the passes.
-        reuse: Whether clean pass and attack share one backward.
+        reuse: Whether clean pass and attack share one backward; in the ``middle`` always.
         every: k, steps from one attack to the next.
         share: s, of each micro-batch's rows, above 0; one row at least is attacked.
         with_clean: Whether the clean pass's answers, as constants, stand among those that the
@@ -99,14 +103,17 @@ class AdversarialLoss(Part):
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield the attacked terms."""
         gradient, recording, answers = None, None, stage.clean.answers
+        shared = None
         if self.reuse:
             gradient, recording = stage.clean.gradient, stage.clean.recording
+            shared = recording.shared()
         whole, places = stage.batch.size, self._places(stage)
         if places is not None:
             stage = stage.of(places)
             answers = tuple(each[places] for each in answers)
             if gradient is not None and recording is not None:
                 gradient, recording = gradient[places], recording.take(places)
+            shared = None if shared is None else shared[places]
         network, batch = stage.network, stage.batch
         if gradient is None or recording is None:
             gradient, recording = gradient_at(
@@ -117,13 +124,17 @@ class AdversarialLoss(Part):
         embeddings = embeddings[: batch.size]
         delta = self.perturbation.first(gradient, embeddings, network, batch)
         for _ in range(self.perturbation.steps - 1):
-            further, _unused = gradient_at(stage, self.perturbation, delta)
+            further, _unused = gradient_at(stage, self.perturbation, delta, above=shared)
             delta = self.perturbation.further(delta, further, embeddings, network, batch)
         submodels = self.submodels
         if submodels.single and stage.rates is not None:
             submodels = stage.rates
         attacked = stage.passes(
-            submodels, delta=delta, site=self.perturbation.site, followed=recording
+            submodels,
+            delta=delta,
+            site=self.perturbation.site,
+            followed=recording,
+            above=shared,
         )
         found = []
         if self.weight:
@@ -147,7 +158,12 @@ class AdversarialLoss(Part):
 
 
 def gradient_at(
-    stage: Stage, perturbation: Perturbation, delta: Tensor | None, *, norms: bool = False
+    stage: Stage,
+    perturbation: Perturbation,
+    delta: Tensor | None,
+    *,
+    norms: bool = False,
+    above: Tensor | None = None,
 ) -> tuple[Tensor, Recording]:
     """Differentiate the task's loss by delta alone, outside any distributed wrapper (2F).
 
@@ -156,6 +172,7 @@ def gradient_at(
         perturbation: Where delta is added.
         delta: Where to differentiate [B, T, D]; None for zero.
         norms: Whether to record gradient norms at the dropout sites.
+        above: For ``middle`` what the upper half starts from [B, T, D].
 
     Returns:
         The gradient [B, T, D], and what was noted.
@@ -167,7 +184,12 @@ def gradient_at(
     )
     recording = Recording(channel_norms=norms)
     logits = stage.logits(
-        "attack", delta=point, site=perturbation.site, recording=recording, wrapped=False
+        "attack",
+        delta=point,
+        site=perturbation.site,
+        recording=recording,
+        wrapped=False,
+        above=None if above is None else above.detach(),
     )
     labels = labels_of(stage.batch)
     loss = stage.network.task_loss(logits, labels, smoothing=stage.smoothing)

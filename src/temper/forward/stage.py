@@ -234,6 +234,7 @@ class Stage:
         wrapped: bool = True,
         detached: bool = False,
         weights: Mapping[str, Tensor] | None = None,
+        above: Tensor | None = None,
     ) -> Tensor:
         """Run one pass at the rates that hold for this objective.
 
@@ -246,6 +247,7 @@ class Stage:
                 is ``torch.autograd.grad``.
             detached: Whether the embeddings under ``delta`` are cut off from the graph.
             weights: Other values for some parameters, by name.
+            above: For ``middle`` what the upper half starts from [B, T, D].
 
         Returns:
             [B, C].
@@ -264,6 +266,7 @@ class Stage:
             wrapped=wrapped,
             detached=detached,
             weights=weights,
+            above=above,
         )
 
     def passes(
@@ -276,6 +279,7 @@ class Stage:
         followed: Recording | None = None,
         recording: Recording | None = None,
         wrapped: bool = True,
+        above: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """Run K sub-models as one forward of K*B rows.
 
@@ -287,6 +291,7 @@ class Stage:
             followed: Of the clean pass, for rates that follow its gradient.
             recording: What to note of these passes.
             wrapped: Whether to go through the distributed wrapper.
+            above: For ``middle`` what every pass's upper half starts from [B, T, D].
 
         Returns:
             K tensors of logits [B, C].
@@ -302,6 +307,7 @@ class Stage:
             recording=recording,
             seed=self.rng.local("dropout", stream),
             wrapped=wrapped,
+            above=None if above is None else above.repeat(count, 1, 1),
         )
         return logits.chunk(count)
 
