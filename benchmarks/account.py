@@ -36,7 +36,7 @@ def counted_model() -> BertForSequenceClassification:
     config = BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=32,
-        num_hidden_layers=3,
+        num_hidden_layers=4,
         num_attention_heads=2,
         intermediate_size=128,
         attn_implementation="eager",

@@ -28,6 +28,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "uegr": ("uegr", {}),
     "uegr one pass": ("uegr", {"preset": "one_pass"}),
     "uegr fast": ("uegr", {"preset": "fast"}),
+    "uegr middle": ("uegr", {"site": "middle"}),
+    "uegr middle one pass": ("uegr", {"preset": "one_pass", "site": "middle"}),
     "r_at": ("r_at", {}),
     "r_at released": ("r_at", {"preset": "released"}),
     "r_at_su": ("r_at_su", {}),
@@ -149,7 +151,7 @@ class Workload:
     ) -> None:
         torch.manual_seed(0)
         self.label, self.bf16 = label, bf16
-        self.model: Any = (model or minilm()).train()
+        self.model: Any = (minilm() if model is None else model).train()
         self.device = next(self.model.parameters()).device
         self.optimizer = optimizer or torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
         name, settings = METHODS[label]
