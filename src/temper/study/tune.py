@@ -38,7 +38,7 @@ class Tuned:
     """What a race came to.
 
     Args:
-        folder: The out folder.
+        folder: The out folder; of an object store a copy without weights, gone with this process.
         record: The content of ``tune.json``.
     """
 
