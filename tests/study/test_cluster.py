@@ -19,7 +19,7 @@ from temper.app.verify import verify
 from temper.errors import SettingError, TemperError
 from temper.study.cluster import _look
 from temper.study.plan import StudyConfig, columns_of
-from temper.study.schedule import load_study, run_study
+from temper.study.schedule import Study, load_study, run_study
 from temper.study.work import StudyFolder
 from temper.training.config import model_identity, run_key
 from temper.training.progress import Progress
@@ -70,6 +70,29 @@ def test_a_cluster_does_what_one_machine_does(
     assert sorted(told.begun) == ["short, seed 0", "vanilla, seed 0"]
 
 
+def test_a_cluster_puts_a_study_into_a_store(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
+) -> None:
+    def compare(out: object, seeds: tuple[int, ...], cluster: str | None = machines[0]) -> Study:
+        tree = study_tree(tiny_model, tiny_data / "reviews", train={"max_steps": 4})
+        return temper.compare(out, methods="vanilla", seeds=seeds, cluster=cluster, config=tree)
+
+    url = f"file://{tmp_path}/there"
+    found = compare(url, (0,))
+    assert not list(found.folder.glob("runs/*/*.safetensors"))
+    found.load("vanilla", 0)
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "there").glob("runs/*/*")}
+    found = compare(url, (0, 1))
+    assert before == {file: file.stat().st_mtime_ns for file in before}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    here = compare(tmp_path / "here", (0, 1), cluster=None)
+    torch.set_num_threads(threads)
+    assert weights(tmp_path / "there") == weights(here.folder)
+    assert found.comparison.to_json() == here.comparison.to_json()
+    assert all(not each.faults for each in verify(tmp_path / "there"))
+
+
 def test_what_cannot_be_asked_of_a_cluster_is_refused(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,16 +100,17 @@ def test_what_cannot_be_asked_of_a_cluster_is_refused(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{free.getsockname()[1]}"
-    for cluster, workers, message in (
-        (Cluster(nobody), 1, f"No Ray cluster answers at {nobody}"),
-        (Cluster(nobody, cpus=0), 1, "at least one core"),
-        (Cluster(nobody), 2, "either --workers, processes here, or --cluster"),
+    for cpus, message in (
+        (1, f"No Ray cluster answers at {nobody}"),
+        (0, "at least one core"),
     ):
         with pytest.raises(SettingError, match=message):
-            run_study(config, tmp_path / "out", workers=workers, cluster=cluster)
+            Cluster.of(nobody, cpus, 0.0)
+    with pytest.raises(SettingError, match="either --workers, processes here, or --cluster"):
+        run_study(config, tmp_path / "out", workers=2, cluster=Cluster(nobody))
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingError, match=r"pip install 'temper-lm\[cluster\]'"):
-        run_study(config, tmp_path / "out", cluster=Cluster(nobody))
+        Cluster.of(nobody, 1, 0.0)
     assert not (tmp_path / "out").exists()
 
 
@@ -109,13 +133,13 @@ def test_a_machine_says_what_it_lacks(tiny_model: Path, tiny_data: Path, tmp_pat
         _look(folder, file, study, ("no_such_module",))
 
 
-def test_a_cluster_races_recipes(
+def test_a_cluster_races_recipes_in_a_store(
     tiny_model: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
 ) -> None:
     write_csv(tmp_path / "data" / "train.csv", sentences(60))
     write_csv(tmp_path / "data" / "dev.csv", sentences(12, thing="phone"))
     tuned = temper.tune(
-        tmp_path / "race",
+        f"file://{tmp_path}/race",
         model=str(tiny_model),
         data=str(tmp_path / "data"),
         train={"max_steps": 3, "device": "cpu"},

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import temper
+from temper.app.store import Store
 from temper.errors import SettingError, TemperError, Terminated
 from temper.training.progress import Progress
 
@@ -26,11 +27,13 @@ class Cluster:
         address: As ``ray.init`` takes it: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``.
         cpus: Cores of a run, and its threads, at least 1.
         gpus: GPUs of a run, 0 or more; parts of one let several runs share it.
+        store: Where runs are kept; None where all machines share the study's folder.
     """
 
     address: str
     cpus: int = 1
     gpus: float = 0.0
+    store: Store | None = None
 
     @classmethod
     def of(cls, address: str | None, cpus: int, gpus: float) -> Cluster | None:

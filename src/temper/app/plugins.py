@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from types import ModuleType
 
 from temper.methods import registry
@@ -32,6 +33,16 @@ def load(what: str) -> ModuleType:
         if register_all(module) and what not in _WITH_PERSPECTIVES:
             _WITH_PERSPECTIVES.append(what)
     return module
+
+
+def load_all(names: Iterable[str]) -> None:
+    """Import what another process has imported; see `load`.
+
+    Args:
+        names: What `loaded` returned there.
+    """
+    for name in names:
+        load(name)
 
 
 def loaded() -> tuple[str, ...]:

@@ -51,8 +51,7 @@ class Loading:
 
     def load(self) -> Predictor:
         """Load it."""
-        for source in self.imports:
-            plugins.load(source)
+        plugins.load_all(self.imports)
         return load_predictor(
             self.model,
             max_length=self.max_length,

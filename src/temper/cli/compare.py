@@ -22,7 +22,7 @@ from temper.study.compare import compare as compare_methods
 @options.with_settings(COMPARE)
 def compare(
     *,
-    out: options.Out,
+    out: options.StudyOut,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -91,8 +91,9 @@ def compare(
             config=tree,
             progress=shown,
         )
+    page = f"{out}/{study.page.name}"
     if as_json:
-        print_json({"out": str(out), "report": str(study.page), **study.comparison.to_json()})
+        print_json({"out": out, "report": page, **study.comparison.to_json()})
         return
     from temper.report import MANY, headline, overview
 
@@ -103,4 +104,4 @@ def compare(
     for name in () if full else study.comparison.missing:
         say(name)
     print_headline(headline(study.comparison))
-    say(f"Report: {study.page}")
+    say(f"Report: {page}")

@@ -108,6 +108,14 @@ Config = Annotated[
     typer.Option("--config", help="TOML file of settings; options and --set override it."),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
+StudyOut = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        metavar="FOLDER|URL",
+        help="Folder to write; with --cluster also an object store, such as s3://BUCKET/STUDY.",
+    ),
+]
 Margin = Annotated[
     float,
     typer.Option(
@@ -124,7 +132,7 @@ Cluster = Annotated[
         "--cluster",
         metavar="ADDRESS",
         help="Ray cluster whose machines do the runs: auto, HOST:PORT or ray://HOST:PORT; they see "
-        "--out, data and model under the same paths.",
+        "--out, data and model under the same paths or URLs.",
     ),
 ]
 ClusterCpus = Annotated[

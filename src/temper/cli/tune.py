@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from temper.app.keywords import COMPARE
+from temper.app.store import is_url
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.study.tune import BUDGET
@@ -19,7 +20,7 @@ SHOWN = 8
 @options.with_settings(COMPARE)
 def tune(
     *,
-    out: options.Out,
+    out: options.StudyOut,
     budget: Annotated[
         str,
         typer.Option(
@@ -81,8 +82,9 @@ def tune(
             progress=shown,
         )
     record = tuned.record
+    page = f"{out}/{tuned.page.relative_to(tuned.folder).as_posix()}"
     if as_json:
-        print_json({"out": str(out), "report": str(tuned.page), **record})
+        print_json({"out": out, "report": page, **record})
         return
     rows = [
         {
@@ -100,5 +102,9 @@ def tune(
     ]
     print_table(rows, list(rows[0]))
     say(tuned.said)
-    say(f"Report: {tuned.page}")
-    say(f"Train it again: temper train --config {out / 'winner.toml'} --out RUN")
+    say(f"Report: {page}")
+    winner = f"{out}/winner.toml"
+    if is_url(out):
+        say(f"Its settings, to be copied: {winner}")
+        winner = "winner.toml"
+    say(f"Train it again: temper train --config {winner} --out RUN")

@@ -4,18 +4,25 @@ The study's folder, the data and the model lie where every machine sees them und
 Each machine says before the first run whether it has the same version of Temper, sees the folder,
 and reads the same rows. A run is held by its lock, so that a machine that was only cut off and the
 one that took its run over never write at once.
+
+A study in an object store has no such folder: a run is fetched into a folder of its machine, and
+put into the store with every checkpoint and at its end. The study's process fetches what the report
+reads of a finished run into a folder of its own.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
+import shutil
 import signal
+import tempfile
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -25,7 +32,8 @@ import torch
 from temper.app import plugins
 from temper.app.cluster import Cluster, cause_of, load_ray, on_machine
 from temper.app.row_attack import RowAttacker
-from temper.errors import LockedError, TemperError, Terminated
+from temper.app.store import Store, is_url
+from temper.errors import LockedError, SettingError, TemperError, Terminated
 from temper.locks import STALE
 from temper.stopping import raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
@@ -74,6 +82,45 @@ class Ended:
     job: Job
     seconds: float | None = None
     error: BaseException | None = None
+
+
+@contextmanager
+def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Cluster | None]]:
+    """Give the folder of this machine that a study is worked on in, and the cluster for its runs.
+
+    Of a study in an object store that is a copy of what the store holds, models' weights left out.
+    What this process changes there is put into the store when the cluster is given runs, and when
+    this context ends. The copy is gone with the process.
+
+    Args:
+        out: A folder, or the URL of a store.
+        cluster: Machines that do the runs.
+
+    Raises:
+        SettingError: A URL without a cluster, or of a kind of store that is not known here.
+        WriteError: The store cannot be reached, or forbids what is needed.
+    """
+    if not is_url(out):
+        # Other machines know the folder by its whole name.
+        yield Path(out) if cluster is None else Path(out).expanduser().resolve(), cluster
+        return
+    if cluster is None:
+        raise SettingError(
+            f"--out {out} is a URL, to which a study is written by the machines of a cluster "
+            "alone. Give the cluster's address as --cluster, or a folder."
+        )
+    if str(out).startswith("memory:"):
+        raise SettingError(f"--out {out} is the memory of one process. Give another store.")
+    made = Path(tempfile.mkdtemp(prefix="temper-")).resolve()
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    store = Store(str(out).rstrip("/"), made / "study")
+    with store.probe():
+        store.check_room()
+    store.fetch(weights=False)
+    try:
+        yield store.folder, replace(cluster, store=store)
+    finally:
+        store.push()
 
 
 def on_cluster(
@@ -131,7 +178,9 @@ class Machines:
         """
         ray, heard = load_ray(), _Heard(self._hub)
         shared = SharedProgress(self.progress, len(jobs))
-        imports, threads = plugins.loaded(), self.cluster.cpus
+        imports, threads, store = plugins.loaded(), self.cluster.cpus, self.cluster.store
+        if store is not None:
+            store.push()
         task: Any = ray.remote(
             num_cpus=self.cluster.cpus,
             num_gpus=self.cluster.gpus,
@@ -140,7 +189,7 @@ class Machines:
         )(_do_run)
 
         def begin(job: Job, losses: int) -> Any:
-            return task.remote(job.folder, imports, threads, job.cell, losses, self._hub)
+            return task.remote(job.folder, imports, threads, job.cell, losses, self._hub, store)
 
         waiting = {begin(job, 0): (job, 0) for job in jobs}
         try:
@@ -157,6 +206,8 @@ class Machines:
                         self._lose(job, losses + 1, error)
                         waiting[begin(job, losses + 1)] = (job, losses + 1)
                         continue
+                    if store is not None and ended.error is None:
+                        store.fetch(job.run.path, weights=False)
                     shared.end(job.cell)
                     yield ended
         finally:
@@ -189,15 +240,20 @@ class Machines:
 
         Args:
             folder: The study of the runs.
-            file: A file in the out folder, which all machines must see.
+            file: A file in the out folder, which all machines must see where there is no store.
 
         Raises:
             SettingError: None has enough for a run.
-            TemperError: One has another version, does not see the file, or reads other rows; or all
-                are gone.
+            TemperError: One has another version, does not see the file or may not use the store, or
+                reads other rows; or all are gone.
         """
-        content = file.read_bytes()
-        self.cluster.ask(_look, folder, file, content, plugins.loaded(), progress=self.progress)
+        store, imports, progress = self.cluster.store, plugins.loaded(), self.progress
+        if store is None:
+            content = file.read_bytes()
+            self.cluster.ask(_look, folder, file, content, imports, progress=progress)
+            return
+        with store.probe() as name:
+            self.cluster.ask(_look_at_store, folder, store, name, imports, progress=progress)
 
 
 @contextmanager
@@ -306,8 +362,21 @@ def _look(folder: StudyFolder, file: Path, content: bytes, imports: tuple[str, .
     if not is_seen:
         return (
             f"it does not see the study in {file.parent}. Give an --out on a file system that all "
-            "machines share under that path."
+            "machines share under that path, or a URL of an object store."
         )
+    return _look_at_rows(folder, imports)
+
+
+def _look_at_store(folder: StudyFolder, store: Store, name: str, imports: tuple[str, ...]) -> str:
+    """Say why this machine cannot do runs of a study in a store; empty where it can."""
+    with store.probe():
+        if not store.holds(name):
+            return f"it finds another place under {store.url}. Give a URL that means one for all."
+    return _look_at_rows(folder, imports)
+
+
+def _look_at_rows(folder: StudyFolder, imports: tuple[str, ...]) -> str:
+    """Say what else a machine trains on than the study's process; empty where it is the same."""
     work = _work(folder, imports)
     cell, settings = next(iter(folder.config.runs.items()))
     if run_key(settings, work.splits, identity=model_identity(settings.model)) != folder.keys[cell]:
@@ -325,11 +394,11 @@ def _do_run(
     cell: GridCell,
     losses: int,
     hub: Any,
+    store: Store | None,
 ) -> float | None:
     """Do one run in a process of the cluster."""
     torch.set_num_threads(threads)
     said = _Said(hub)
-    progress = WorkerProgress(cell, said, said)
     said.put((cell, "begin", os.getpid()))
     older = raise_terminated()
     # The lock of a machine that was lost is in the way for a while.
@@ -337,7 +406,11 @@ def _do_run(
     try:
         while True:
             try:
-                return _work(folder, imports).do(cell, progress=progress, attack=RowAttacker())
+                work = _work(folder, imports)
+                if store is not None:
+                    return _do_stored(work, cell, said, store)
+                progress = WorkerProgress(cell, said, said)
+                return work.do(cell, progress=progress, attack=RowAttacker())
             except LockedError:
                 if monotonic() > until or said.is_set():
                     raise
@@ -347,3 +420,40 @@ def _do_run(
         raise TemperError(f"{run_in_words(cell)} was stopped.") from error
     finally:
         signal.signal(signal.SIGTERM, older)
+
+
+def _do_stored(work: Work, cell: GridCell, said: _Said, store: Store) -> float | None:
+    """Do one run in a folder of this machine, and put it into the store."""
+    with tempfile.TemporaryDirectory(prefix="temper-") as made:
+        here = Store(store.url, Path(made))
+        place = here.folder / work.folder.path.relative_to(store.folder)
+        work = replace(work, folder=replace(work.folder, path=place))
+        run = work.folder.run(cell)
+        here.fetch(run.path, weights=False)
+        if is_done := work.is_done(cell):
+            progress = WorkerProgress(cell, said, said)
+        else:
+            here.fetch(run.path, weights=True)
+            progress = _StoringProgress(cell, said, here, run)
+        try:
+            return work.do(cell, progress=progress, attack=RowAttacker())
+        finally:
+            if not is_done:
+                here.put(run.path)
+
+
+class _StoringProgress(WorkerProgress):
+    """Put each checkpoint of a run into the store, so that another machine can go on from it."""
+
+    def __init__(self, cell: GridCell, said: _Said, store: Store, run: RunFolder) -> None:
+        super().__init__(cell, said, said)
+        self._store, self._run = store, run
+        self._kept = run.last_checkpoint()
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        """Tell of a step; a checkpoint is written after the step was told of."""
+        newest = self._run.last_checkpoint()
+        if newest not in (None, self._kept):
+            self._kept = newest
+            self._store.put(self._run.path)
+        super().steps(done, total, loss=loss)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from temper.app.keywords import COMPARE, split_list
 from temper.app.quick_checks import check_methods, of_settings, of_sources, refuse
 from temper.app.settings import SetSources
+from temper.app.store import is_url
 from temper.functional.units import MARGIN, check_margin
 from temper.methods.recipes import recipe_named
 from temper.training.assignments import section
@@ -46,7 +47,7 @@ def compare(
     """Train and evaluate a grid of methods and seeds; go on where it was stopped.
 
     Args:
-        out: The study's folder.
+        out: The study's folder; with a cluster also the URL of an object store, as fsspec knows it.
         methods: Methods, or compositions as ``"r_drop + at"``; the first is the reference. A text
             has commas between them. None is ``vanilla,uegr``, and none at all beside recipes.
         recipes: Recipes of ``temper list recipes``, whose columns come after the methods'.
@@ -93,13 +94,14 @@ def compare(
             *(partial(recipe_named, name) for name in wanted),
             *of_settings(tree),
             *of_sources(sets.given()),
-            partial(check_study_room, Path(out)),
+            *([] if is_url(out) else [partial(check_study_room, Path(out))]),
             partial(check_margin, margin),
         ]
     )
     from temper.app.cluster import Cluster
 
     machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
+    from temper.study.cluster import opened
     from temper.study.plan import StudyConfig, columns_of
     from temper.study.schedule import run_study
 
@@ -107,4 +109,7 @@ def compare(
         tree, columns=columns_of(names, variants, recipes=wanted), seeds=tuple(seeds), sets=sets
     )
     heard = progress or LoggedNotices()
-    return run_study(plan, out, workers=workers, cluster=machines, margin=margin, progress=heard)
+    with opened(out, machines) as (folder, machines):
+        return run_study(
+            plan, folder, workers=workers, cluster=machines, margin=margin, progress=heard
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +19,7 @@ from temper.app.predictors import load_predictor
 from temper.app.results import Result
 from temper.app.row_attack import RowAttacker, check_augmentation
 from temper.app.sets import EvaluationSets
+from temper.app.store import Store
 from temper.data.examples import Splits
 from temper.data.sources import load_splits
 from temper.display import folders
@@ -58,11 +59,14 @@ class Study(Result):
         folder: Where it lies.
         page: Its report.
         comparison: Its table.
+        store: The store that it lies in; the folder is then a copy without models' weights, and
+            gone with this process.
     """
 
     folder: Path
     page: Path
     comparison: report.Comparison
+    store: Store | None = None
 
     @property
     def title(self) -> str:
@@ -91,7 +95,10 @@ class Study(Result):
         runs = read_json(self.folder / "study.json")["runs"]
         if str(seed) not in runs.get(column, {}):
             raise CheckpointError(f"{self.folder} has no run of column {column!r}, seed {seed}.")
-        return load_predictor(str(self.folder / runs[column][str(seed)]), device=device)
+        run = self.folder / runs[column][str(seed)]
+        if self.store is not None:
+            self.store.fetch(run, weights=True)
+        return load_predictor(str(run), device=device)
 
 
 def run_study(
@@ -113,7 +120,8 @@ def run_study(
         config: The checked plan.
         out: The study's folder; made once all data, methods and keys are known to fit.
         workers: Processes that do the runs; 1 does them here, one after the other.
-        cluster: Machines that do the runs, in place of workers.
+        cluster: Machines that do the runs, in place of workers; checked (`Cluster.of`), and their
+            ``out`` as `temper.study.cluster.opened` gives it.
         margin: Points that a difference must reach to matter.
         progress: Hears of runs, steps and evaluations.
 
@@ -125,12 +133,9 @@ def run_study(
             a loss is not finite.
     """
     check_workers(workers)
-    if cluster is not None:
-        if workers > 1:
-            raise SettingError("Give either --workers, processes here, or --cluster.")
-        cluster.check()
-        # Other machines know the folder by this name.
-        out = Path(out).expanduser().resolve()
+    if cluster is not None and workers > 1:
+        raise SettingError("Give either --workers, processes here, or --cluster.")
+    store = None if cluster is None else cluster.store
     progress = progress or Progress()
     path = Path(out)
     splits, sets = load_study(config, progress)
@@ -144,15 +149,18 @@ def run_study(
     with held_folder(path) as is_new:
         # Another process may have written it since it was looked at.
         folder.check()
-        check_runs_room(folder, workers=workers)
+        if store is None:
+            check_runs_room(folder, workers=workers)
         try:
             _do_all(work, _runs(work, workers, cluster, progress))
         except (TemperError, KeyboardInterrupt, SystemExit):
-            # A model that cannot be loaded shows with the first run, and leaves nothing.
-            if is_new and not (path / "runs").exists():
+            # A model that cannot be loaded shows with the first run, and leaves nothing. Runs that
+            # a cluster has begun lie in the store alone, and belong to the plan.
+            is_put = store is not None and "study.json" in store.known
+            if is_new and not is_put and not (path / "runs").exists():
                 (path / "study.json").unlink(missing_ok=True)
             raise
-        return finish_study(work, margin=margin)
+        return replace(finish_study(work, margin=margin), store=store)
 
 
 def check_runs_room(folder: StudyFolder, *, workers: int) -> None:

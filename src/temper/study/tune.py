@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from temper.app.keywords import COMPARE, split_list
 from temper.app.quick_checks import of_settings, of_sources, refuse
 from temper.app.settings import SetSources
+from temper.app.store import is_url
 from temper.errors import SettingError
 from temper.methods.recipes import PLAIN, Recipe, recipe_named
 from temper.methods.recipes import recipes as known_recipes
@@ -37,7 +38,7 @@ class Tuned:
     """What a race came to.
 
     Args:
-        folder: The out folder.
+        folder: The out folder; of an object store a copy without weights, gone with this process.
         record: The content of ``tune.json``.
     """
 
@@ -72,7 +73,8 @@ def tune(
     """Race recipes and settings on one's data, and judge the winner once.
 
     Args:
-        out: The folder; a race that was stopped there goes on.
+        out: The folder, or with a cluster the URL of an object store; a race that was stopped there
+            goes on.
         budget: What all of it may take: ``30m``, ``2h``, or ``12runs``, trainings on all rows by
             plain fine-tuning.
         goal: ``accuracy``, ``robust``, ``calibrated``, ``balanced``, or weights as in
@@ -98,7 +100,6 @@ def tune(
     tree = {"model": MODEL, **COMPARE.tree(config, settings)}
     sets = section(SetSources, "sets", tree.pop("sets", {}))
     chosen = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
-    folder = Path(out)
     refuse(
         [
             _check_optuna,
@@ -107,17 +108,14 @@ def tune(
             *of_settings(tree),
             *of_sources(sets.given()),
             partial(_check_rate, tree),
-            partial(check_room, folder, what=RECORD, held=(folder / RECORD).exists),
+            *([] if is_url(out) else [partial(_check_folder, Path(out))]),
         ]
     )
     from temper.app.cluster import Cluster
+    from temper.study.cluster import opened
     from temper.study.final import Order, carry_out
 
     machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
-    if machines is not None:
-        # Other machines know the folder by this name.
-        folder = folder.expanduser().resolve()
-
     # A reported text that is trained on would be looked at by the race.
     data = {**tree.get("data", {}), "drop_overlap": True}
     order = Order(
@@ -128,10 +126,15 @@ def tune(
         goal=goal,
         budget=Budget.parse(budget),
         seeds=tuple(seeds),
-        cluster=machines,
     )
-    record = carry_out(order, folder, progress)
+    with opened(out, machines) as (folder, machines):
+        _check_folder(folder)
+        record = carry_out(replace(order, cluster=machines), folder, progress)
     return Tuned(folder, record)
+
+
+def _check_folder(folder: Path) -> None:
+    check_room(folder, what=RECORD, held=(folder / RECORD).exists)
 
 
 def _contenders(chosen: list[str]) -> dict[str, Recipe]:

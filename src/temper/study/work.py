@@ -181,6 +181,22 @@ class Work:
         train(settings, run.path, splits=self.splits, progress=progress, attack=attack)
         return self.evaluate(cell, progress=progress)
 
+    def is_done(self, cell: GridCell) -> bool:
+        """Say whether a run is trained and evaluated.
+
+        Args:
+            cell: Which.
+        """
+        run = self.folder.run(cell)
+        is_trained = (run.record() or {}).get("status") == "finished"
+        return is_trained and stored_key(run.path / "evaluation") == self._evaluation_key(cell)
+
+    def _evaluation_key(self, cell: GridCell) -> str:
+        config = self.folder.config
+        max_length = config.runs[cell].data.max_length
+        key = self.folder.keys[cell]
+        return evaluation_key(key, self.sets, config.evaluate, max_length=max_length)
+
     def evaluate(self, cell: GridCell, *, progress: Progress) -> float | None:
         """Evaluate a run that is trained, unless that is done.
 
@@ -195,7 +211,7 @@ class Work:
         run, record, evaluate = folder.path, folder.record() or {}, self.folder.config.evaluate
         out, run_key, max_length = run / "evaluation", str(record["key"]), settings.data.max_length
         seconds: float | None = record["times"]["step_seconds_median"]
-        key = evaluation_key(run_key, self.sets, evaluate, max_length=max_length)
+        key = self._evaluation_key(cell)
         put_back(out)
         if stored_key(out) == key:
             return seconds

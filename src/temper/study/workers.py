@@ -267,8 +267,7 @@ def load_work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
     Raises:
         TemperError: Something cannot be imported or read.
     """
-    for source in imports:
-        plugins.load(source)
+    plugins.load_all(imports)
     return folder.load()
 
 
