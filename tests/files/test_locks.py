@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from temper import locks
-from temper.errors import CheckpointError, LockedError
+from temper.errors import CheckpointError, LockedError, SettingError
 from temper.locks import Owner, check_unlocked, locked
 from temper.training.checkpoint_folder import check_room
 
@@ -190,3 +190,9 @@ def test_a_whole_folder_that_arrives_while_it_is_looked_for_is_held(tmp_path: Pa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("temper.training.checkpoint_folder.check_unlocked", arrive)
         check_room(out, what="run.json", held=(out / "run.json").exists)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/run", "file:///run", "abfs://a@b/c"])
+def test_a_store_is_no_folder_to_write_to(url: str) -> None:
+    with pytest.raises(SettingError, match="looks like the URL of a store"):
+        check_room(Path(url), what="run", held=lambda: False)

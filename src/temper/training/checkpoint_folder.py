@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from temper.errors import CheckpointError, LockedError
+from temper.errors import CheckpointError, LockedError, SettingError
 from temper.files import (
     check_schema,
     checksums,
@@ -46,6 +46,7 @@ OF_A_RUN = ("run.json", "metrics.jsonl", "attacked.parquet", TEACHER_ANSWERS, TR
 WRITTEN = (*OF_A_RUN, RATE_FILE, "study.json", "paired.json")
 """Files that are written under a hidden name first."""
 OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}
+URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
 LEFT = re.compile(rf"{LOCK.pattern}|\.now-\w+|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
 """What a killed process may leave of a lock, and of a file that it was writing."""
 
@@ -256,8 +257,15 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
 
     Raises:
         CheckpointError: If it is a file, or holds something and not that.
+        SettingError: If it is a URL.
         LockedError: If another process writes it.
     """
+    # A path keeps one slash of a URL's two; a drive's letter is no scheme.
+    if URL.match(str(out)) and not out.exists():
+        raise SettingError(
+            f"{option} {out} looks like the URL of a store. Give a folder; `temper compare` and "
+            "`temper tune` write to stores, with --cluster."
+        )
     with writing(out):
         if out.exists() and not out.is_dir():
             raise CheckpointError(f"{out} is a file, expected a folder. Give another {option}.")
