@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertForSequenceClassification
+from transformers import (
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+)
 
 from benchmarks.account import counted_model
 from temper.methods import build, configure, entry, names
+from temper.models.adapters import Lora, add_lora
 from temper.training.config import RunConfig
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.run import train
@@ -68,6 +73,21 @@ def test_counting_leaves_model_and_generator_as_they_were(name: str) -> None:
         assert parameter.requires_grad
         assert parameter.grad is None
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_an_adapter_on_a_decoder_whose_words_are_frozen_is_counted() -> None:
+    model = LlamaForSequenceClassification(
+        LlamaConfig(
+            vocab_size=32, hidden_size=8, intermediate_size=16, num_hidden_layers=2,
+            num_attention_heads=2, pad_token_id=0,
+        )
+    )  # fmt: skip
+    adapted = add_lora(model, Lora(rank=2), drawn=[], seed=0)
+    plain = passes_of(adapted, build("vanilla"), BATCH)
+    penalised = passes_of(adapted, build("jacobian"), BATCH)
+    assert plain is not None
+    assert penalised is not None
+    assert penalised > plain
 
 
 def test_a_method_that_cannot_be_run_is_left_to_training_to_refuse() -> None:

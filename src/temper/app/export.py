@@ -178,6 +178,8 @@ def export(
     known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
     asked = [answer.record() for answer in classifier.answers(rows)]
+    # Written are the values of weights of few bits, and their inputs are rounded no more.
+    half = _is_half(predictor)
     with staged_folder(to) as staged:
         _write_checkpoint(predictor, staged)
         copy_calibration(model, staged)
@@ -197,7 +199,7 @@ def export(
             "model": Likeness.of(asked, asked, labels),
             PIPELINE: _compared(asked, staged, rows, labels),
         }
-        _refuse_unlike(model, PIPELINE, likeness[PIPELINE], half=_is_half(predictor))
+        _refuse_unlike(model, PIPELINE, likeness[PIPELINE], half=half)
         if onnx or int8:
             progress.notice("The network is written as ONNX; that takes a minute or two.")
             write_onnx(
@@ -207,7 +209,7 @@ def export(
                 states=record["states"],
             )
             likeness[ONNX] = _compared(asked, staged, rows, labels, onnx=ONNX)
-            _refuse_unlike(model, ONNX, likeness[ONNX], half=_is_half(predictor))
+            _refuse_unlike(model, ONNX, likeness[ONNX], half=half)
         if int8:
             write_int8(staged / ONNX, staged / INT8)
             likeness[INT8] = _compared(asked, staged, rows, labels, onnx=INT8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +12,8 @@ from typing import Any, Literal
 from torch import nn
 
 from temper.errors import ModelError
+from temper.models.blocks import is_linear
+from temper.models.quantised import NAME, Quantised, dequantised, is_quantised
 from temper.seeding import derive_seed, seeded
 
 AdapterKind = Literal["lora", "dora", "ia3"]
@@ -29,6 +32,7 @@ class Lora:
         dropout: Dropout rate before the update.
         target_modules: Names of the linear layers that get one; None takes PEFT's choice for the
             architecture, ``"all-linear"`` every one below the head.
+        base: How the model below it is quantised; None leaves it as it is.
     """
 
     kind: AdapterKind = "lora"
@@ -36,6 +40,7 @@ class Lora:
     alpha: float = 16.0
     dropout: float = 0.0
     target_modules: Sequence[str] | Literal["all-linear"] | None = None
+    base: Quantised | None = None
 
 
 def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
@@ -87,7 +92,7 @@ def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
             return get_peft_model(model, config)
         except ValueError as error:
             layers = sorted(
-                {n.rpartition(".")[2] for n, m in model.named_modules() if _is_linear(m)}
+                {n.rpartition(".")[2] for n, m in model.named_modules() if is_linear(m)}
             )
             to_do = (
                 "Use train.lora.kind=lora, which takes the names of layers"
@@ -107,7 +112,23 @@ def is_adapted(model: Any) -> bool:
 
 
 def merged(model: Any) -> Any:
-    """Add an adapter to its base; what comes is a plain model, and the PEFT model is used up."""
+    """Add an adapter to its base; what comes is a plain model, and the PEFT model is used up.
+
+    Into a quantised base the sum would be rounded to its few values. So it is made in single
+    precision, of the quantised weights' own values: those that the adapter was trained on.
+    """
+    if is_quantised(model):
+        from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+
+        config = model.peft_config[model.active_adapter]
+        trained, base = get_peft_model_state_dict(model), model.get_base_model()
+        # By these IA3 would refuse to be taken off.
+        base.is_loaded_in_4bit = base.is_loaded_in_8bit = False
+        with warnings.catch_warnings():
+            # PEFT says of GPT-2's layers that it turns the update round, as it should.
+            warnings.simplefilter("ignore", UserWarning)
+            model = get_peft_model(dequantised(model.unload()), config)
+        set_peft_model_state_dict(model, trained)
     return model.merge_and_unload()
 
 
@@ -123,14 +144,13 @@ def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
         config.base_model_name_or_path = base or config.base_model_name_or_path
     # Neither the words nor their embeddings change, so that nobody need ask the Hub for the base.
     model.save_pretrained(folder, save_embedding_layers=False)
-    model.config.save_pretrained(folder)
+    settings = deepcopy(model.config)
+    if hasattr(settings, NAME):
+        del settings.quantization_config
+    settings.save_pretrained(folder)
     # PEFT writes a card of its own, which ours would take for somebody's work.
     (folder / "README.md").unlink(missing_ok=True)
 
 
 def _has_weights(module: nn.Module) -> bool:
     return next(module.parameters(), None) is not None
-
-
-def _is_linear(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"

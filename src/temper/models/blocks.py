@@ -214,6 +214,11 @@ def unwrap(model: nn.Module) -> nn.Module:
     return model
 
 
+def is_linear(module: nn.Module) -> bool:
+    """Tell linear layers, GPT-2's own among them."""
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+
+
 def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Find the repeated blocks of a network.
 

@@ -26,6 +26,7 @@ from temper.models.folders import (
 )
 from temper.models.multi_task import TYPE as MULTI_TASK
 from temper.models.names import MODELS, not_loaded, resolve
+from temper.models.quantised import Quantised
 from temper.seeding import derive_seed, seeded
 
 ADAPTER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
@@ -50,7 +51,8 @@ def load_classifier(
         regression: Whether the head gives one number; then without ``labels``.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
-        lora: How a new LoRA adapter is made; None puts none on.
+        lora: How a new LoRA adapter is made; None puts none on. One of a run has the base that it
+            was trained on, quantised as then.
 
     Returns:
         (model, tokenizer), the model in evaluation mode.
@@ -100,8 +102,16 @@ def load_classifier(
             if classes != config.num_labels:
                 config.num_labels = classes
         _set_padding(tokenizer, config, name)
+        if adapter is None:
+            quantised = None if lora is None else lora.base
+        else:
+            quantised = Quantised.of_adapter(config)
+        placed = {} if quantised is None else quantised.loading(config, where)
         with seeded(derive_seed(seed, "head")):
-            model, drawn = _load_weights(base, config, new_head=new_head or adapter is not None)
+            is_new = new_head or adapter is not None
+            model, drawn = _load_weights(base, config, new_head=is_new, placed=placed)
+            if quantised is not None:
+                model = quantised.prepare(model)
             if adapter is not None:
                 model = _add_adapter(model, source, classes=classes)
     if lora is not None:
@@ -341,7 +351,9 @@ def _set_padding(tokenizer: Any, config: Any, name: str) -> None:
     config.pad_token_id = tokenizer.pad_token_id
 
 
-def _load_weights(source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
+def _load_weights(
+    source: str, config: Any, *, new_head: bool, placed: dict[str, Any]
+) -> tuple[Any, list[str]]:
     """Return the model, and the names of the weights that had to be drawn."""
     model, report = AutoModelForSequenceClassification.from_pretrained(
         source,
@@ -351,6 +363,7 @@ def _load_weights(source: str, config: Any, *, new_head: bool) -> tuple[Any, lis
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         trust_remote_code=False,
+        **placed,
     )
     if is_adapted(model):
         # Transformers puts on an adapter that it finds beside the weights, and says nothing.

@@ -262,7 +262,10 @@ class StateTracer:
         else:
             trace.words = shifted.requires_grad_()
         assert trace.words is not None
-        return trace.words.transpose(0, 1) if self._time_first else trace.words
+        # Not a leaf: decoders hand it to their first block, whose hooks may not take one
+        # (PyTorch's count of operations, by which the cost of a step is told).
+        words = trace.words if trace.words.grad_fn is not None else trace.words.clone()
+        return words.transpose(0, 1) if self._time_first else words
 
     def _cut_other(
         self, trace: Trace, again: Callable[[], Tensor], output: Tensor

@@ -51,9 +51,11 @@ def check_processes(trainer: Any) -> None:
         trainer: The `RobustTrainer`.
 
     Raises:
-        SettingError: If several GPUs are visible to one, the launcher asks for another way of
-            sharding, or a process would change what it passes at once without the others.
+        SettingError: If several GPUs are visible to one, the model is spread over devices, the
+            launcher asks for another way of sharding, or a process would change what it passes at
+            once without the others.
     """
+    check_device_map(trainer.model)
     if trainer.args.n_gpu > 1:
         raise SettingError(
             f"{trainer.args.n_gpu} GPUs are visible to one process, which would run DataParallel. "
@@ -70,6 +72,26 @@ def check_processes(trainer: Any) -> None:
         raise SettingError(
             "on_oom='halve' is for one process: the others would wait for the one whose memory "
             "is not enough. Give a smaller batch with more accumulation."
+        )
+
+
+def check_device_map(model: Any) -> None:
+    """Refuse a model that is spread over several devices.
+
+    Args:
+        model: As a trainer or a `Stepper` is given it.
+
+    Raises:
+        SettingError: If its ``hf_device_map`` names more than one, as ``device_map="auto"`` makes
+            it where one device is too small.
+    """
+    places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
+    if len(places) > 1:
+        raise SettingError(
+            f"The model lies on several devices ({', '.join(sorted(places))}: `device_map`), and "
+            "methods train one that lies on one. Load it without, and share it out by "
+            "TrainingArguments(fsdp=True) (`train.fsdp`), or train an adapter on weights of few "
+            "bits (`train.lora.bits`)."
         )
 
 

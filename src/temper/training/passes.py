@@ -16,6 +16,7 @@ from temper.errors import TemperError
 from temper.forward.objective import Joint
 from temper.methods import Method
 from temper.models.modes import in_mode
+from temper.models.quantised import is_quantised
 from temper.seeding import seeded
 from temper.training.stepper import Stepper
 
@@ -41,8 +42,11 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
 
     Returns:
         Forward passes a step, the mean over a cycle of a method that does more every so many steps;
-        None where the method cannot be run on these rows.
+        None where the method cannot be run on these rows, or the weights are quantised: PyTorch
+        does not see what bitsandbytes multiplies.
     """
+    if is_quantised(model):
+        return None
     try:
         device = next(model.parameters()).device
         batch = {name: tensor.to(device) for name, tensor in batch.items()}

@@ -15,6 +15,8 @@ from temper.data.tasks.registry import default_metric
 from temper.errors import SettingError
 from temper.models.classical.build import build_classifier
 from temper.models.hf import load_classifier
+from temper.models.quantised import is_quantised
+from temper.training.arguments import training_arguments
 from temper.training.checks import check_regressions, check_unlabelled
 from temper.training.config import RunConfig, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
@@ -119,14 +121,19 @@ def make_network(
         DataError: The texts give no vocabulary, or the word vectors cannot be read.
     """
     if config.architecture is None:
+        lora = config.train.lora
+        quantises = lora is not None and lora.bits is not None
         model, tokenizer = load_classifier(
             config.model,
             labels=labels,
             regression=labels is None,
-            device="cpu",
+            device=_training_device(config) if quantises else "cpu",
             seed=config.seed,
-            lora=None if config.train.lora is None else config.train.lora.adapter(),
+            lora=None if lora is None else lora.adapter(config.train.precision),
         )
+        if is_quantised(model):
+            # The Trainer leaves such a model where it is, that of an adapter's folder too.
+            model.to(_training_device(config))
         return model, tokenizer, ()
     built = build_classifier(
         config.model,
@@ -137,6 +144,10 @@ def make_network(
         seed=config.seed,
     )
     return built.model, built.tokenizer, built.notices
+
+
+def _training_device(config: RunConfig) -> str:
+    return str(training_arguments(config.train, "", seed=config.seed).device)
 
 
 def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
@@ -170,7 +181,11 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
 
 def parameter_counts(model: Any) -> dict[str, int]:
     """Return how many parameters a model has, and how many of them are trained."""
-    sizes = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
+    # Weights of 4 bits lie two in a byte.
+    sizes = [
+        (each.numel() * (2 if type(each).__name__ == "Params4bit" else 1), each.requires_grad)
+        for each in model.parameters()
+    ]
     return {"all": sum(size for size, _ in sizes), "trained": sum(n for n, own in sizes if own)}
 
 

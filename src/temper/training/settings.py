@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from temper.models.quantised import ComputeDtype, Quantised, not_installed
 from temper.training.assignments import Tree
 
 if TYPE_CHECKING:
@@ -98,6 +99,14 @@ def known_tracker(name: str) -> str:
     return name
 
 
+def _quantisable(bits: Literal[4, 8]) -> Literal[4, 8]:
+    if missing := not_installed():
+        raise ValueError(missing)
+    return bits
+
+
+_DTYPES: dict[str, ComputeDtype] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
 # TOML and JSON know lists only, which strict checking would not take for tuples.
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 Trackers = Annotated[
@@ -115,14 +124,17 @@ class LoraSettings(BaseModel):
 
     Args:
         kind: ``lora`` (Hu et al., ICLR 2022), ``dora`` (Liu et al., ICML 2024) or ``ia3`` (Liu et
-            al., NeurIPS 2022), which has no other setting than ``merge``.
+            al., NeurIPS 2022), which has no other settings than ``bits`` and ``merge``.
         rank: Rank of the update of each matrix, >= 1.
         alpha: The update is scaled by alpha / rank, > 0.
         dropout: Dropout rate before the update, in [0, 1).
         target_modules: Names of the linear layers that get one; None takes PEFT's choice for the
             architecture, ``"all-linear"`` every one below the head.
+        bits: Bits of the frozen weights in the model's blocks: 4 (NF4 with double quantisation:
+            QLoRA, Dettmers et al., NeurIPS 2023) or 8 (LLM.int8), by bitsandbytes; None leaves
+            them as they are.
         merge: Whether the trained adapter is added to the model, so that the run is a plain
-            checkpoint.
+            checkpoint; of a quantised one, to its values in single precision.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -132,11 +144,12 @@ class LoraSettings(BaseModel):
     alpha: float = Field(16.0, gt=0)
     dropout: float = Field(0.0, ge=0, lt=1)
     target_modules: Literal["all-linear"] | Names | None = None
+    bits: Annotated[Literal[4, 8], AfterValidator(_quantisable)] | None = None
     merge: bool = False
 
     @model_validator(mode="after")
     def _nothing_unread(self) -> Self:
-        given = sorted(self.model_fields_set - {"kind", "merge"})
+        given = sorted(self.model_fields_set - {"kind", "bits", "merge"})
         if self.kind == "ia3" and given:
             raise ValueError(
                 f"`train.lora.kind` 'ia3' has no {', '.join(given)}. Leave it out, or set "
@@ -148,22 +161,33 @@ class LoraSettings(BaseModel):
     def _what_is_read(self, write: SerializerFunctionWrapHandler) -> Tree:
         written: Tree = write(self)
         if self.kind == "ia3":
-            return {name: written[name] for name in ("kind", "merge") if name in written}
-        # A run that names no kind has the key that it has always had.
-        return {name: value for name, value in written.items() if (name, value) != ("kind", "lora")}
+            written = {name: written[name] for name in ("kind", "bits", "merge") if name in written}
+        # A run that names neither has the key that it has always had.
+        unsaid = [("kind", "lora"), ("bits", None)]
+        return {name: value for name, value in written.items() if (name, value) not in unsaid}
 
     @property
     def title(self) -> str:
         """What it is called where people read."""
         name = {"lora": "LoRA", "dora": "DoRA", "ia3": "IA3"}[self.kind]
-        return name if self.kind == "ia3" else f"{name} of rank {self.rank}"
+        rank = "" if self.kind == "ia3" else f" of rank {self.rank}"
+        return name + rank + (f" on weights of {self.bits} bits" if self.bits else "")
 
-    def adapter(self) -> Lora:
-        """Return how the adapter is made."""
+    def adapter(self, precision: str) -> Lora:
+        """Return how the adapter is made.
+
+        Args:
+            precision: ``train.precision``, in which weights of 4 bits are multiplied.
+        """
         from temper.models.adapters import Lora
 
         return Lora(
-            self.kind, self.rank, self.alpha, self.dropout, target_modules=self.target_modules
+            self.kind,
+            self.rank,
+            self.alpha,
+            self.dropout,
+            target_modules=self.target_modules,
+            base=None if self.bits is None else Quantised(self.bits, _DTYPES[precision]),
         )
 
 

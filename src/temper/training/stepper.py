@@ -30,7 +30,7 @@ from temper.models.kinds import check_sequence_classifier
 from temper.models.network import Network, Parameters
 from temper.models.shards import keep_whole, sharded_modules
 from temper.seeding import Streams
-from temper.training.checks import check_sharded, check_task_loss
+from temper.training.checks import check_device_map, check_sharded, check_task_loss
 from temper.training.step_log import StepLog, moved
 from temper.types import Batch, Gradients, State, Step
 
@@ -58,9 +58,9 @@ class Stepper:
 
     Raises:
         ModelError: If the model is no sequence classifier.
-        SettingError: If the method's name or settings are wrong, the model is wrapped for several
-            processes and ``ranks`` is not their number, ``total`` is missing and needed, or
-            ``task_loss`` meets class weights or label smoothing.
+        SettingError: If the method's name or settings are wrong, the model is spread over devices,
+            or wrapped for several processes and ``ranks`` is not their number, ``total`` is missing
+            and needed, or ``task_loss`` meets class weights or label smoothing.
         NonFiniteError: From ``backward``, if a loss is NaN or infinite, on all processes alike.
 
     Every ``backward`` is followed by ``step``, or by ``discard`` to leave the step out.
@@ -96,6 +96,7 @@ class Stepper:
     ) -> None:
         self.method = build(method)
         _check_ranks(model, rank, ranks)
+        check_device_map(model)
         check_sequence_classifier(model)
         check_task_loss(self.method, task_loss, class_weights)
         loss: TaskLoss = OwnLoss() if task_loss is None else GivenLoss(task_loss)
