@@ -183,6 +183,7 @@ def check_thinning_at_once(
     thinned: Callable[..., None], levels: int, count: int, start: int, key: int, *, scale: bool
 ) -> None:
     gradient = torch.randn(count)
+    gradient[-1], gradient[count // 2] = math.nan, math.inf
     p = torch.rand(1 << 15, generator=generator(0), dtype=torch.float64)
     table = quantise(p, p_min=0.0, levels=levels)
     factors = (levels / table.double()).to(torch.float32 if levels == LEVELS else torch.float64)
@@ -190,7 +191,8 @@ def check_thinning_at_once(
     halves = torch.tensor([key]).view(torch.int32).long()
     found = gradient.clone()
     thinned(found, factors, torch.tensor(start), *halves, levels=levels, scale=scale)
-    assert torch.equal(found, thin_by_bucket(gradient, table, key, start=start, scale=scale))
+    expected = thin_by_bucket(gradient, table, key, start=start, scale=scale)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
 # Draws by key and position
@@ -419,7 +421,7 @@ def test_the_counts_of_parts_add_up_to_the_whole_ones(
     assert torch.equal(bucket_counts(parts, places=places), bucket_counts([whole]))
 
 
-@pytest.mark.parametrize("columns", [1, 12, 384, 11 * 12, 11 * 13])
+@pytest.mark.parametrize("columns", [1, 12, 384, 11 * 12])
 def test_a_rank_by_a_sample_is_the_exact_one_to_five_standard_deviations(columns: int) -> None:
     # Whole columns are larger than others, as those of a layer's matrix are.
     size = torch.exp(torch.randn(columns, generator=generator(1)))

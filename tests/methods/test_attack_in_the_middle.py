@@ -11,9 +11,18 @@ from torch.nn.functional import cross_entropy
 
 from temper import UEGR, Stepper
 from temper.errors import ModelError
+from temper.methods import configure
 from temper.models.network import Network, Recording
 from temper.types import Batch
-from tests.contracts.architectures import ARCHITECTURES, LORA, batch_of, marks, plain_logits, tiny
+from tests.contracts.architectures import (
+    ARCHITECTURES,
+    LORA,
+    batch_of,
+    inputs_of,
+    marks,
+    plain_logits,
+    tiny,
+)
 from tests.methods.tiny import TinyNetwork, recorded_drops, rows, tiny_bert, tiny_network
 
 BATCH = rows(5, 3, 4, 2)
@@ -76,6 +85,17 @@ def test_the_moved_state_raises_the_loss_and_its_size_is_epsilon() -> None:
     assert log["attack/relative_size"] == pytest.approx(EPSILON)
 
 
+@pytest.mark.parametrize("other", ["jacobian", "cross_holder", "r_drop"])
+def test_beside_another_method_the_attacked_loss_is_what_it_is_alone(other: str) -> None:
+    settings = {**middle(passes=1, adaptive="uniform", divergence_weight=0.0).model_dump()}
+    losses = []
+    for name, given in (("uegr", settings), (f"{other} + uegr", {"uegr": settings})):
+        log = Stepper(tiny_network(rate=0.0), configure(name, given)).backward(BATCH)
+        losses.append(log["loss/adversarial"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-9)
+    assert losses[0] > 0
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("name", [*ARCHITECTURES, LORA])
 def test_from_its_own_middle_a_model_goes_on_to_the_same_answer_or_is_refused(
@@ -91,7 +111,7 @@ def test_from_its_own_middle_a_model_goes_on_to_the_same_answer_or_is_refused(
         zero = torch.zeros(*batch.inputs["input_ids"].shape, width)
         noted = Recording(cut=True)
         whole = network.logits(batch, delta=zero, site="middle", recording=noted)
-        again = network.logits(batch, delta=zero, site="middle", above=noted.shared())
+        again = network.logits(batch, delta=zero, site="middle", middle_state=noted.shared())
         torch.testing.assert_close(again, whole)
         torch.testing.assert_close(whole, plain_logits(tiny(name), batch.inputs))
     network.release()
@@ -106,3 +126,7 @@ def test_what_cannot_start_in_the_middle_is_refused_in_one_line() -> None:
         Stepper(model, middle()).backward(BATCH)
     with pytest.raises(ModelError, match=r"two repeated blocks .* has 1"):
         Stepper(tiny_bert(num_hidden_layers=1), middle()).backward(BATCH)
+    bart = tiny("bart").train()
+    bart.get_encoder().layerdrop = 1.0
+    with pytest.raises(ModelError, match="layerdrop"):
+        Stepper(bart, middle()).backward(inputs_of("bart"))

@@ -178,7 +178,7 @@ def export(
     known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
     asked = [answer.record() for answer in classifier.answers(rows)]
-    # Written are the values of weights of few bits, and their inputs are rounded no more.
+    # A quantised base is written in single precision: its answers differ as half precision's do.
     half = _is_half(predictor)
     with staged_folder(to) as staged:
         _write_checkpoint(predictor, staged)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from subprocess import SubprocessError
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from temper.errors import one_line
 
 logger = logging.getLogger(__name__)
 
@@ -265,10 +267,7 @@ def thin_by_bucket(
     levels = levels_of(table)
     dtype = torch.float32 if levels == LEVELS else torch.float64
     factors = (levels / table.double()).to(dtype)
-    fused = fused_thinning() if gradient.is_cuda else None
-    if fused is not None:
-        words = [torch.full((), word, device=gradient.device) for word in (start, *_halves(key))]
-        fused(gradient.view(-1), factors, *words, levels=levels, scale=scale)
+    if gradient.is_cuda and _Fused.thin(gradient, factors, key, start, levels=levels, scale=scale):
         return gradient
     pieces = pieces_with_draws(gradient, key, start=start, levels=levels, chunk=chunk)
     for piece, drawn in pieces:
@@ -309,26 +308,43 @@ def thin_at_once(
         # Of a word the lower half is the draw of an even position, the upper that of an odd one.
         words = (words << (16 * (1 - places % 2)).to(torch.int32)) >> 16
     factor = factors[buckets_of(gradient)]
-    kept = (words.to(factors.dtype) + levels // 2) * factor < levels - 0.5
-    gradient.copy_(torch.where(kept, gradient * factor if scale else gradient, 0.0))
+    kept = ((words.to(factors.dtype) + levels // 2) * factor < levels - 0.5).to(factors.dtype)
+    # A product, so that what is not finite stays so where it is dropped.
+    gradient.mul_(kept * factor if scale else kept)
 
 
-@cache
-def fused_thinning() -> Callable[..., None] | None:
-    """Compile ``thin_at_once`` into one kernel for a GPU; None where there is no compiler.
+class _Fused:
+    """``thin_at_once`` as one kernel for a GPU, where calls of single operations would be 1,000.
 
-    Calls of single operations would be some 1,000 a step there. On a CPU it would save
-    half of the time, and takes longer to compile than a short training gains.
+    On a CPU it would save half of the time, and takes longer to compile than a short training
+    gains.
     """
-    compiled: Callable[..., None] = torch.compile(thin_at_once, dynamic=True)
-    one = torch.ones(4, device="cuda")
-    zero = torch.zeros((), dtype=torch.int64, device="cuda")
-    try:
-        compiled(one, torch.ones(BUCKETS, device="cuda"), *[zero] * 3, levels=LEVELS, scale=True)
-    except (RuntimeError, ImportError, OSError):
-        logger.warning("No kernel could be compiled for the selective update's mask: it is slower.")
-        return None
-    return compiled
+
+    compiled: Callable[..., None] | None = None
+    works = True
+
+    @classmethod
+    def thin(
+        cls, gradient: Tensor, factors: Tensor, key: int, start: int, *, levels: int, scale: bool
+    ) -> bool:
+        """Thin a gradient, unless no kernel can be compiled: then say so, and touch nothing."""
+        if not cls.works:
+            return False
+        if cls.compiled is None:
+            cls.compiled = torch.compile(thin_at_once, dynamic=True)
+        words = [torch.full((), word, device=gradient.device) for word in (start, *_halves(key))]
+        try:
+            cls.compiled(gradient.view(-1), factors, *words, levels=levels, scale=scale)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ImportError, OSError, SubprocessError) as error:
+            cls.works = False
+            logger.warning(
+                "The mask's kernel could not be compiled, and masks are slower: %s. PyTorch needs "
+                "Triton and a C compiler for it.",
+                one_line(str(error)),
+            )
+        return cls.works
 
 
 def spaced_levels(*, p_min: float) -> Tensor:
@@ -417,7 +433,7 @@ def thin_by_code(
 SAMPLED_FROM = 1 << 17
 """Entries from which on a tensor's magnitudes are counted by a sample."""
 STEPS = (11, 13)
-"""Steps from one position of a sample to the next; the one that meets all columns is taken."""
+"""Steps from one position of a sample to the next; one is taken that meets all of a row's."""
 
 
 def bucket_counts(
@@ -457,8 +473,8 @@ def bucket_counts(
 def _sampled_every(shape: torch.Size) -> int:
     if shape.numel() < SAMPLED_FROM:
         return 1
-    # With a common factor only some of the columns would be met.
-    return next((step for step in STEPS if len(shape) < 2 or shape[-1] % step), 1)
+    # With a common factor only some of a row's positions would be met.
+    return next((step for step in STEPS if shape[1:].numel() % step), 1)
 
 
 def bucket_ranks(counts: Tensor) -> Tensor:

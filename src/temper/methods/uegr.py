@@ -69,7 +69,8 @@ class Fixed(Variant):
 @register(
     "uegr",
     summary="Attacked passes under adaptive dropout, selective update",
-    cost="3F + 3KF + mask (every k steps a share s of the rows: 3F + 3KF s/k; in the middle half)",
+    cost="3F + 3KF + mask (every k steps a share s of the rows: 3F + 3KF s/k; "
+    "site=middle: 3F + 1.5KF)",
     memory="activations of K passes",
     paper="UEGR, arXiv 2503.16550",
     claims="perturbation, sub-models; rule: mask",

@@ -22,6 +22,8 @@ from temper.models.modes import in_mode
 from temper.models.probing import innermost
 from temper.types import Batch
 
+HIDDEN = "hidden_states"
+"""Name by which blocks take their input."""
 INSTEAD = "Attack the words (site='word')."
 
 
@@ -102,28 +104,29 @@ class Halves:
             self._sizes[block] = len(output) if isinstance(output, tuple) else 0
 
         def see(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            states.append(args[0] if args else kwargs["hidden_states"])
+            states.extend(args[:1] or [kwargs[name] for name in (HIDDEN,) if name in kwargs])
 
         def put(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return with_state(states[0], args, kwargs)
 
         whole = self._logits(row, [(block, note) for block in self._lower], see)
-        alike = len(states) == 1 and calls == self._lower
+        alike, fault = len(states) == 1 and calls == self._lower, None
         if alike:
             self.width = states[0].shape[-1]
             try:
                 with self.skipping():
                     again = self._logits(row, [], put)
-            except (TypeError, ValueError, AttributeError, RuntimeError, IndexError):
-                alike = False
-            else:
                 near = 1e-5 * whole.abs().max().item()
                 alike = torch.allclose(again, whole, rtol=1e-5, atol=near)
+            except torch.OutOfMemoryError:
+                raise
+            except (TypeError, ValueError, AttributeError, RuntimeError, LookupError) as error:
+                alike, fault = False, error
         if not alike:
             raise ModelError(
                 f"The blocks of {type(innermost(self._model)).__name__} hand on more than a hidden "
                 f"state, so that no pass can start in the middle. {INSTEAD}"
-            )
+            ) from fault
 
     def _logits(
         self,
@@ -152,7 +155,7 @@ def with_state(
         args: The block's arguments by position, of which the first is its hidden state.
         kwargs: Those by name, ``hidden_states`` where none is given by position.
     """
-    return ((state, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": state})
+    return ((state, *args[1:]), kwargs) if args else (args, {**kwargs, HIDDEN: state})
 
 
 def _handing_on(size: int) -> Callable[..., Any]:

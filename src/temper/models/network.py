@@ -97,7 +97,7 @@ class Network:
         self._hooks: list[RemovableHandle] = []
         self._cuts: BlockCuts | None = None
         self._halves: Halves | None = None
-        self._above: Tensor | None = None
+        self._middle_state: Tensor | None = None
         self._tracer: StateTracer | None = None
 
     def use(self, module: nn.Module) -> None:
@@ -161,7 +161,7 @@ class Network:
         wrapped: bool = True,
         detached: bool = False,
         weights: Mapping[str, Tensor] | None = None,
-        above: Tensor | None = None,
+        middle_state: Tensor | None = None,
     ) -> Tensor:
         """Compute the logits of a batch.
 
@@ -180,7 +180,7 @@ class Network:
             weights: Other values for some parameters, by name, outside any wrapper (an average of
                 the weights, say); of a sharded model this process's rows of them, and the
                 logits have no gradient.
-            above: For ``middle`` what the upper half starts from, as a pass recorded it
+            middle_state: For ``middle`` what the upper half starts from, as a pass recorded it
                 [B, T, D]; the lower half is left out.
 
         Returns:
@@ -195,7 +195,8 @@ class Network:
         assert self._found is not None
         if recording is not None and delta is None:
             raise ModelError("A recording needs a delta (zeros will do) to say where it stands.")
-        if above is not None or (recording is not None and recording.cut):
+        starts_or_ends = middle_state is not None or (recording is not None and recording.cut)
+        if starts_or_ends:
             self.halves(batch).check()
         norms = recording is not None and recording.channel_norms
         if control.taken and (norms or dropout is not None):
@@ -207,21 +208,27 @@ class Network:
         time_first = self._found.time_first
         control.begin(SiteContext(batch.mask, dropout, log, norms, time_first))
         self._delta = None if delta is None else (delta, site)
-        self._recording, self._detached, self._above = recording, detached, above
+        self._recording, self._detached, self._middle_state = recording, detached, middle_state
         draws: AbstractContextManager[None] = nullcontext()
         if seed is not None:
             draws = seeded(seed, batch.device)
         module = self.forward_module if wrapped and weights is None else self.model
         self._in_forward, self._block_calls = True, 0
         try:
-            with draws, nullcontext() if above is None else self.halves(batch).skipping():
+            with draws, nullcontext() if middle_state is None else self.halves(batch).skipping():
                 if weights is None:
                     output = module(**batch.inputs, **self._extra)
                 else:
                     output = self._with_weights(weights, batch)
         finally:
             control.end_of_forward()
-            self._in_forward, self._recording, self._above = False, None, None
+            self._in_forward, self._recording, self._middle_state = False, None, None
+        if starts_or_ends and not self._block_calls:
+            raise ModelError(
+                "The first block of the upper half was left out (layerdrop), so that no pass can "
+                "end or start there. Set the model's layerdrop to 0, or attack the words "
+                "(site='word')."
+            )
         logits = at_least_single(output if isinstance(output, Tensor) else output.logits)
         self._check_logits(logits, batch)
         if logits.requires_grad:
@@ -455,7 +462,7 @@ class Network:
         assert self._found is not None
         delta = self._delta[0]
         ours = values.transpose(0, 1) if self._found.time_first else values
-        ours = ours if self._above is None else self._above
+        ours = ours if self._middle_state is None else self._middle_state
         if self._recording is not None:
             self._recording.embeddings = ours.detach()
             ours = self._recording.cut_at(ours)

@@ -55,8 +55,15 @@ class Quantised:
         Args:
             config: Of Transformers, beside the adapter.
         """
-        told = getattr(config, NAME, None)
-        return None if told is None else cls(**told)
+        settings = getattr(config, NAME, None)
+        if settings is None:
+            return None
+        try:
+            return cls(**settings)
+        except TypeError as error:
+            raise ModelError(
+                f"`{NAME}` of the adapter's config.json cannot be read: {error}."
+            ) from error
 
     def loading(self, config: Any, device: Any) -> dict[str, Any]:
         """Return what ``from_pretrained`` takes to quantise the base where it will be used.

@@ -85,7 +85,11 @@ def check_device_map(model: Any) -> None:
         SettingError: If its ``hf_device_map`` names more than one, as ``device_map="auto"`` makes
             it where one device is too small.
     """
-    places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
+    spread = getattr(unwrap(model), "hf_device_map", None) or {}
+    # A number is a GPU's; what lies on the disk has no device.
+    places = {
+        str(place) if place == "disk" else str(torch.device(place)) for place in spread.values()
+    }
     if len(places) > 1:
         raise SettingError(
             f"The model lies on several devices ({', '.join(sorted(places))}: `device_map`), and "
