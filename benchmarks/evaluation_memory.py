@@ -32,7 +32,7 @@ import torch
 from rich.console import Console
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from benchmarks.record import write
+from benchmarks.record import resident, write
 from benchmarks.workload import minilm_folder
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
@@ -80,13 +80,6 @@ def predictor() -> ClassifierPredictor:
         model.classifier.weight.mul_(50.0)
         model.classifier.bias.zero_()
     return ClassifierPredictor(model, tokenizer, max_length=TOKENS, batch_size=BATCH)
-
-
-def resident(field: str) -> int:
-    """Return what this process holds (``VmRSS``) or held at most (``VmHWM``), in bytes."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    (line,) = (line for line in status.splitlines() if line.startswith(field))
-    return int(line.split()[1]) * 1024
 
 
 def begin() -> int:

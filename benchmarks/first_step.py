@@ -50,17 +50,18 @@ def measure(source: Path, out: Path) -> dict[str, float]:
 
     Returns:
         ``seconds`` of the processor since the process began and ``mebibytes`` held at most, when
-        the training begins (``before``) and after its first step (``after``).
+        the training begins (``before``) and after its first step (``after``); those held once the
+        libraries are ``imported``.
     """
     import torch
 
-    from benchmarks.evaluation_memory import resident
+    from benchmarks.record import resident
     from temper.training.config import RunConfig
     from temper.training.progress import Progress
     from temper.training.run import train
 
     torch.set_num_threads(THREADS)
-    found: dict[str, float] = {}
+    found = {"mebibytes imported": resident("VmRSS") / 2**20}
 
     class Watch(Progress):
         def steps(self, done: int, total: int, *, loss: float | None) -> None:

@@ -1,4 +1,4 @@
-"""What every benchmark writes beside its numbers: the machine, the versions, every sample."""
+"""What every benchmark writes beside its numbers, the machine and its versions, and memory held."""
 
 from __future__ import annotations
 
@@ -46,6 +46,13 @@ def machine() -> dict[str, Any]:
         "versions": {"temper-lm": temper.__version__, **{n: version(n) for n in DISTRIBUTIONS}},
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def resident(field: str) -> int:
+    """Return what this process holds (``VmRSS``) or held at most (``VmHWM``), in bytes."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    (line,) = (line for line in status.splitlines() if line.startswith(field))
+    return int(line.split()[1]) * 1024
 
 
 def write(name: str, content: Mapping[str, Any], *, folder: Path = RESULTS) -> Path:

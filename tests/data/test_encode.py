@@ -7,6 +7,8 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
@@ -165,17 +167,19 @@ def test_a_first_batch_encodes_one_pool_and_an_epoch_each_row_once(
     assert words.rows == 2000 + before - 10
 
 
-BYTES_A_ROW = 300
+BYTES_A_ROW = 100
 
 
 def memory_until_first_batch(path: Path, rows: int) -> int:
     """Return the most bytes that are live from the file to the first batch of a training."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(["text", "label"])
-        lines.writerows(
-            (f"row {row} says something", ["no", "yes"][row % 2]) for row in range(rows)
-        )
+    texts = [f"row {row} says something" for row in range(rows)]
+    labels = [["no", "yes"][row % 2] for row in range(rows)]
+    if path.suffix == ".csv":
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *zip(texts, labels, strict=True)])
+    else:
+        pq.write_table(pa.table({"text": texts, "label": labels}), path)
+    del texts, labels
     tracemalloc.start()
     try:
         splits = load_splits(DataSettings(source=str(path), drop_overlap=True))
@@ -187,11 +191,14 @@ def memory_until_first_batch(path: Path, rows: int) -> int:
         tracemalloc.stop()
 
 
-def test_a_row_of_a_training_set_takes_few_bytes_before_the_first_batch(tmp_path: Path) -> None:
-    few, many = 10_000, 30_000
-    memory_until_first_batch(tmp_path / "warm.csv", 100)
-    grown = memory_until_first_batch(tmp_path / "many.csv", many)
-    grown -= memory_until_first_batch(tmp_path / "few.csv", few)
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_row_of_a_training_set_takes_few_bytes_before_the_first_batch(
+    tmp_path: Path, form: str
+) -> None:
+    few, many = 5_000, 15_000
+    memory_until_first_batch(tmp_path / f"warm.{form}", 100)
+    grown = memory_until_first_batch(tmp_path / f"many.{form}", many)
+    grown -= memory_until_first_batch(tmp_path / f"few.{form}", few)
     # Its text takes 30 of them: so small a file stays in memory.
     assert grown / (many - few) < BYTES_A_ROW
 

@@ -44,6 +44,15 @@ def test_stored_texts_are_the_list_they_were_made_of(
         assert found[-1] == texts[-1]
 
 
+@pytest.mark.parametrize("size", [254, 255, 256, 65_534, 65_535, 65_536, 70_000])
+def test_texts_end_where_they_do_whatever_the_size_of_all(size: int) -> None:
+    # One byte holds up to 255, two hold up to 65,535.
+    texts = ["a" * (size - 200), "b" * 199, "c"]
+    found = StoredTexts.of(texts)
+    assert list(found) == texts
+    assert list(found.at([2, 0, 1])) == [texts[2], texts[0], texts[1]]
+
+
 @given(st.lists(st.binary(max_size=9)), st.integers(0, 20))
 def test_stored_bytes_are_read_where_they_were_appended(parts: list[bytes], limit: int) -> None:
     content, places = StoredBytes(in_memory=limit), []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from temper.data.examples import Kind
-from temper.data.stored import StoredTexts
+from temper.data.stored import StoredTexts, ValueWriter
 from temper.data.table import Table
 from temper.errors import DataError, unknown
 
@@ -413,7 +413,7 @@ class LabelColumn:
 
     def _with_points(self) -> tuple[list[object], tuple[str, ...]]:
         """Write a decimal comma as a point where all labels are numbers, and say so."""
-        raw = list(self.table.column(self.name))
+        raw = ValueWriter.of(self.table.column(self.name))
         if not self.table.decimal_comma or self.names is not None:
             return raw, ()
         words = [str(value).strip() for value in raw if not _is_missing(value)]
@@ -426,9 +426,8 @@ class LabelColumn:
     def _of_one_type(self, raw: list[object]) -> list[str] | list[int | float]:
         """Return all labels as words or all as numbers, numerals turned into numbers."""
         first: dict[str, int] = {}
-        types = [type(value) for value in raw]
-        for kind in dict.fromkeys(types):
-            index = types.index(kind)
+        for kind in dict.fromkeys(map(type, raw)):
+            index = next(index for index, value in enumerate(raw) if type(value) is kind)
             first.setdefault(_family(raw[index]), index)
         alien = next((family for family in first if family not in _FAMILIES), None)
         if alien is not None:
@@ -493,15 +492,18 @@ class LabelColumn:
             if not -_LARGEST <= number <= _LARGEST:
                 came = f"{number!s:.40}. Mend or remove the row."
                 raise self._bad(index, f"must be finite (in 32 bits), got {came}")
-        targets = Labels([float(number) for number in numbers], None, "regression", notices)
+
+        def targets() -> Labels:
+            return Labels([float(number) for number in numbers], None, "regression", notices)
+
         if self.kind == "regression":
-            return targets
+            return targets()
         whole = [int(number) for number in numbers]
         if not all(isinstance(number, int) for number in numbers):
             part = next((i for i, number in enumerate(numbers) if number != whole[i]), None)
             gapless = min(whole) == 0 and 1 <= max(whole) == len(set(whole)) - 1
             if self.kind is None and self.names is None and (part is not None or not gapless):
-                return targets
+                return targets()
             if part is not None:
                 raise self._bad(
                     part,

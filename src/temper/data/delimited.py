@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from temper.data.content import TextFile
-from temper.data.table import Keep, Table, TableOptions, skipped_rows
+from temper.data.table import Keep, Table, TableOptions, other_numbers, skipped_rows
 from temper.errors import DataError
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
@@ -62,7 +62,7 @@ def read_delimited(
     # Blank lines at the end are harmless; one in the middle may be a lost row.
     last_blank = array("q")
     needed = options.needed(names)
-    numbers, number = array("q"), 0
+    number, skipped = 0, set[int]()
     kept = keep(names) if keep is not None else {}
     kept_at = [(names.index(name), writer.append) for name, writer in kept.items()]
     for line, record in found.rows(len(names), needed=needed, behind=first):
@@ -74,11 +74,11 @@ def read_delimited(
         number += 1
         if isinstance(record, list):
             lines.append(line)
-            numbers.append(number)
             for place, append in kept_at:
                 append(record[place])
         elif options.skip_bad_rows:
             bad[line] = record
+            skipped.add(number)
         else:
             raise _bad_row(path, line, record, names)
     if not lines:
@@ -107,7 +107,7 @@ def read_delimited(
         column,
         len(lines),
         lines,
-        numbers=numbers if bad else None,
+        numbers=other_numbers(number, skipped),
         source=source,
         decimal_comma=found.delimiter == ";",
         notices=tuple(notices),

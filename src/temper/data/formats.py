@@ -17,11 +17,13 @@ from pathlib import Path
 from temper.data.content import TextFile, read_bytes
 from temper.data.delimited import check_names, read_delimited
 from temper.data.stored import TextWriter, ValueWriter
-from temper.data.table import Keep, Table, TableOptions, skipped_rows
+from temper.data.table import Keep, Table, TableOptions, other_numbers, skipped_rows
 from temper.errors import DataError
 
 # Rows of a Parquet file that are there as Python's objects at a time.
 _BATCH = 4096
+# Bytes of it that are read at a time.
+_READ = 1 << 16
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
@@ -140,7 +142,7 @@ def _json_lines(
     path = content.path
     kept: Mapping[str, TextWriter | ValueWriter] | None = None
     names: dict[str, None] = {}
-    lines, numbers, bad = array("q"), array("q"), dict[int, str]()
+    lines, number, bad, skipped = array("q"), 0, dict[int, str](), set[int]()
     for number, (line, text) in enumerate(_full_lines(content), start=1):
         try:
             row = _parse_row(text, where=f"{path}, line {line}")
@@ -148,10 +150,10 @@ def _json_lines(
             if not options.skip_bad_rows:
                 raise
             bad[line] = "no JSON object"
+            skipped.add(number)
             continue
         names |= dict.fromkeys(row)
         lines.append(line)
-        numbers.append(number)
         if kept is None:
             kept = keep(tuple(names)) if keep is not None else {}
         try:
@@ -180,7 +182,7 @@ def _json_lines(
         column,
         len(lines),
         lines,
-        numbers=numbers if bad else None,
+        numbers=other_numbers(number, skipped),
         source=source,
         notices=notices,
     )
@@ -260,7 +262,10 @@ def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Tab
 
     try:
         held = isinstance(content, bytes)
-        file = parquet.ParquetFile(pyarrow.BufferReader(content) if held else content)
+        # A page at a time: else a column of a row group, often the whole file, is held packed.
+        file = parquet.ParquetFile(
+            pyarrow.BufferReader(content) if held else content, buffer_size=_READ, pre_buffer=False
+        )
         schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise broken(error) from None
@@ -274,6 +279,8 @@ def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Tab
                 yield from batch.column(name).to_pylist()
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise broken(error) from None
+        # Arrow keeps what it has freed.
+        pyarrow.default_memory_pool().release_unused()
 
     classes = _class_names(schema.metadata or {})
     return Table(

@@ -1,7 +1,7 @@
 """Texts and row hashes that are held outside of Python's objects, and read as sequences of strings.
 
-A Python string takes some 50 bytes beside its letters. Here a text takes its UTF-8 bytes and 16 for
-where it stands, and once the texts are more than `IN_MEMORY` bytes, these lie in an unnamed
+A Python string takes some 50 bytes beside its letters. Here a text takes its UTF-8 bytes and about
+six for where it stands, and once the texts are more than `IN_MEMORY` bytes, these lie in an unnamed
 temporary file that is gone with the process, and each is read when it is asked for. A row is known
 by the hash of its text, wherever it stands; eight bytes are held for each.
 """
@@ -16,6 +16,7 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from threading import Lock
 from typing import IO, Any, Self, TypeVar, overload
 
@@ -97,7 +98,10 @@ def values_at(values: Sequence[Any], places: Sequence[int] | NDArray[Any]) -> Se
     """
     if isinstance(values, Stored):
         return values.at(places)
-    return [values[place] for place in np.asarray(places, dtype=np.int64).tolist()]
+    chosen = np.asarray(places, dtype=np.int64)
+    # Places as Python's numbers take many times what the values do: a block of them at a time.
+    blocks = (chosen[first : first + _BLOCK].tolist() for first in range(0, len(chosen), _BLOCK))
+    return [values[place] for block in blocks for place in block]
 
 
 class StoredBytes:
@@ -132,15 +136,13 @@ class StoredBytes:
                 # Without a buffer: what is written can be read at once, by forked processes too.
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
                 weakref.finalize(self, self._file.close)
-                content, self._memory, self.size = bytes(self._memory + content), bytearray(), 0
+                before, self._memory = self._memory, bytearray()
+                _write(self._file, before)
             self.size += len(content)
             if self._file is None:
                 self._memory += content
-                return
-            rest = memoryview(content)
-            while rest:
-                # A full disk takes a part and refuses the next.
-                rest = rest[self._file.write(rest) :]
+            else:
+                _write(self._file, content)
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes between two positions."""
@@ -158,6 +160,13 @@ class StoredBytes:
                 self._file.seek(before)
 
 
+def _write(file: IO[bytes], content: bytes | bytearray) -> None:
+    rest = memoryview(content)
+    while rest:
+        # A full disk takes a part and refuses the next.
+        rest = rest[file.write(rest) :]
+
+
 class StoredTexts(StoredStrings):
     """Texts whose bytes stand one after the other. Make them with `of`.
 
@@ -167,12 +176,10 @@ class StoredTexts(StoredStrings):
         (2, 'naïve', True)
     """
 
-    def __init__(
-        self, content: StoredBytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, content: StoredBytes, starts: NDArray[Any], sizes: NDArray[Any]) -> None:
         self._content = content
         self._starts = starts
-        self._ends = ends
+        self._sizes = sizes
 
     @classmethod
     def of(cls, texts: Iterable[str], *, in_memory: int | None = None) -> StoredTexts:
@@ -197,19 +204,20 @@ class StoredTexts(StoredStrings):
 
     def __len__(self) -> int:
         """Return the number of texts."""
-        return len(self._ends)
+        return len(self._sizes)
 
     def at(self, places: Sequence[int] | NDArray[Any]) -> StoredTexts:
         """Return the texts at some positions; as `StoredStrings.at`."""
         chosen = np.asarray(places, dtype=np.int64)
-        return StoredTexts(self._content, self._starts[chosen], self._ends[chosen])
+        return StoredTexts(self._content, self._starts[chosen], self._sizes[chosen])
 
     def __iter__(self) -> Iterator[str]:
         """Yield the texts; those that lie side by side are read together."""
         for first in range(0, len(self), _BLOCK):
-            starts, ends = (each[first : first + _BLOCK] for each in (self._starts, self._ends))
+            starts, sizes = (each[first : first + _BLOCK] for each in (self._starts, self._sizes))
+            ends = starts + sizes
             low, high = int(starts.min()), int(ends.max())
-            if high - low > min(2 * int((ends - starts).sum()), 2 * _BLOCK_BYTES):
+            if high - low > min(2 * int(sizes.sum()), 2 * _BLOCK_BYTES):
                 yield from map(self._read, range(first, first + len(starts)))
                 continue
             block = self._content.read(low, high)
@@ -217,7 +225,8 @@ class StoredTexts(StoredStrings):
                 yield block[start:end].decode()
 
     def _read(self, place: int) -> str:
-        return self._content.read(int(self._starts[place]), int(self._ends[place])).decode()
+        start = int(self._starts[place])
+        return self._content.read(start, start + int(self._sizes[place])).decode()
 
 
 class TextWriter:
@@ -248,9 +257,13 @@ class TextWriter:
     def stored(self) -> StoredTexts:
         """Return the texts; none may be appended any more."""
         self._content.append(self._block)
-        ends = np.cumsum(np.frombuffer(self._lengths, dtype=np.int64), dtype=np.int64)
-        starts = np.append(np.int64(0), ends[:-1]) if len(ends) else ends
-        return StoredTexts(self._content, starts, ends)
+        sizes = np.frombuffer(self._lengths, dtype=np.int64)
+        # In numbers as small as can be, since there may be millions; they hold where texts end too.
+        starts = np.zeros(len(sizes), dtype=np.min_scalar_type(self._content.size))
+        np.cumsum(sizes[:-1], out=starts[1:])
+        return StoredTexts(
+            self._content, starts, sizes.astype(np.min_scalar_type(sizes.max(initial=0)))
+        )
 
 
 class ValueWriter:
@@ -272,6 +285,20 @@ class ValueWriter:
     def stored(self) -> list[object]:
         """Return the values."""
         return self._values
+
+    @classmethod
+    def of(cls, values: Iterable[object]) -> list[object]:
+        """Hold values as they come.
+
+        Args:
+            values: The values; a list of them stays what it is.
+        """
+        if isinstance(values, list):
+            return values
+        writer = cls()
+        for value in values:
+            writer.append(value)
+        return writer.stored()
 
 
 @contextmanager
@@ -318,7 +345,11 @@ class RowHashes(StoredStrings):
             )
         else:
             digests = (_digest(*both) for both in zip(text, text_pair, strict=True))
-        return cls(np.frombuffer(bytearray().join(digests), dtype=">u8").astype(np.uint64))
+        content = bytearray()
+        # To join all of them at once would make a list of as many objects first.
+        while block := b"".join(islice(digests, _BLOCK)):
+            content += block
+        return cls(np.frombuffer(content, dtype=">u8").astype(np.uint64))
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -330,7 +361,10 @@ class RowHashes(StoredStrings):
 
     def found_in(self, others: RowHashes) -> list[int]:
         """Return the positions of the hashes that others hold too, ascending."""
-        found: list[int] = np.flatnonzero(np.isin(self._numbers, others._numbers)).tolist()
+        # np.isin would sort the own ones too, which may be many times as many.
+        theirs = np.sort(others._numbers)
+        first, behind = (theirs.searchsorted(self._numbers, side) for side in ("left", "right"))
+        found: list[int] = np.flatnonzero(first < behind).tolist()
         return found
 
     def __iter__(self) -> Iterator[str]:

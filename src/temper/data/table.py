@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -104,6 +105,22 @@ class Table:
             numbers=[number for row, number in enumerate(numbers) if row not in bad],
             notices=(*self.notices, said),
         )
+
+
+def other_numbers(rows: int, skipped: Collection[int]) -> Sequence[int] | None:
+    """Return the numbers of a file's rows that are read; None where all are.
+
+    Args:
+        rows: Rows of the file.
+        skipped: Numbers of those that are left out, counted from 1.
+
+    Example:
+        >>> list(other_numbers(4, {2}))
+        [1, 3, 4]
+    """
+    if not skipped:
+        return None
+    return array("q", (number for number in range(1, rows + 1) if number not in skipped))
 
 
 def skipped_rows(title: str, bad: Mapping[int, str], *, unit: str = "line") -> str:
