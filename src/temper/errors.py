@@ -164,6 +164,21 @@ def one_line(text: str) -> str:
     return shortened(" ".join(text.split()))
 
 
+SECRETS = re.compile(r"((?<!abfs)(?<!abfss):/{1,2})[^/\s]*@|\?\S+")
+
+
+def shown(text: object) -> str:
+    """Write a URL, or a text with URLs, without user, password and query, which may be secret.
+
+    What stands before the @ of ``abfs://`` is a container, and stays.
+
+    Example:
+        >>> shown("ftp://user:secret@host/x"), shown("https://host/x?sig=SECRET")
+        ('ftp://host/x', 'https://host/x')
+    """
+    return SECRETS.sub(r"\1", str(text))
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Say that a name is unknown, with near matches and the known names.
 

@@ -108,6 +108,8 @@ def test_what_cannot_be_asked_of_a_cluster_is_refused(
             Cluster.of(nobody, cpus, 0.0)
     with pytest.raises(SettingError, match="either --workers, processes here, or --cluster"):
         run_study(config, tmp_path / "out", workers=2, cluster=Cluster(nobody))
+    with pytest.raises(SettingError, match=f"No Ray cluster answers at {nobody}"):
+        run_study(config, tmp_path / "out", cluster=Cluster(nobody))
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingError, match=r"pip install 'temper-lm\[cluster\]'"):
         Cluster.of(nobody, 1, 0.0)

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import temper
@@ -28,12 +28,14 @@ class Cluster:
         cpus: Cores of a run, and its threads, at least 1.
         gpus: GPUs of a run, 0 or more; parts of one let several runs share it.
         store: Where runs are kept; None where all machines share the study's folder.
+        is_checked: Whether `check` has let it pass; else `connection` asks it.
     """
 
     address: str
     cpus: int = 1
     gpus: float = 0.0
     store: Store | None = None
+    is_checked: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, address: str | None, cpus: int, gpus: float) -> Cluster | None:
@@ -45,7 +47,7 @@ class Cluster:
         if address is not None:
             cluster = cls(address, cpus, gpus)
             cluster.check()
-            return cluster
+            return replace(cluster, is_checked=True)
         if (cpus, gpus) != (1, 0.0):
             raise SettingError(
                 "--cluster-cpus and --cluster-gpus say what a run takes on a cluster. Give its "
@@ -87,10 +89,13 @@ class Cluster:
         """Connect this process inside this context, unless it is connected already; give Ray.
 
         Raises:
-            SettingError: Ray cannot connect.
+            SettingError: As `check`; or Ray cannot connect.
         """
         ray = load_ray()
         own = not ray.is_initialized()
+        if own and not self.is_checked:
+            # Ray would wait for minutes where nobody answers.
+            self.check()
         if own:
             is_main = threading.current_thread() is threading.main_thread()
             older = signal.getsignal(signal.SIGTERM)

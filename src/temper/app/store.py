@@ -1,28 +1,37 @@
 """A study's files in an object store, and the folder of this machine in which they are worked on.
 
-The store is whatever fsspec knows by a URL. A run is put there file by file, its ``run.json`` last
-and taken away first where an older one is replaced: a run without that file counts as not begun.
+The store is whatever fsspec knows by a URL.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from temper.errors import CheckpointError, SettingError, TemperError, WriteError, one_line
+from temper.errors import CheckpointError, SettingError, TemperError, WriteError, one_line, shown
+from temper.files import CHECKSUMS
 
-MARKS = ("run.json", "study.json", "tune.json")
-"""Files that say what else lies in their folder; they are put last."""
+PART_MARKS = (CHECKSUMS, "settings.json")
+"""Files that say what lies in the folder of a checkpoint or of an evaluation."""
+MARKS = (*PART_MARKS, "run.json", "study.json", "tune.json")
 FIRST = {"study.json", "tune.json", "journal.log", "rates"}
 """What is put first of a study or of a race."""
-RUN = re.compile(r"(?:.*/)?runs/[^/]+/")
-"""The folder of a run, as a name in the store begins."""
+PART = re.compile(r"(?<![^/])(runs|checkpoints)/[^/]+/")
+"""The folder of a run or a checkpoint in a name."""
+WHOLE = {"runs": "run.json", "checkpoints": CHECKSUMS}
+"""What lies in such a folder that is there whole."""
+OF_MACHINES = re.compile(r"(?:.*?/)?runs/[^/]+-[0-9a-f]{12}/(?!calibration\.json$)")
+"""How names begin that the machines of a cluster put: all of a run but a race's temperature."""
+ATTEMPT = ".attempt"
+"""File of a run that says whose copy puts it."""
+FileState = tuple[int, int]
 WEIGHTS = ".safetensors"
 
 
@@ -40,15 +49,23 @@ def is_url(out: object) -> bool:
 class Store:
     """A study in an object store, and its copy on this machine.
 
+    A mark lies in the store only while all files do that it speaks of: it is put after them, and
+    that of a checkpoint or an evaluation is removed before they are replaced. ``run.json`` is only
+    ever replaced: "running" stays true of the checkpoints beside it, and a finished run, whose key
+    is part of its name, is never trained again.
+
     Args:
         url: Where the study lies, without a slash at the end.
         folder: The copy; files have the same names in both.
-        known: Size and time of the copy's files that the store has too, by their names.
+        known: Files of the store by name: size and time of the copy's; None for those of a half
+            run or checkpoint, which the copy lacks.
+        attempt: What tells this copy from others that put the same run.
     """
 
-    url: str
+    url: str = field(repr=False)
     folder: Path
-    known: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
+    known: dict[str, FileState | None] = field(default_factory=dict, compare=False, repr=False)
+    attempt: str = field(default_factory=lambda: uuid4().hex, compare=False)
 
     @contextmanager
     def probe(self) -> Iterator[str]:
@@ -90,96 +107,127 @@ class Store:
         foreign = sorted(name for name in held if name and not _is_hidden(name))
         if foreign and held.isdisjoint(FIRST):
             raise CheckpointError(
-                f"{self.url} holds {foreign[0]!r} but no study. Give another --out."
+                f"{shown(self.url)} holds {foreign[0]!r} but no study. Give another --out."
             )
 
     def fetch(self, folder: Path | None = None, *, weights: bool) -> None:
-        """Make the copy what the store holds.
+        """Make the copy what the store holds, half runs and checkpoints left out.
 
         Args:
-            folder: The part of the copy; None for all of it.
+            folder: The part of the copy; None for all of it. It stays as it is where this fails.
             weights: Whether models' weights are wanted too.
 
         Raises:
             WriteError: The store or this machine's disk refuses.
         """
         place = folder or self.folder
-        for name in self._here(place):
-            self.known.pop(name, None)
-        shutil.rmtree(place, ignore_errors=True)
-        with self._reached() as (remote, root):
-            there = self._there(remote, root, place)
-            whole = {name.removesuffix("run.json") for name in there if name.endswith("/run.json")}
-            names = [
-                name
-                for name in there
-                if ((run := RUN.match(name)) is None or run[0] in whole)
-                and (weights or not name.endswith(WEIGHTS))
-            ]
-            if names:
-                remote.get(*self._pairs(root, names))
-        self.known.update((name, self._state(name)) for name in names)
+        prefix, staged = self._prefix(place), place.with_name(f".{place.name}.fetched")
+        try:
+            with self._reached() as (remote, root):
+                held = self._remote_names(remote, root, prefix)
+                whole = {name for name in held if _is_whole(name, held)}
+                names = {name for name in whole if weights or not name.endswith(WEIGHTS)}
+                if names:
+                    copies = [str(staged / name.removeprefix(prefix)) for name in names]
+                    remote.get([f"{root}/{name}" for name in names], copies)
+                # First: a copy that an interrupt leaves without files must not empty the store.
+                for name in [name for name in self.known if name.startswith(prefix)]:
+                    del self.known[name]
+                shutil.rmtree(place, ignore_errors=True)
+                if names:
+                    os.replace(staged, place)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+        self.known.update(dict.fromkeys(held - whole))
+        self.known.update(self._local_files(names.__contains__))
 
-    def put(self, folder: Path) -> None:
-        """Make the store hold a folder of the copy as it is, hidden files left out.
+    def begin(self, folder: Path) -> None:
+        """Note in the store that this copy puts a run from now on, and no older one.
 
         Args:
-            folder: The folder.
+            folder: The run's folder in the copy.
 
         Raises:
             WriteError: The store refuses.
         """
-        names = self._here(folder)
         with self._reached() as (remote, root):
-            for name in self._there(remote, root, folder):
-                if name not in names or Path(name).name in MARKS:
-                    remote.rm_file(f"{root}/{name}")
-            self._send(remote, root, names)
+            remote.pipe_file(f"{root}/{self._prefix(folder)}{ATTEMPT}", self.attempt.encode())
+
+    def put(self, folder: Path) -> None:
+        """Make the store hold a run as the copy does, hidden files left out.
+
+        Args:
+            folder: The run's folder in the copy.
+
+        Raises:
+            TemperError: Another copy began the run after this one.
+            WriteError: The store refuses.
+        """
+        prefix, attempt = self._prefix(folder), b""
+        with self._reached() as (remote, root):
+            with suppress(FileNotFoundError):
+                attempt = remote.cat_file(f"{root}/{prefix}{ATTEMPT}")
+            if attempt != self.attempt.encode():
+                raise TemperError(
+                    f"Another machine has taken {shown(self.url)}/{prefix} over. This one stops."
+                )
+            self._mirror(remote, root, lambda name: name.startswith(prefix))
 
     def push(self) -> None:
-        """Put what has changed in the copy since it was fetched or pushed, and remove what is gone.
+        """Make the store hold what the study's own process writes as the copy does.
 
         Raises:
             WriteError: The store refuses.
         """
-        states = {name: self._state(name) for name in self._here(self.folder)}
         with self._reached() as (remote, root):
-            for name in self.known.keys() - states.keys():
+            self._mirror(remote, root, lambda name: not OF_MACHINES.match(name))
+
+    def _mirror(self, remote: Any, root: str, is_meant: Callable[[str], bool]) -> None:
+        """Put what has changed in the copy, and remove what is gone, in an order that keeps marks.
+
+        A new checkpoint counts once its own mark is there, and the older ones go after it.
+        """
+        local = self._local_files(is_meant)
+        changed = {name for name in local if self.known.get(name) != local[name]}
+        # The weights of the best epoch ("best-N") come before the checkpoint that counts on them.
+        marks = sorted(filter(_is_mark, changed), key=lambda name: (-name.count("/"), name))
+        files = sorted(changed.difference(marks))
+        outdated = [name for name in marks if Path(name).name in PART_MARKS and name in self.known]
+        self._remove(remote, root, outdated)
+        for names in filter(None, (files, *([mark] for mark in marks))):
+            copies = [str(self.folder / name) for name in names]
+            remote.put(copies, [f"{root}/{name}" for name in names])
+            self.known.update((name, local[name]) for name in names)
+        gone = [name for name in self.known if is_meant(name) and name not in local]
+        self._remove(remote, root, sorted(gone, key=_is_mark, reverse=True))
+
+    def _remove(self, remote: Any, root: str, names: Iterable[str]) -> None:
+        for name in names:
+            with suppress(FileNotFoundError):
                 remote.rm_file(f"{root}/{name}")
-                del self.known[name]
-            self._send(remote, root, [n for n in states if self.known.get(n) != states[n]])
-        self.known.update(states)
+            del self.known[name]
 
-    def _send(self, remote: Any, root: str, names: Iterable[str]) -> None:
-        """Put files, those last that say that the others are there."""
-        marks = [name for name in names if Path(name).name in MARKS]
-        if others := [name for name in names if name not in marks]:
-            # The other way round than they are fetched.
-            remote.put(*reversed(self._pairs(root, others)))
-        for name in sorted(marks, key=lambda name: -name.count("/")):
-            remote.put_file(str(self.folder / name), f"{root}/{name}")
-
-    def _pairs(self, root: str, names: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return where files lie in the store, and where in the copy."""
-        return [f"{root}/{name}" for name in names], [str(self.folder / name) for name in names]
-
-    def _there(self, remote: Any, root: str, folder: Path) -> list[str]:
-        """Return the names of the store's files of a folder."""
+    def _prefix(self, folder: Path) -> str:
+        """Return how the names of a folder's files begin."""
         inside = folder.relative_to(self.folder).as_posix()
-        found = remote.find(root if inside == "." else f"{root}/{inside}")
-        names = [name.removeprefix(root).removeprefix("/") for name in found]
+        return "" if inside == "." else f"{inside}/"
+
+    def _remote_names(self, remote: Any, root: str, prefix: str) -> set[str]:
+        """Return the names of the store's files that begin so."""
+        found = remote.find(f"{root}/{prefix}".rstrip("/"))
+        names = {name.removeprefix(root).removeprefix("/") for name in found}
         # A name that ends with a slash, or is none, stands for a folder in stores that have none.
-        return [name for name in names if name[-1:] not in ("", "/") and not _is_hidden(name)]
+        return {name for name in names if name[-1:] not in ("", "/") and not _is_hidden(name)}
 
-    def _here(self, folder: Path) -> list[str]:
-        """Return the names of the copy's files of a folder."""
-        files = [file for file in folder.rglob("*") if file.is_file()]
-        names = [file.relative_to(self.folder).as_posix() for file in files]
-        return [name for name in names if not _is_hidden(name)]
-
-    def _state(self, name: str) -> tuple[int, int]:
-        found = (self.folder / name).stat()
-        return found.st_size, found.st_mtime_ns
+    def _local_files(self, is_meant: Callable[[str], bool]) -> dict[str, FileState]:
+        """Return size and time of files of the copy by name."""
+        states = {}
+        for file in self.folder.rglob("*"):
+            name = file.relative_to(self.folder).as_posix()
+            if is_meant(name) and not _is_hidden(name) and file.is_file():
+                found = file.stat()
+                states[name] = found.st_size, found.st_mtime_ns
+        return states
 
     @contextmanager
     def _reached(self) -> Iterator[tuple[Any, str]]:
@@ -196,19 +244,29 @@ class Store:
             raise
         except ImportError as error:
             raise SettingError(
-                f"{self.url} needs a package that is not installed ({error}). Install it with pip, "
-                "here and on all machines."
+                f"{shown(self.url)} needs a package that is not installed ({error}). Install it "
+                "with pip, here and on all machines."
             ) from error
         # Each store's package has errors of its own.
         except Exception as error:
-            said = one_line(str(error)) or "no reason was given"
+            reason = one_line(shown(str(error))) or "no reason was given"
             raise WriteError(
-                f"{self.url} cannot be used: {type(error).__name__}: {said}. Give a place, and "
-                "credentials that may list, read, write and remove files there, here and on all "
-                "machines."
+                f"{shown(self.url)} cannot be used: {type(error).__name__}: {reason}. Give a "
+                "place, and credentials that may list, read, write and remove files there, here "
+                "and on all machines."
             ) from error
 
 
 def _is_hidden(name: str) -> bool:
     """Say whether a file is a lock, a probe or half of another file."""
     return name.startswith(".") or "/." in name
+
+
+def _is_mark(name: str) -> bool:
+    """Say whether a file says that others lie beside it."""
+    return Path(name).name in MARKS
+
+
+def _is_whole(name: str, held: set[str]) -> bool:
+    """Say whether the marks of the run and the checkpoint that a file is of are held too."""
+    return all(name[: part.end()] + WHOLE[part[1]] in held for part in PART.finditer(name))

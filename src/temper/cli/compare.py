@@ -15,6 +15,7 @@ from temper.cli.screen import (
     print_overview,
     say,
 )
+from temper.errors import shown
 from temper.functional.units import MARGIN
 from temper.study.compare import compare as compare_methods
 
@@ -76,7 +77,7 @@ def compare(
     numbers = options.split_seeds(seeds)
     from temper.cli.bars import progress
 
-    with progress() as shown:
+    with progress() as screen:
         study = compare_methods(
             out,
             methods=methods,
@@ -89,8 +90,9 @@ def compare(
             cluster_gpus=cluster_gpus,
             margin=margin,
             config=tree,
-            progress=shown,
+            progress=screen,
         )
+    out = shown(out)
     page = f"{out}/{study.page.name}"
     if as_json:
         print_json({"out": out, "report": page, **study.comparison.to_json()})

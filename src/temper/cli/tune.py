@@ -10,6 +10,7 @@ from temper.app.keywords import COMPARE
 from temper.app.store import is_url
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
+from temper.errors import shown
 from temper.study.tune import BUDGET
 from temper.study.tune import tune as tune_recipes
 
@@ -68,7 +69,7 @@ def tune(
     numbers = options.split_seeds(seeds)
     from temper.cli.bars import progress
 
-    with progress() as shown:
+    with progress() as screen:
         tuned = tune_recipes(
             out,
             budget=budget,
@@ -79,9 +80,9 @@ def tune(
             cluster_cpus=cluster_cpus,
             cluster_gpus=cluster_gpus,
             config=tree,
-            progress=shown,
+            progress=screen,
         )
-    record = tuned.record
+    out, record = shown(out), tuned.record
     page = f"{out}/{tuned.page.relative_to(tuned.folder).as_posix()}"
     if as_json:
         print_json({"out": out, "report": page, **record})

@@ -5,9 +5,10 @@ Each machine says before the first run whether it has the same version of Temper
 and reads the same rows. A run is held by its lock, so that a machine that was only cut off and the
 one that took its run over never write at once.
 
-A study in an object store has no such folder: a run is fetched into a folder of its machine, and
-put into the store with every checkpoint and at its end. The study's process fetches what the report
-reads of a finished run into a folder of its own.
+A study in an object store has no such folder and no locks: a run is fetched into a folder of its
+machine, and put into the store with every checkpoint and at its end, unless another machine has
+begun it since; only what is being put at that moment is not stopped. The study's process fetches
+what the report reads of a finished run into a folder of its own, and puts nothing of it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from temper.app import plugins
 from temper.app.cluster import Cluster, cause_of, load_ray, on_machine
 from temper.app.row_attack import RowAttacker
 from temper.app.store import Store, is_url
-from temper.errors import LockedError, SettingError, TemperError, Terminated
+from temper.errors import LockedError, SettingError, TemperError, Terminated, shown
 from temper.locks import STALE
 from temper.stopping import raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
@@ -106,11 +107,11 @@ def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Clu
         return
     if cluster is None:
         raise SettingError(
-            f"--out {out} is a URL, to which a study is written by the machines of a cluster "
-            "alone. Give the cluster's address as --cluster, or a folder."
+            f"--out {shown(out)} is a URL, to which a study is written by the machines of a "
+            "cluster alone. Give the cluster's address as --cluster, or a folder."
         )
     if str(out).startswith("memory:"):
-        raise SettingError(f"--out {out} is the memory of one process. Give another store.")
+        raise SettingError(f"--out {shown(out)} is the memory of one process. Give another store.")
     made = Path(tempfile.mkdtemp(prefix="temper-")).resolve()
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     store = Store(str(out).rstrip("/"), made / "study")
@@ -319,7 +320,7 @@ class _Heard:
         return self._held.popleft()
 
 
-class _Said:
+class _Channel:
     """The hub as a run sees it: a queue to write to, and an event that is looked at once a second.
 
     Where the study's own process ends without a word, Ray ends its runs.
@@ -371,7 +372,8 @@ def _look_at_store(folder: StudyFolder, store: Store, name: str, imports: tuple[
     """Say why this machine cannot do runs of a study in a store; empty where it can."""
     with store.probe():
         if not store.holds(name):
-            return f"it finds another place under {store.url}. Give a URL that means one for all."
+            url = shown(store.url)
+            return f"it finds another place under {url}. Give a URL that means one for all."
     return _look_at_rows(folder, imports)
 
 
@@ -398,8 +400,8 @@ def _do_run(
 ) -> float | None:
     """Do one run in a process of the cluster."""
     torch.set_num_threads(threads)
-    said = _Said(hub)
-    said.put((cell, "begin", os.getpid()))
+    channel = _Channel(hub)
+    channel.put((cell, "begin", os.getpid()))
     older = raise_terminated()
     # The lock of a machine that was lost is in the way for a while.
     until = monotonic() + (2 * STALE if losses else 0.0)
@@ -408,11 +410,11 @@ def _do_run(
             try:
                 work = _work(folder, imports)
                 if store is not None:
-                    return _do_stored(work, cell, said, store)
-                progress = WorkerProgress(cell, said, said)
+                    return _do_stored(work, cell, channel, store)
+                progress = WorkerProgress(cell, channel, channel)
                 return work.do(cell, progress=progress, attack=RowAttacker())
             except LockedError:
-                if monotonic() > until or said.is_set():
+                if monotonic() > until or channel.is_set():
                     raise
                 sleep(1.0)
     except Terminated as error:
@@ -422,7 +424,7 @@ def _do_run(
         signal.signal(signal.SIGTERM, older)
 
 
-def _do_stored(work: Work, cell: GridCell, said: _Said, store: Store) -> float | None:
+def _do_stored(work: Work, cell: GridCell, channel: _Channel, store: Store) -> float | None:
     """Do one run in a folder of this machine, and put it into the store."""
     with tempfile.TemporaryDirectory(prefix="temper-") as made:
         here = Store(store.url, Path(made))
@@ -430,23 +432,23 @@ def _do_stored(work: Work, cell: GridCell, said: _Said, store: Store) -> float |
         work = replace(work, folder=replace(work.folder, path=place))
         run = work.folder.run(cell)
         here.fetch(run.path, weights=False)
-        if is_done := work.is_done(cell):
-            progress = WorkerProgress(cell, said, said)
-        else:
-            here.fetch(run.path, weights=True)
-            progress = _StoringProgress(cell, said, here, run)
+        if work.is_done(cell):
+            progress = WorkerProgress(cell, channel, channel)
+            return work.do(cell, progress=progress, attack=RowAttacker())
+        here.begin(run.path)
+        here.fetch(run.path, weights=True)
         try:
+            progress = _StoringProgress(cell, channel, here, run)
             return work.do(cell, progress=progress, attack=RowAttacker())
         finally:
-            if not is_done:
-                here.put(run.path)
+            here.put(run.path)
 
 
 class _StoringProgress(WorkerProgress):
     """Put each checkpoint of a run into the store, so that another machine can go on from it."""
 
-    def __init__(self, cell: GridCell, said: _Said, store: Store, run: RunFolder) -> None:
-        super().__init__(cell, said, said)
+    def __init__(self, cell: GridCell, channel: _Channel, store: Store, run: RunFolder) -> None:
+        super().__init__(cell, channel, channel)
         self._store, self._run = store, run
         self._kept = run.last_checkpoint()
 

@@ -120,8 +120,8 @@ def run_study(
         config: The checked plan.
         out: The study's folder; made once all data, methods and keys are known to fit.
         workers: Processes that do the runs; 1 does them here, one after the other.
-        cluster: Machines that do the runs, in place of workers; checked (`Cluster.of`), and their
-            ``out`` as `temper.study.cluster.opened` gives it.
+        cluster: Machines that do the runs, in place of workers; their ``out`` is as
+            `temper.study.cluster.opened` gives it.
         margin: Points that a difference must reach to matter.
         progress: Hears of runs, steps and evaluations.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from temper.errors import CheckpointError, LockedError, SettingError
+from temper.errors import CheckpointError, LockedError, SettingError, shown
 from temper.files import (
     check_schema,
     checksums,
@@ -263,8 +263,8 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
     # A path keeps one slash of a URL's two; a drive's letter is no scheme.
     if URL.match(str(out)) and not out.exists():
         raise SettingError(
-            f"{option} {out} looks like the URL of a store. Give a folder; `temper compare` and "
-            "`temper tune` write to stores, with --cluster."
+            f"{option} {shown(out)} looks like the URL of a store. Give a folder; `temper compare` "
+            "and `temper tune` write to stores, with --cluster."
         )
     with writing(out):
         if out.exists() and not out.is_dir():
