@@ -20,6 +20,7 @@ from temper.functional.masks import (
     LEVELS,
     below,
     bucket_counts,
+    bucket_factors,
     bucket_ranks,
     buckets_of,
     drop_codes,
@@ -130,14 +131,14 @@ def test_thinning_by_bucket_does_what_thinning_does(levels: int) -> None:
     p = torch.rand(1 << 15, generator=generator(0), dtype=torch.float64)
     table = quantise(p, p_min=0.0, levels=levels)
     table[buckets_of(gradient.flatten()[:6]).long()] = ends.to(table.dtype)
-    q = table[buckets_of(gradient).long()]
+    q, factors = table[buckets_of(gradient).long()], bucket_factors(table)
     # Of 32-bit levels the quotient is rounded once more by one of the two.
     reach = 0.0 if levels == LEVELS else 1e-6
     for start, scale in ((0, True), (0, False), (1234, True)):
         plain = thin(gradient, q, 5, start=start, scale=scale)
         for chunk in (1 << 18, 256, 7):
             found = thin_by_bucket(
-                gradient.clone(), table, 5, start=start, scale=scale, chunk=chunk
+                gradient.clone(), factors, 5, start=start, scale=scale, chunk=chunk
             )
             torch.testing.assert_close(found, plain, rtol=reach, atol=0)
 
@@ -148,7 +149,7 @@ def test_of_every_draw_thinning_by_bucket_keeps_exactly_q(
 ) -> None:
     monkeypatch.setattr(masks, "keyed_levels", lambda *_, **__: EVERY_LEVEL)
     table = torch.full((1 << 15,), q, dtype=torch.int32)
-    kept = thin_by_bucket(torch.ones(1 << 16), table, 0, scale=False)
+    kept = thin_by_bucket(torch.ones(1 << 16), bucket_factors(table), 0, scale=False)
     assert torch.equal(kept.bool(), below(EVERY_LEVEL, table[0]))
 
 
@@ -186,12 +187,12 @@ def check_thinning_at_once(
     gradient[-1], gradient[count // 2] = math.nan, math.inf
     p = torch.rand(1 << 15, generator=generator(0), dtype=torch.float64)
     table = quantise(p, p_min=0.0, levels=levels)
-    factors = (levels / table.double()).to(torch.float32 if levels == LEVELS else torch.float64)
+    factors = bucket_factors(table)
     # The key's halves as signed numbers of 32 bits.
     halves = torch.tensor([key]).view(torch.int32).long()
     found = gradient.clone()
     thinned(found, factors, torch.tensor(start), *halves, levels=levels, scale=scale)
-    expected = thin_by_bucket(gradient, table, key, start=start, scale=scale)
+    expected = thin_by_bucket(gradient, factors, key, start=start, scale=scale)
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 

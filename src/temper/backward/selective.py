@@ -19,6 +19,7 @@ from temper.functional.masks import (
     Normalise,
     Orientation,
     bucket_counts,
+    bucket_factors,
     bucket_ranks,
     buckets_of,
     drop_codes,
@@ -324,10 +325,11 @@ class SelectiveUpdate(UpdateRule):
         counts = _counts(params, chosen)
         table = self._quantised(bucket_ranks(counts))
         state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
+        factors = bucket_factors(table)
         return {
             name: thin_by_bucket(
                 gradient,
-                table,
+                factors,
                 rng.shared("mask", name),
                 start=params.first_entry(name),
                 scale=self.scale,

@@ -238,14 +238,27 @@ def thin(gradient: Tensor, q: Tensor, key: int, *, start: int = 0, scale: bool) 
     return torch.where(keep, kept, torch.zeros((), dtype=kept.dtype, device=kept.device))
 
 
+def bucket_factors(table: Tensor) -> Tensor:
+    """Return 1/p of each bucket, as `thin_by_bucket` takes it.
+
+    Args:
+        table: q of each bucket [32768], from ``quantise``.
+
+    Returns:
+        [32768] fp32 for `LEVELS`, fp64 for `FINE_LEVELS`.
+    """
+    levels = levels_of(table)
+    return (levels / table.double()).to(torch.float32 if levels == LEVELS else torch.float64)
+
+
 def thin_by_bucket(
     gradient: Tensor,
-    table: Tensor,
+    factors: Tensor,
     key: int,
     *,
     start: int = 0,
     scale: bool,
-    chunk: int = 1 << 17,
+    chunk: int = 1 << 18,
 ) -> Tensor:
     """Do what ``thin`` does with a probability for each magnitude bucket, in place.
 
@@ -255,7 +268,7 @@ def thin_by_bucket(
 
     Args:
         gradient: fp32, contiguous, any shape; overwritten.
-        table: q of each bucket [32768], from ``quantise``.
+        factors: From `bucket_factors`.
         key: Of `keyed_levels`.
         start: Position of the first entry, where the gradient is a part of a larger one.
         scale: Whether to divide by the probability.
@@ -264,9 +277,8 @@ def thin_by_bucket(
     Returns:
         ``gradient``, holding ``m * g / p``.
     """
-    levels = levels_of(table)
-    dtype = torch.float32 if levels == LEVELS else torch.float64
-    factors = (levels / table.double()).to(dtype)
+    dtype = factors.dtype
+    levels = LEVELS if dtype == torch.float32 else FINE_LEVELS
     if gradient.is_cuda and _Fused.thin(gradient, factors, key, start, levels=levels, scale=scale):
         return gradient
     pieces = pieces_with_draws(gradient, key, start=start, levels=levels, chunk=chunk)
