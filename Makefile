@@ -145,6 +145,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.step_cost --rounds 5
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.mask_cost
+	$(BIN)/python -m benchmarks.paths --rounds 5
 	$(BIN)/python -m benchmarks.estimator --draws 6
 	$(BIN)/python -m benchmarks.text_attack --rows 64 --train-rows 800
 	$(BIN)/python -m benchmarks.evaluation_memory --few 10000 --many 40000 --processes 1
