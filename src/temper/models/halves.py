@@ -19,11 +19,9 @@ from torch.utils.hooks import RemovableHandle
 from temper.errors import ModelError
 from temper.models.blocks import of_encoder, recomputes, remove_hooks
 from temper.models.modes import in_mode
-from temper.models.probing import innermost
+from temper.models.probing import HIDDEN, hidden_state, innermost
 from temper.types import Batch
 
-HIDDEN = "hidden_states"
-"""Name by which blocks take their input."""
 INSTEAD = "Attack the words (site='word')."
 
 
@@ -104,7 +102,8 @@ class Halves:
             self._sizes[block] = len(output) if isinstance(output, tuple) else 0
 
         def see(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            states.extend(args[:1] or [kwargs[name] for name in (HIDDEN,) if name in kwargs])
+            state = hidden_state(args, kwargs)
+            states.extend([] if state is None else [state])
 
         def put(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return with_state(states[0], args, kwargs)

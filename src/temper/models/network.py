@@ -27,7 +27,7 @@ from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, remove_hooks, unwrap
 from temper.models.cuts import BlockCuts
 from temper.models.halves import Halves, with_state
-from temper.models.probing import Place, innermost, probe
+from temper.models.probing import Place, hidden_state, innermost, probe
 from temper.models.shards import exchanged, sharded_modules, unshard_root
 from temper.models.sites import DropoutPlan, SiteContext, SiteControl, SiteKey
 from temper.models.sites import Recording as Recording
@@ -509,4 +509,4 @@ class Network:
                 "checkpointing recomputes it in another order, so delta cannot be added to the "
                 "first call again. Switch gradient checkpointing off, or use site='word'."
             )
-        return with_state(self._add(args[0] if args else kwargs["hidden_states"]), args, kwargs)
+        return with_state(self._add(hidden_state(args, kwargs)), args, kwargs)

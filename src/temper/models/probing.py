@@ -35,6 +35,20 @@ class Place:
     block_width: int
 
 
+HIDDEN = "hidden_states"
+"""Name by which blocks take their input where it is not the first argument."""
+
+
+def hidden_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the hidden state among a block's arguments, None where there is none.
+
+    Args:
+        args: Those by position, of which the first is it.
+        kwargs: Those by name.
+    """
+    return args[0] if args else kwargs.get(HIDDEN)
+
+
 def innermost(model: nn.Module) -> nn.Module:
     """Return the classifier inside a PEFT wrapper."""
     base = getattr(model, "get_base_model", None)
@@ -146,7 +160,7 @@ class _Watch:
 
     def see_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.first is None:
-            hidden = args[0] if args else kwargs.get("hidden_states")
+            hidden = hidden_state(args, kwargs)
             self.first = (module, int(hidden.shape[-1]) if isinstance(hidden, Tensor) else 0)
 
 
