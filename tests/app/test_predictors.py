@@ -217,7 +217,7 @@ def test_without_skops_the_command_that_installs_it_is_named(
 ) -> None:
     (tmp_path / "m.skops").write_bytes(b"hello")
     monkeypatch.setitem(sys.modules, "skops.io", None)
-    with pytest.raises(ModelError, match=r"pip install 'temper-lm\[sklearn\]'"):
+    with pytest.raises(ModelError, match=r"pip install 'skops>=.*' 'scikit-learn>="):
         load_predictor(str(tmp_path / "m.skops"))
 
 

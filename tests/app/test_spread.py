@@ -20,7 +20,7 @@ from temper.data.examples import Examples
 from temper.errors import SettingError, TemperError
 from temper.evaluation.predictor import PerturbablePredictor
 
-pytest.importorskip("ray", reason="Ray is not installed: temper-lm[cluster]")
+pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")
 ROWS = 700
 CODE = """
 import numpy as np

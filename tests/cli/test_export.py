@@ -210,7 +210,7 @@ def test_what_transformers_cannot_load_alone_is_refused(
     )
     refused(call("export", f"{code}:ask", "--to", out), "code or a pipeline of another library")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    refused(call("export", run, "--to", out, "--onnx"), "pip install 'temper-lm[onnx]'")
+    refused(call("export", run, "--to", out, "--onnx"), "pip install 'onnx>=")
     refused(call("export", run, "--to", out, "--eval-rows", "3"), "leave --eval-rows out")
     assert not out.exists()
 

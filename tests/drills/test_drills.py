@@ -146,7 +146,7 @@ def test_a_worker_that_is_killed_is_named_and_loses_nothing(project: Path) -> No
 
 @pytest.mark.slow
 def test_a_machine_that_is_killed_loses_nothing(project: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: temper-lm[cluster]")
+    pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")
     found = cluster.drill(project, cluster.STUDY, inputs=3, seed=0)
     assert found.faults == []
     assert found.counts["killed"]

@@ -95,7 +95,7 @@ def test_names_that_do_not_exist_are_noticed() -> None:
 @pytest.mark.slow
 @each_notebook
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reason = "the notebooks are run with nbclient: pip install 'temper-lm[notebooks]'"
+    reason = "the notebooks are run with nbclient (extra notebooks)"
     nbclient = pytest.importorskip("nbclient", reason=reason)
     nbformat = pytest.importorskip("nbformat", reason=reason)
     pytest.importorskip("ipykernel", reason=reason)

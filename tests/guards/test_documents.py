@@ -202,3 +202,10 @@ def test_the_map_of_the_architecture_places_every_method_where_it_is() -> None:
         named = [change for change, there in changes.items() if there]
         found[name] = (named or ["nothing"])[0] if len(named) < 2 else "both"
     assert shown == found
+
+
+def test_nothing_tells_readers_to_install_from_an_index_that_lacks_temper() -> None:
+    texts = [*DOCUMENTS, *(ROOT / "src").rglob("*.py"), *(ROOT / "examples").glob("*.ipynb")]
+    named = re.compile(r"pip install[^`\n]*temper-lm")
+    assert [path for path in texts if named.search(path.read_text(encoding="utf-8"))] == []
+    assert named.search("pip install 'temper-lm[tune]'")

@@ -35,6 +35,11 @@ def test_every_recipe_is_a_run_with_a_reason(name: str) -> None:
     RunConfig.of(tree(name))
 
 
+def test_the_default_is_the_baseline_and_claims_no_evidence_of_its_own() -> None:
+    assert default_recipe().evidence == "baseline"
+    assert [name for name in EVERY if recipes()[name].evidence == "baseline"] == ["plain"]
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_a_recipe_costs_what_it_says(name: str) -> None:
     method = methods.build(RunConfig.of(tree(name)).method_config())

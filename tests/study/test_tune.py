@@ -406,7 +406,7 @@ def test_what_cannot_be_raced_is_refused_before_any_work(
     refused("finds each recipe's rate by itself", train={"learning_rate": "auto"})
     refused("at least 50 training rows", rows=30)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    refused(r"pip install 'temper-lm\[tune\]'")
+    refused(r"pip install 'optuna>=")
 
 
 def test_recipes_that_do_not_fit_the_model_are_left_out_unless_they_are_named(

@@ -89,7 +89,7 @@ def test_without_bitsandbytes_the_extra_is_named(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
-    said = r"bits.* needs bitsandbytes, which is not installed \(pip install 'temper-lm\[quantised"
+    said = r"bits.* needs bitsandbytes, which is not installed \(pip install 'bitsandbytes>="
     with pytest.raises(SettingError, match=said):
         RunConfig.of(tree(project))
     with pytest.raises(ModelError, match=said):

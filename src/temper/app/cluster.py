@@ -12,7 +12,7 @@ from typing import Any
 
 import temper
 from temper.app.store import Store
-from temper.errors import SettingError, TemperError, Terminated
+from temper.errors import SettingError, TemperError, Terminated, install_command
 from temper.training.progress import Progress
 
 ANSWER = 600.0
@@ -200,7 +200,7 @@ def load_ray() -> Any:
         import ray
     except ImportError as error:
         raise SettingError(
-            "--cluster needs Ray, which is not installed: pip install 'temper-lm[cluster]'"
+            f"--cluster needs Ray, which is not installed. Run: {install_command('cluster')}"
         ) from error
     return ray
 

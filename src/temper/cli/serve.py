@@ -14,7 +14,7 @@ from temper.app.service.settings import ServiceSettings
 from temper.app.settings import PredictorSettings
 from temper.cli import options
 from temper.cli.screen import notice, say
-from temper.errors import SettingError
+from temper.errors import SettingError, install_command
 from temper.training.assignments import section
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _check_installed() -> None:
     if missing:
         raise SettingError(
             f"`temper serve` needs {', '.join(missing)}, not installed here. "
-            "Run: pip install 'temper-lm[serve]'"
+            f"Run: {install_command('serve')}"
         )
 
 

@@ -14,7 +14,9 @@ from typing import Any, Literal, get_args
 
 from temper.errors import SettingError, unknown
 
-Evidence = Literal["candidate", "chosen on development data", "not confirmed", "confirmed"]
+Evidence = Literal[
+    "candidate", "chosen on development data", "not confirmed", "confirmed", "baseline"
+]
 EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
 PLAIN = "plain"
 """The recipe that the others are held against."""

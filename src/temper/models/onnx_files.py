@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from temper.errors import ModelError, SettingError, one_line
+from temper.errors import ModelError, SettingError, install_command, one_line
 from temper.models.states import middle_states
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
@@ -29,8 +29,7 @@ def check_onnx_installed() -> None:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise SettingError(
-            f"--onnx needs {', '.join(missing)}, not installed here. "
-            "Run: pip install 'temper-lm[onnx]'"
+            f"--onnx needs {', '.join(missing)}, not installed here. Run: {install_command('onnx')}"
         )
 
 

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from temper.errors import ModelError, SettingError, shortened, unknown
+from temper.errors import ModelError, SettingError, install_command, shortened, unknown
 from temper.models.modes import in_mode
 
 FunctionToApply = Literal["none", "softmax"]
@@ -142,7 +142,7 @@ def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:
     except ImportError:
         raise ModelError(
             f"Reading {path} needs skops and scikit-learn, which are not installed. "
-            "Run: pip install 'temper-lm[sklearn]'"
+            f"Run: {install_command('sklearn')}"
         ) from None
     try:
         found = list(get_untrusted_types(file=path))

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from temper.errors import ModelError
+from temper.errors import ModelError, install_command
 
 ComputeDtype = Literal["float32", "bfloat16", "float16"]
 NAME = "base_quantization"
@@ -20,7 +20,7 @@ def not_installed() -> str:
     """Say that what quantises is not installed, and how to; nothing where it is there."""
     if importlib.util.find_spec("bitsandbytes") is not None:
         return ""
-    return "needs bitsandbytes, which is not installed (pip install 'temper-lm[quantised]')"
+    return f"needs bitsandbytes, which is not installed ({install_command('quantised')})"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from temper.app.keywords import COMPARE, split_list
 from temper.app.quick_checks import of_settings, of_sources, refuse
 from temper.app.settings import SetSources
 from temper.app.store import is_url
-from temper.errors import SettingError
+from temper.errors import SettingError, install_command
 from temper.methods.recipes import PLAIN, Recipe, recipe_named
 from temper.methods.recipes import recipes as known_recipes
 from temper.study.budget import Budget
@@ -160,6 +160,6 @@ def _check_rate(tree: Mapping[str, Any]) -> None:
 def _check_optuna() -> None:
     if importlib.util.find_spec("optuna") is None:
         raise SettingError(
-            "`temper tune` searches with Optuna, which is not installed. Run: pip install "
-            "'temper-lm[tune]'"
+            "`temper tune` searches with Optuna, which is not installed. "
+            f"Run: {install_command('tune')}"
         )
