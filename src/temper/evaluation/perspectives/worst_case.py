@@ -2,8 +2,9 @@
 
 Every dev row is answered once under each perturbation (`temper.data.perturbations`). Its worst case
 is right where the clean text and all of the perturbed ones are. A perturbation is drawn once for
-each row: of all its draws a worse one may exist. Texts that a perturbation leaves as they are keep
-their clean answer and are not asked again.
+each row: of all its draws a worse one may exist. Rows whose input to the model stays the same, such
+as texts in lower case for an uncased tokenizer, keep their clean prediction. A perturbation that
+changes no input is skipped and reported: its score would be the clean one under another name.
 
 References:
     Liang et al., "Holistic Evaluation of Language Models", 2022, section 4.6 (robustness: the
@@ -12,11 +13,12 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from pydantic import field_validator
 
+from temper.data.examples import Examples
 from temper.data.perturbations import known_names, perturbed
 from temper.data.perturbations import names as perturbation_names
 from temper.display.cells import Comparison
@@ -26,6 +28,7 @@ from temper.display.folders import Source
 from temper.display.views import Question
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, block_of
 from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, metric_entries
 from temper.functional.intervals import Statistic
@@ -60,20 +63,37 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     perturbations = settings.section("worst_case", WorstCaseSettings).perturbations
     examples, index = measurement.attacked()
     clean = measurement.clean("dev", measurement.dev).take(index)
-    told = []
+    original_inputs = _inputs(measurement.predictor, examples)
+    changes, skipped = [], []
     for done, name in enumerate(perturbations):
         measurement.tell(done, len(perturbations), f"worst case ({name})")
         whole = perturbed(examples, name, seed=settings.seed)
-        pairs = enumerate(zip(whole.rows, examples.rows, strict=True))
-        places = [place for place, (new, old) in pairs if new != old]
-        told.append(f"{name} {len(places) / len(examples):.1%}")
-        original, changed = examples.select(places), whole.select(places)
-        at = np.array(places, dtype=np.int64)
+        inputs = zip(_inputs(measurement.predictor, whole), original_inputs, strict=True)
+        indices = [row for row, (new, old) in enumerate(inputs) if new != old]
+        if not indices:
+            skipped.append(name)
+            continue
+        changes.append(f"{name} {len(indices) / len(examples):.1%}")
+        original, changed = examples.select(indices), whole.select(indices)
+        at = np.array(indices, dtype=np.int64)
         measurement.texts.keep_changed("worst_case", "dev", name, original, index[at], changed)
-        # The clean answers stand for the texts that are left as they are.
-        answers = clean.replaced(at, measurement.predict(changed)) if places else clean
+        answers = clean.replaced(at, measurement.predict(changed))
         yield block_of(Condition("worst_case", "dev", name), examples, answers, index=index)
-    measurement.notices.append(f"Share of the texts that perturbations change: {', '.join(told)}.")
+    if changes:
+        measurement.notices.append(
+            f"Fraction of inputs changed, by perturbation: {', '.join(changes)}."
+        )
+    if skipped:
+        measurement.notices.append(
+            f"Skipped perturbations that change no input of this model: {', '.join(skipped)}."
+        )
+
+
+def _inputs(predictor: Predictor, examples: Examples) -> Sequence[object]:
+    """Return what the predictor reads of each row: token ids if it has a tokenizer, else texts."""
+    if isinstance(predictor, TokenPredictor):
+        return [item["input_ids"] for item in predictor.encoded(examples).items]
+    return list(zip(examples.text, examples.text_pair or examples.text, strict=True))
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
