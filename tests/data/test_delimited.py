@@ -272,7 +272,8 @@ def test_no_row_left_is_an_error(tmp_path: Path) -> None:
     ("labels", "kept", "lines"),
     [
         (["1", "", "0", "nan", "1"], [1, 0, 1], "line 3 (no label), line 5 (label nan)"),
-        (["good", "nan", "bad", " ", "bad"], [1, 2, 0, 0], "line 5 (no label)"),
+        (["good", "nan", "bad", " ", "bad"], [1, 0, 0], "line 3 (label nan), line 5 (no label)"),
+        (["a", "['a']", "b", "", "a"], [0, 1, 0], "line 3 (a list as label), line 5 (no la"),
         (["0.5", "inf", "1.5", "", "2"], [0.5, 1.5, 2.0], "line 3 (label inf), line 5 (no label)"),
     ],
 )
@@ -285,9 +286,8 @@ def test_rows_without_a_label_are_skipped_where_asked(
     assert list(found.labels or []) == kept
     assert lines in found.notices[0]
     assert len(found) == len(kept)
-    if "nan" not in labels:
-        with pytest.raises(DataError, match="--skip-bad-rows"):
-            load_examples(path)
+    with pytest.raises(DataError, match="--skip-bad-rows"):
+        load_examples(path)
 
 
 def test_labels_that_a_dataset_does_not_name_are_skipped_where_asked(tmp_path: Path) -> None:

@@ -228,6 +228,7 @@ def evaluate_model(
     from temper.app.seen import overlap_notices, trained_rows
     from temper.app.sets import load_sets
     from temper.app.sidecar import calibration_notices
+    from temper.data.reading import read_as
     from temper.display.wording import folded
     from temper.evaluation.classifier import ClassifierPredictor
     from temper.files import put_back
@@ -249,6 +250,7 @@ def evaluate_model(
         progress.notice_all(bf16_notices(predictor.device))
     dev = load_evaluated(request.model, request.data, predictor=predictor)
     progress.notice(which_rows(request.model, request.data, dev))
+    progress.info_all(filter(None, [read_as(dev)]))
     # Detectors learn from the rows that the model was trained on; a temperature must not.
     learns = request.sets.detects(request.evaluate) and request.sets.fit is None
     wanted = learns or request.sets.held_out is not None
@@ -261,6 +263,7 @@ def evaluate_model(
         train=train,
         looks_for_overlap=False,
         known=trained_columns(request.model),
+        classes=predictor.label_names,
         notices=(*notices, *calibration_notices(request.model)),
     )
     pairs = trained_pairs(request.model)

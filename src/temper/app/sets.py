@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from temper.app.settings import SetSources
-from temper.data.columns import Columns, LabelKind
+from temper.data.columns import Columns
 from temper.data.examples import Examples
+from temper.data.labels import LabelKind
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
 from temper.data.suites.suite import KINDS, FoundSuite, load_set
 from temper.data.tasks.registry import default_metric
 from temper.errors import DataError, SettingError
-from temper.evaluation.measurement import align
+from temper.evaluation.measurement import align, without_unknown
 from temper.evaluation.perspectives.anomaly import AnomalySettings
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
@@ -57,6 +58,7 @@ def load_sets(
     train: Examples | None = None,
     looks_for_overlap: bool = True,
     known: Sequence[Columns] = (),
+    classes: Sequence[str] | None = None,
     notices: Iterable[str] = (),
 ) -> EvaluationSets:
     """Load all that a model is judged on beside its dev rows.
@@ -73,6 +75,8 @@ def load_sets(
         looks_for_overlap: Whether labelled rows that it was trained on are looked for; of a
             checkpoint `temper.app.seen.overlap_notices` tells them, of a soup's members too.
         known: What the columns of the model's own data are called, beside those of ``settings``.
+        classes: The model's classes, None for those of ``dev``; where bad rows are skipped, rows of
+            other classes are, too.
         notices: What is to be said already.
 
     Returns:
@@ -96,7 +100,10 @@ def load_sets(
     # Groups are looked at in evaluated rows alone.
     columns = (replace(settings.columns, group=None), *known)
     seen = train if looks_for_overlap else None
-    sets = {each: _of_kind(each, sources, settings, kind, seen, told, columns) for each in KINDS}
+    names = dev.label_names if classes is None else classes
+    sets = {
+        each: _of_kind(each, sources, settings, kind, seen, told, columns, names) for each in KINDS
+    }
     scored = [dev, *(examples for each in sets.values() for examples in each.values())]
     fit = held_out = None
     trained = [] if train is None else [train]
@@ -167,6 +174,7 @@ def _of_kind(
     train: Examples | None,
     notices: list[str],
     known: Sequence[Columns],
+    classes: Sequence[str] | None,
 ) -> dict[str, Examples]:
     """Load the sets of one kind, those of the suite last."""
     labelled = each != "anomaly"
@@ -188,6 +196,8 @@ def _of_kind(
             loaded[name] = load_set(suite_set, labels, settings.reading)
             bounds = filter(None, (suite_set.entry.rows, settings.eval_rows))
             limits[name] = min(bounds, default=None)
+    if labelled and settings.skip_bad_rows:
+        loaded = {name: without_unknown(rows, classes) for name, rows in loaded.items()}
     if labelled and train is not None:
         loaded = {
             name: _unseen(examples, train, name, drop=settings.drop_overlap, notices=notices)

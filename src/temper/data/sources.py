@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from temper.data.columns import LABEL_NAMES, Columns, LabelKind
+from temper.data.columns import LABEL_NAMES, Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
 from temper.data.formats import TableFile, format_of, stem_of
+from temper.data.labels import LabelKind
 from temper.data.reading import (
     Opened,
     check_texts,

@@ -21,6 +21,7 @@ from temper.app.row_attack import RowAttacker, check_augmentation
 from temper.app.sets import EvaluationSets
 from temper.app.store import Store
 from temper.data.examples import Splits
+from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
 from temper.display import folders
 from temper.display.wording import plural
@@ -210,6 +211,7 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
         method = methods.build(run.method_config())
         if regression:
             check_regressions(method, [f"Column {column!r}"])
+    progress.info_all(splits_read_as(splits))
     progress.notice_all(splits.notices)
     for run in config.runs.values():
         check_augmentation(run.data, splits.train)
