@@ -110,8 +110,9 @@ def load_sets(
     if sources.detects(evaluate):
         if sources.fit is not None:
             train = load_examples(
-                sources.fit, labelled=None, reading=settings.reading, known=columns
+                sources.fit, kind=kind, labelled=None, reading=settings.reading, known=columns
             )
+            train = without_unknown(train, names) if settings.skip_bad_rows else train
             told += train.notices
         if train is not None:
             fit = _apart(train, scored, what="that detectors would learn from", notices=told)
@@ -120,6 +121,7 @@ def load_sets(
             fit = replace(fit.sample(limit, seed=evaluate.seed), name="fit")
     if sources.held_out is not None:
         rows = load_examples(sources.held_out, kind=kind, reading=settings.reading, known=columns)
+        rows = without_unknown(rows, names) if settings.skip_bad_rows else rows
         told += rows.notices
         # On rows that it was trained on a model is surer than it is right.
         apart = [*scored, *trained]
