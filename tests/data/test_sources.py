@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from temper.data.columns import Columns
-from temper.data.reading import splits_read_as
+from temper.data.reading import read_as, splits_read_as
 from temper.data.settings import DataSettings
 from temper.data.sources import check_source, load_examples, load_splits
 from temper.errors import DataError
@@ -219,6 +219,8 @@ def test_the_columns_and_the_kind_that_were_read_are_said(tmp_path: Path) -> Non
     (said,) = splits_read_as(splits)
     assert "(classification, 3 classes: 1, 2, 3)" in said
     assert splits_read_as(splits_of("demo")) == []
+    codes = load_examples(source, columns=Columns(label="stars"), kind="classification")
+    assert "3 classes: 1, 2, 3" in read_as(codes)
 
 
 def test_other_splits_are_read_from_the_columns_of_train(tmp_path: Path) -> None:

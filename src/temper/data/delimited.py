@@ -151,8 +151,10 @@ class _Delimited:
     @classmethod
     def of(cls, content: TextFile, *, usual: str) -> _Delimited:
         delimiter = find_delimiter(content, usual=usual)
-        quotes = _quotes_of(content.lines()) if delimiter == "\t" else _Quotes(enclose=True)
-        return cls(content, delimiter, quotes)
+        # Most files have no quotes, and to look for them alone takes an eighth of the time.
+        if delimiter == "\t" and any('"' in line for line in content.lines()):
+            return cls(content, delimiter, _quotes_of(content.lines()))
+        return cls(content, delimiter, _Quotes(enclose=True))
 
     def notices(self, usual: str) -> list[str]:
         """Say how it is read where that is not what its name stands for.

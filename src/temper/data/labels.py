@@ -261,18 +261,18 @@ class LabelColumn:
             return None
         if bad is not None:
             first = {"number": words.index(numeral), "string": words.index(bad)}
-            raise self._mixed(first, words)
+            raise self._mixed(first, words, "set --kind classification (`kind`), ")
         # int() and float() also take "1_000", " 1" and non-ASCII digits; the patterns above have
         # sorted these out.
         whole = all(map(_INTEGER.fullmatch, distinct))
         values = {word: int(word) if whole else float(word) for word in distinct}
         return [values[word] for word in words]
 
-    def _mixed(self, first: dict[str, int], raw: Sequence[object]) -> DataError:
+    def _mixed(self, first: dict[str, int], raw: Sequence[object], way: str = "") -> DataError:
         came = [f"a {kind}, {raw[i]!r:.40}, at {self.table.where(i)}" for kind, i in first.items()]
         return DataError(
-            f"{self.name!r} holds labels of mixed types: {'; '.join(came)}. Use one type, or name "
-            'all labels in the file dataset.json beside the data: {"label_names": [...]}.'
+            f"{self.name!r} holds labels of mixed types: {'; '.join(came)}. Use one type, {way}or "
+            'name all labels in the file dataset.json beside the data: {"label_names": [...]}.'
         )
 
     def _from_words(self, words: list[str]) -> Labels:

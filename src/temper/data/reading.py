@@ -451,7 +451,7 @@ def read_as(examples: Examples) -> str:
     if examples.labels is not None and examples.kind == "regression":
         kind += f", {min(examples.labels):g} to {max(examples.labels):g}"
     elif examples.labels is not None:
-        names = examples.label_names or tuple(map(str, range(examples.classes)))
+        names = examples.label_names or tuple(map(str, sorted(set(examples.labels))))
         kind += f", {len(names)} classes: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
     read = [f"{roles.get(role, role)} from {name!r}" for role, name in columns.items()]
     if "label" in columns:
