@@ -299,6 +299,10 @@ def test_labels_that_a_dataset_does_not_name_are_skipped_where_asked(tmp_path: P
     found = load_examples(str(path), reading=SKIPPING)
     assert found.labels == [1, 0]
     assert "line 3 (label 'maybe')" in found.notices[0]
+    # Beside a 0 a 2 is no index of two names; alone with 1 it is, counted from 1.
+    for content, labels in (("a,0\nb,2\nc,1\n", [0, 1]), ("a,1\nb,2\nc,3\n", [0, 1])):
+        path = write(tmp_path, f"text,label\n{content}")
+        assert load_examples(str(path), reading=SKIPPING).labels == labels
 
 
 def test_a_decimal_comma_beside_semicolons_is_a_number_and_told(tmp_path: Path) -> None:
@@ -326,6 +330,9 @@ def test_columns_of_other_tables_are_taken_where_they_are_there(tmp_path: Path) 
     path = write(tmp_path, "text,Description,Queue,label\nx,a,p,1\ny,b,q,0\n")
     found = load_examples(str(path), known=known)
     assert (found.text, found.label_names) == (["a", "b"], ("p", "q"))
+    # A label's column that is asked for as text is no label's.
+    found = load_examples(str(path), known=known, columns=Columns(text="Queue"), labelled=False)
+    assert found.text == ["p", "q"]
     # A name that the caller gives comes first.
     found = load_examples(str(path), known=known, columns=Columns(text="text"))
     assert (found.text, found.label_names) == (["x", "y"], ("p", "q"))

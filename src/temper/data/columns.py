@@ -225,7 +225,8 @@ def _completed(wanted: Columns, known: Columns, table: Table) -> Columns:
     if wanted.text is None and wanted.text_pair is None and set(texts) <= set(table.names):
         # Both or neither: half a pair would be found beside a usual name of something else.
         wanted = replace(wanted, text=known.text, text_pair=known.text_pair)
-    if wanted.label is None and known.label in table.names:
+    named = (wanted.text, wanted.text_pair, wanted.group)
+    if wanted.label is None and known.label in table.names and known.label not in named:
         wanted = replace(wanted, label=known.label)
     return wanted
 

@@ -155,7 +155,11 @@ class LabelColumn:
         plain = self.names is None and any(
             not (_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text)) for text in texts if text
         )
-        found = ((i, self._fault(value, plain=plain)) for i, value in enumerate(raw))
+        # Labels that are counted from 1 hold no 0.
+        counted = self
+        if self.first is None and "0" in map(_code, texts | set(map(str, raw))):
+            counted = replace(self, first=0)
+        found = ((i, counted._fault(value, plain=plain)) for i, value in enumerate(raw))
         return {index: fault for index, fault in found if fault}
 
     def _is_missing(self, value: object) -> bool:
@@ -198,10 +202,9 @@ class LabelColumn:
         if not is_number or self._by_name():
             return "" if _code(word) in self.names else f"label {value!r:.40}"
         first = self.first or 0
-        indexed = float(word) in range(first, first + len(self.names))
-        # Whether the file counts from 1 is known once its bad rows are left out.
-        counted = self.first is None and float(word) == len(self.names)
-        return "" if indexed or counted else f"label {value!r:.40}"
+        # The labels may be counted from 1 where nothing says otherwise.
+        last = first + len(self.names) - (self.first is not None or self.are_indices)
+        return "" if float(word) in range(first, last + 1) else f"label {value!r:.40}"
 
     def _by_name(self) -> bool:
         """Return whether numbers are names of classes, not their indices."""
