@@ -195,7 +195,7 @@ class LabelColumn:
         is_number = _NUMBER.fullmatch(word) is not None
         if self.kind == "regression":
             return "" if is_number else f"label {value!r:.40}"
-        if self.kind == "classification" and not isinstance(value, str) and value % 1:
+        if self.kind == "classification" and is_number and float(word) % 1:
             return f"label {word:.40}"
         if self.names is None:
             return ""
