@@ -82,9 +82,11 @@ class ColumnEntry(Entry):
         method: A method of ``temper list methods``; left out it is the name.
         settings: ``method.KEY`` values.
         train: ``train.KEY`` values.
+        removed: Why it is no longer run: its method is gone, and its kept scores stay in the table.
     """
 
     name: str
+    removed: str = ""
     method: str | None = None
     settings: Tree = Field(default_factory=dict)
     train: Tree = Field(default_factory=dict)
@@ -477,6 +479,7 @@ class Specification(Entry):
         written = [
             each.model_copy(update={"settings": scale.method.get(each.name, each.settings)})
             for each in wanted
+            if not each.removed
             if not scale.columns or each.name in {*scale.columns, *always}
         ]
         if pairs is not None:

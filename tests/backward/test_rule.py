@@ -123,7 +123,7 @@ def test_a_chain_wants_as_much_as_any_rule_and_takes_rows_where_all_do() -> None
 
 def test_two_rules_that_claim_one_slot_or_have_one_name_clash() -> None:
     with pytest.raises(CompositionError, match="'selective' and 'selective' both claim the mask"):
-        chain(SelectiveUpdate(), SelectiveUpdate(clipping="before"))
+        chain(SelectiveUpdate(), SelectiveUpdate(alpha=0.9))
     with pytest.raises(CompositionError, match="'rule' and 'rule' are of one kind"):
         chain(UpdateRule(), UpdateRule())
 

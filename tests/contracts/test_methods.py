@@ -47,10 +47,8 @@ FURTHER: list[tuple[str, dict[str, Any]]] = [
     ("mixup", {"level": "pooled"}),
     ("pgd", {"random_start": True}),
     ("reinit", {"layers": 2}),
-    ("uegr", {"mask": {"kind": "update", "importance_decay": 0.9, "begin": 0.3}}),
-    ("uegr", {"mask": {"importance_decay": 0.9, "clipping": "before"}}),
-    ("uegr", {"site": "middle"}),
-    ("r_at_su", {"mask": {"kind": "update", "refresh": "epoch"}}),
+    ("uegr", {"site": "output"}),
+    ("r_at_su", {"mask": {"refresh": "epoch"}}),
 ]
 STEPS = 4
 

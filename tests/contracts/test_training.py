@@ -39,7 +39,7 @@ METHODS: dict[str, MethodConfig] = {
     "uegr-fixed": UEGR(site="output", adaptive={"kind": "fixed", "rates": (0.1, 0.3)}),
     "r_at-released": RAT.preset("released"),
     "at": AT(ascent={"steps": 2}),
-    "r_at_su": RATSU(mask={"freeze_masked": True}),
+    "r_at_su": RATSU(mask={"scope": "all"}),
     # Its published times are hundreds of steps; here it anneals within the four.
     "rec_adam": configure("rec_adam", {"gamma": 1.0, "anneal": {"t0": 1}}),
 }

@@ -35,7 +35,7 @@ from tests.distributed.launching import end_at_once
 from tests.distributed.worker import NOISY, QUIET_UEGR, trainer_of
 
 SAVED_AT = 2
-FEW = ("uegr-epoch", "uegr-middle", "smart")
+FEW = ("uegr-epoch", "uegr-share", "smart")
 """Of `NOISY`; a slow test does all."""
 
 LONG: dict[str, Method | MethodConfig] = {
@@ -145,9 +145,7 @@ class Toy(nn.Module):
 RULES: dict[str, UpdateRule] = {
     "step": SelectiveUpdate(),
     "fine": SelectiveUpdate(p_min=0.0, scope="all"),
-    "range": SelectiveUpdate(normalise="range", freeze_masked=True),
-    "average": SelectiveUpdate(importance_decay=0.5, clipping="before"),
-    "update": SelectiveUpdate(target="update"),
+    "range": SelectiveUpdate(normalise="range"),
     "epoch": SelectiveUpdate(refresh="epoch"),
     "random": RandomMask(),
     "chosen": ChosenMask(largest_norm=0.5),

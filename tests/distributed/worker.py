@@ -124,14 +124,12 @@ NOISY: dict[str, MethodConfig] = {
     # By default only the classifier learns for as long as this run lasts.
     "rec_adam": RecAdam(gamma=10.0, anneal={"t0": 2}),
     "uegr-epoch": UEGR(mask={"refresh": "epoch"}),
-    "uegr-middle": UEGR(site="middle", share=0.5, mask=False),
+    "uegr-share": UEGR(share=0.5, mask=False),
     "roast-released": configure("roast", {"preset": "released"}),
     "adv_embed-released": configure("adv_embed", {"preset": "released"}),
-    "uegr-range": UEGR(mask={"normalise": "range", "freeze_masked": True}),
+    "uegr-range": UEGR(mask={"normalise": "range"}),
     "alternating": Alternating(),
-    "uegr-before": UEGR(
-        mask={"clipping": "before"}, adaptive={"kind": "fixed", "rates": (0.1, 0.4)}
-    ),
+    "uegr-fixed": UEGR(adaptive={"kind": "fixed", "rates": (0.1, 0.4)}),
 }
 """Methods with dropout, for equality between the processes."""
 
@@ -146,7 +144,7 @@ EXACT: dict[str, tuple[Method | MethodConfig, int]] = {
     "r_at-2": (RAT(epsilon=0.2, relative=False), 2),
     "uegr-1": (QUIET_UEGR, 1),
     "uegr-3": (QUIET_UEGR, 3),
-    "uegr-middle-2": (QUIET_UEGR._with(site="middle"), 2),
+    "uegr-output-2": (QUIET_UEGR._with(site="output"), 2),
     "again-2": (made_of(Reduced("sum"), Again()), 2),
     "freelb-2": (configure("freelb", {"step_size": 0.1}), 2),
     "adv_weight-2": (configure("adv_weight", {"rho": 0.1}), 2),

@@ -119,16 +119,16 @@ def test_weights_in_half_precision_are_averaged_in_single() -> None:
 
 
 def test_the_average_is_of_the_weights_that_other_rules_leave() -> None:
-    settings = {"uegr": {"mask": {"kind": "update", "scope": "all", "alpha": 0.9}}}
+    settings = {"mixout": {"probability": 0.5}}
     kept = []
-    for name in ("ema + uegr", "uegr + ema"):
+    for name in ("ema + mixout", "mixout + ema"):
         stepper = Stepper(tiny_network(), configure(name, settings), seed=5)
         optimizer = torch.optim.SGD(stepper.params.tensors.values(), lr=0.3)
         stepper.backward(rows(5, 3))
         stepper.step(optimizer)
         last = copies(stepper.network.model)
         stepper.finish()
-        # The average of one step is its weights, those that the mask has put back among them.
+        # The average of one step is its weights, those that mixout has put back among them.
         assert same(copies(stepper.network.model), last)
         kept.append(last)
     assert same(*kept)

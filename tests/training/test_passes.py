@@ -46,8 +46,6 @@ def test_the_count_is_what_the_method_declares(
     [
         ("uegr", {}, 9),
         ("uegr", {"passes": 1, "divergence_weight": 0.0}, 6),
-        # Half of the blocks stand above the middle.
-        ("uegr", {"site": "middle"}, 6),
         ("lp_ft", {}, 3),
         ("jachess", {"every": 4, "strength": {"weight": 0.01}}, 3 + 10 / 4),
         ("r_drop + at", {}, 11),

@@ -35,12 +35,9 @@ from temper.functional.masks import (
     thin_by_code,
     touched_rows,
 )
-from temper.functional.precision import at_least_single
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
-
-Target = Literal["gradient", "update"]
 
 
 @dataclass(frozen=True)
@@ -67,14 +64,6 @@ class SelectiveUpdate(UpdateRule):
             epoch before (a pass on the clean loss before the first).
         scope: ``blocks`` (embeddings and head always train; all where there are no blocks), or
             ``all``.
-        freeze_masked: Whether a masked weight stays where it is, against momentum and decay.
-        clipping: Mask ``after`` or ``before`` the gradient's norm is clipped.
-        target: The ``gradient`` is masked, or the ``update`` that the optimiser made of the whole
-            gradient: ``w + m * u / p``, whose mean over draws is ``w + u``. During a step it then
-            holds the weights in scope and a factor for each of their entries, two copies.
-        importance_decay: Share d in [0, 1) of ``s = d * s + (1 - d) * grad^2`` over the steps, one
-            copy of the weights in scope in fp32; 0 takes each step's own. For a mask of a step.
-        begin: Share of the run without a mask, in [0, 1).
 
     References:
         UEGR (arXiv 2503.16550), Eqs. 7 to 9; RoAST (arXiv 2312.04032) for the rank and the epoch's
@@ -89,34 +78,17 @@ class SelectiveUpdate(UpdateRule):
     orientation: Orientation = "prose"
     refresh: Literal["step", "epoch"] = "step"
     scope: Literal["blocks", "all"] = "blocks"
-    freeze_masked: bool = False
-    clipping: Literal["after", "before"] = "after"
-    target: Target = "gradient"
-    importance_decay: float = 0.0
-    begin: float = 0.0
 
     name = "selective"
+    slots = frozenset({"mask"})
     takes_rows = True
     logged = MappingProxyType({"mask/kept": "kept"})
-
-    @property
-    def slots(self) -> frozenset[str]:  # type: ignore[override]
-        """The mask, and the settling where masked weights stay."""
-        settles = self.freeze_masked or self.target == "update"
-        return frozenset({"mask", *(["settling"] if settles else [])})
 
     @property
     def moved(self) -> float:  # type: ignore[override]
         """The gradient is masked, and before that read for its ranks or gathered by the epoch."""
         # Gathering reads the gradient and rewrites the importance; the epoch's codes are bytes.
-        before = 3.25 if self.refresh == "epoch" else 4.0 if self.importance_decay else 1.0
-        # Of an update: its factor and the weight are kept, and both are read for the weight.
-        return before + (7.0 if self.target == "update" else 2.0)
-
-    @property
-    def wants_total(self) -> bool:  # type: ignore[override]
-        """Whether it must know where the share without a mask ends."""
-        return self.begin > 0
+        return (3.25 if self.refresh == "epoch" else 1.0) + 2.0
 
     @property
     def pre_pass(self) -> bool:  # type: ignore[override]
@@ -139,15 +111,13 @@ class SelectiveUpdate(UpdateRule):
 
     def init(self, params: Parameters) -> State:
         """Start with no importance and no mask."""
-        if self.refresh == "step" and not self.importance_decay:
+        if self.refresh == "step":
             return {}
         chosen = {name: params.tensors[name] for name in self.names(params)}
         zeros = {
             name: torch.zeros(tensor.shape, dtype=torch.float32, device=tensor.device)
             for name, tensor in chosen.items()
         }
-        if self.refresh == "step":
-            return {"average": zeros}
         return {"importance": zeros, "codes": {}, "epoch": -1, "observed": 0, "loss_scale": 1.0}
 
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
@@ -187,103 +157,47 @@ class SelectiveUpdate(UpdateRule):
         state["kept"] = _share(params, {n: codes > 0 for n, codes in state["codes"].items()})
         state["epoch"], state["observed"] = epoch, 0
 
-    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Note whether the share of the run without a mask is over."""
-        if self.begin:
-            state["masking"] = step.number >= self.begin * step.total
-
     def penalise(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
-        """Gather importance from gradients as they came; mask them, if before clipping."""
-        if self.refresh == "epoch" or self.importance_decay:
+        """Gather an epoch's importance from the gradients before they are clipped."""
+        if self.refresh == "epoch":
             state["loss_scale"] = step.loss_scale
         gathers = any(name in grads for name in state.get("importance", ()))
         if gathers and not self._overflown(grads, params, state):
             self.observe(grads, params, state)
-        if self.clipping == "after":
-            return grads
-        return self._masked(grads, params, state, rng, loss_scale=step.loss_scale)
+        return grads
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Mask after clipping, unless it was asked for before."""
-        return self._masked(grads, params, state, rng) if self.clipping == "after" else grads
-
-    def _masked(
-        self,
-        grads: Gradients,
-        params: Parameters,
-        state: State,
-        rng: Streams,
-        *,
-        loss_scale: float = 1.0,
-    ) -> Gradients:
-        """Return the gradients with those in scope masked; of the update, draw its mask."""
+        """Mask the gradients in scope, after clipping."""
         chosen = {
             name: grads[name].float().contiguous() for name in self.names(params) if name in grads
         }
         if not chosen or self._overflown(chosen, params, state):
             return grads
-        importance = self._importance(chosen, state, loss_scale)
-        if not state.get("masking", True):
-            return grads
-        if self.target == "update":
-            ones = {name: torch.ones_like(gradient) for name, gradient in chosen.items()}
-            factors = self._drawn(ones, importance, params, state, rng)
-            state["update"] = {
-                name: (factor, params.tensors[name].detach().clone())
-                for name, factor in factors.items()
-            }
-            return grads
-        before = (
-            {name: gradient != 0 for name, gradient in chosen.items()} if self.freeze_masked else {}
-        )
-        masked = self._drawn(chosen, importance, params, state, rng)
-        if self.freeze_masked:
-            state["frozen"] = {
-                name: (moved & (masked[name] == 0), params.tensors[name].detach().clone())
-                for name, moved in before.items()
-            }
-        return {
-            **grads,
-            **{name: masked[name].to(grads[name].dtype) for name in chosen},
-        }
-
-    def _importance(self, chosen: Gradients, state: State, loss_scale: float) -> Gradients:
-        """Return what saliency is read from: the gradients, or roots of their averaged squares."""
-        if not self.importance_decay:
-            return chosen
-        share = 1 - self.importance_decay
-        for name, gradient in chosen.items():
-            squares = (gradient / loss_scale).square_()
-            state["average"][name].lerp_(squares, share)
-        return {name: state["average"][name].sqrt() for name in chosen}
+        masked = self._drawn(chosen, params, state, rng)
+        return {**grads, **{name: masked[name].to(grads[name].dtype) for name in chosen}}
 
     def _drawn(
-        self,
-        values: Gradients,
-        importance: Gradients,
-        params: Parameters,
-        state: State,
-        rng: Streams,
+        self, chosen: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Return values under a mask that follows from the importance of their entries."""
+        """Return gradients under a mask that follows from the importance of their entries."""
         if self.refresh == "epoch":
-            return self._under_epoch_mask(values, state)
-        if values is importance and self.normalise == "rank":
-            return self._under_own_ranks(values, params, state, rng)
-        levels = self._levels_of(importance, params)
+            return self._under_epoch_mask(chosen, state)
+        if self.normalise == "rank":
+            return self._under_own_ranks(chosen, params, state, rng)
+        levels = self._levels_of(chosen, params)
         masked = {
             name: thin(
-                value,
+                gradient,
                 levels[name],
                 rng.shared("mask", name),
                 start=params.first_entry(name),
                 scale=self.scale,
             )
-            for name, value in values.items()
+            for name, gradient in chosen.items()
         }
         state["kept"] = _share(params, {name: tensor != 0 for name, tensor in masked.items()})
         return masked
@@ -294,16 +208,6 @@ class SelectiveUpdate(UpdateRule):
             return False
         sums = torch.stack([gradient.sum() for gradient in grads.values()])
         return not bool(torch.isfinite(params.summed(sums)).all())
-
-    def settle(self, params: Parameters, state: State, step: Step) -> None:
-        """Put masked weights back where they were, and mask the update, where that is asked for."""
-        with torch.no_grad():
-            for name, (masked, was) in state.pop("frozen", {}).items():
-                tensor = params.tensors[name]
-                tensor.copy_(torch.where(masked, was, tensor))
-            for name, (factor, was) in state.pop("update", {}).items():
-                tensor, start = params.tensors[name], at_least_single(was)
-                tensor.copy_(start + factor * (at_least_single(tensor) - start))
 
     def _under_epoch_mask(self, chosen: Gradients, state: State) -> Gradients:
         if state["epoch"] < 0:

@@ -32,18 +32,12 @@ class AdversarialLoss(Part):
     drawn anew, is attacked, and its terms have k / s times their weight; other steps are the clean
     stage alone. The mean over steps and draws is the same objective, at 3 + 3K s / k passes.
 
-    An attack in the ``middle`` of the blocks starts its passes from the clean pass's own hidden
-    state, dropout included, so that the lower half is run, and differentiated, once for all:
-    3 + 3Ku with u the share of the upper half. Beside a part that differentiates the clean pass by
-    the words (a smoothness penalty) they run whole.
-
     Args:
         perturbation: The attack.
         submodels: The passes under attack; a single one takes the objective's own rates.
         weight: Of the attacked task loss.
         coupling: The divergence of the passes.
-        reuse: Whether clean pass and attack share one backward, and in the ``middle`` the lower
-            half.
+        reuse: Whether clean pass and attack share one backward.
         every: k, steps from one attack to the next.
         share: s, of each micro-batch's rows, above 0; one row at least is attacked.
         with_clean: Whether the clean pass's answers, as constants, stand among those that the
@@ -105,19 +99,14 @@ class AdversarialLoss(Part):
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield the attacked terms."""
         gradient, recording, answers = None, None, stage.clean.answers
-        shared = None
         if self.reuse:
             gradient, recording = stage.clean.gradient, stage.clean.recording
-            shared = recording.shared()
-            # Of several clean passes the first is attacked.
-            shared = None if shared is None else shared[: stage.batch.size]
         whole, places = stage.batch.size, self._places(stage)
         if places is not None:
             stage = stage.of(places)
             answers = tuple(each[places] for each in answers)
             if gradient is not None and recording is not None:
                 gradient, recording = gradient[places], recording.take(places)
-            shared = None if shared is None else shared[places]
         network, batch = stage.network, stage.batch
         if gradient is None or recording is None:
             gradient, recording = gradient_at(
@@ -128,7 +117,7 @@ class AdversarialLoss(Part):
         embeddings = embeddings[: batch.size]
         delta = self.perturbation.first(gradient, embeddings, network, batch)
         for _ in range(self.perturbation.steps - 1):
-            further, _unused = gradient_at(stage, self.perturbation, delta, middle_state=shared)
+            further, _unused = gradient_at(stage, self.perturbation, delta)
             delta = self.perturbation.further(delta, further, embeddings, network, batch)
         submodels = self.submodels
         if submodels.single and stage.rates is not None:
@@ -138,7 +127,6 @@ class AdversarialLoss(Part):
             delta=delta,
             site=self.perturbation.site,
             followed=recording,
-            middle_state=shared,
         )
         found = []
         if self.weight:
@@ -167,7 +155,6 @@ def gradient_at(
     delta: Tensor | None,
     *,
     norms: bool = False,
-    middle_state: Tensor | None = None,
 ) -> tuple[Tensor, Recording]:
     """Differentiate the task's loss by delta alone, outside any distributed wrapper (2F).
 
@@ -176,7 +163,6 @@ def gradient_at(
         perturbation: Where delta is added.
         delta: Where to differentiate [B, T, D]; None for zero.
         norms: Whether to record gradient norms at the dropout sites.
-        middle_state: For ``middle`` what the upper half starts from [B, T, D].
 
     Returns:
         The gradient [B, T, D], and what was noted.
@@ -193,7 +179,6 @@ def gradient_at(
         site=perturbation.site,
         recording=recording,
         wrapped=False,
-        middle_state=None if middle_state is None else middle_state.detach(),
     )
     labels = labels_of(stage.batch)
     loss = stage.network.task_loss(logits, labels, smoothing=stage.smoothing)

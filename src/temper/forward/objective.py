@@ -226,8 +226,7 @@ class Joint:
 
         wanted = any(part.wants_gradient for part in self.parts)
         norms = any(part.wants_norms for part in self.parts)
-        cut = wanted and site == "middle" and not any(part.traces for part in self.parts)
-        recording = Recording(channel_norms=wanted and norms, cut=cut)
+        recording = Recording(channel_norms=wanted and norms)
         with ExitStack() as watching:
             for part in sorted(self.parts, key=lambda part: part.last):
                 watching.enter_context(part.watching(stage))

@@ -29,8 +29,7 @@ class Perturbation:
             RoAST).
         scope: What shares the budget: an example, a token, the batch, or the embedding matrix
             (R-AT as released: every occurrence of a word moves alike).
-        site: ``word`` embeddings, the blocks' input (``output`` of the embeddings block), or the
-            input of their upper half (``middle``).
+        site: ``word`` embeddings, or the blocks' input (``output`` of the embeddings block).
         special_tokens: Whether special tokens move too.
         steps: Ascent steps; more than one is PGD, projected to the budget.
         step_size: Size of each of several steps as a share of epsilon.

@@ -100,7 +100,6 @@ class Smoothness(Part):
     slots = frozenset({"smoothness"})
     joint = True
     last = True
-    traces = True
     keeps_weights = True
     reads_labels = False
 

@@ -234,7 +234,6 @@ class Stage:
         wrapped: bool = True,
         detached: bool = False,
         weights: Mapping[str, Tensor] | None = None,
-        middle_state: Tensor | None = None,
     ) -> Tensor:
         """Run one pass at the rates that hold for this objective.
 
@@ -247,7 +246,6 @@ class Stage:
                 is ``torch.autograd.grad``.
             detached: Whether the embeddings under ``delta`` are cut off from the graph.
             weights: Other values for some parameters, by name.
-            middle_state: For ``middle`` what the upper half starts from [B, T, D].
 
         Returns:
             [B, C].
@@ -266,7 +264,6 @@ class Stage:
             wrapped=wrapped,
             detached=detached,
             weights=weights,
-            middle_state=middle_state,
         )
 
     def passes(
@@ -279,7 +276,6 @@ class Stage:
         followed: Recording | None = None,
         recording: Recording | None = None,
         wrapped: bool = True,
-        middle_state: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """Run K sub-models as one forward of K*B rows.
 
@@ -291,7 +287,6 @@ class Stage:
             followed: Of the clean pass, for rates that follow its gradient.
             recording: What to note of these passes.
             wrapped: Whether to go through the distributed wrapper.
-            middle_state: For ``middle`` what every pass's upper half starts from [B, T, D].
 
         Returns:
             K tensors of logits [B, C].
@@ -307,7 +302,6 @@ class Stage:
             recording=recording,
             seed=self.rng.local("dropout", stream),
             wrapped=wrapped,
-            middle_state=None if middle_state is None else middle_state.repeat(count, 1, 1),
         )
         return logits.chunk(count)
 
@@ -324,8 +318,6 @@ class Part:
         last: Whether it comes after the other parts: the last to watch the clean pass, and to
             yield terms, since it reads theirs (``stage.clean.terms``).
         wants_gradient: Whether it reads the clean loss's gradient by the embeddings.
-        traces: Whether it differentiates the clean pass by the words, so that its graph must be
-            whole.
         wants_norms: Whether the clean pass must record gradient norms at the dropout sites.
         needs: Names of the update rules whose state it reads.
         teachers: Folders of the classifiers whose answers (`Batch.teacher`) it learns from.
@@ -344,7 +336,6 @@ class Part:
     clean: bool = True
     last: bool = False
     wants_gradient: bool = False
-    traces: bool = False
     wants_norms: bool = False
     needs: frozenset[str] = frozenset()
     teachers: tuple[str, ...] = ()

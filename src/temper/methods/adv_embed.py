@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import Coupling, Noise
 from temper.forward.consistency import Consistency
 from temper.forward.objective import Clean, Joint, Objective, plain
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.types import Reduction
@@ -81,15 +80,15 @@ class AdvEmbed(AttackConfig):
         "released": {"adversarial_weight": 0.0, "divergence_weight": 0.01, "detached": True},
     }
 
-    epsilon: ScalarOrSchedule = Field(default=0.1, ge=0.0)
+    epsilon: FiniteFloat = Field(default=0.1, ge=0.0)
     relative: bool = False
     norm: Norm = "linf_scaled"
     attack_scope: Literal["example", "token", "batch"] = "token"
     site: Literal["word", "output"] = "output"
-    noise: ScalarOrSchedule = Field(default=1e-5, ge=0.0)
-    clean_weight: ScalarOrSchedule = Field(default=0.5, ge=0.0)
-    adversarial_weight: ScalarOrSchedule = Field(default=0.5, ge=0.0)
-    divergence_weight: ScalarOrSchedule = Field(default=0.01, ge=0.0)
+    noise: FiniteFloat = Field(default=1e-5, ge=0.0)
+    clean_weight: FiniteFloat = Field(default=0.5, ge=0.0)
+    adversarial_weight: FiniteFloat = Field(default=0.5, ge=0.0)
+    divergence_weight: FiniteFloat = Field(default=0.01, ge=0.0)
     divergence: Divergence = "sym_kl"
     reduction: Reduction = "sum"
     same_dropout: bool = False

@@ -16,10 +16,9 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.backward.sharpness import SharpnessAware
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 from temper.methods.variants import Off, Variant
 
@@ -68,7 +67,7 @@ class AdvWeight(MethodConfig):
         "asam_released": {"adaptive": True, "rho": 0.5},
     }
 
-    rho: ScalarOrSchedule = Field(default=0.05, ge=0.0)
+    rho: FiniteFloat = Field(default=0.05, ge=0.0)
     adaptive: ASAM | Off = Field(default=Off(), discriminator="kind")
 
     def check(self) -> None:

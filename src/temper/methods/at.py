@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import AdversarialLoss, Clean, Joint
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig, Projected, Single
 
@@ -40,7 +39,7 @@ class AT(AttackConfig):
         "norm": Published("l2", "the paper"),
     }
 
-    adversarial_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    adversarial_weight: FiniteFloat = Field(default=1.0, ge=0.0)
     ascent: Single | Projected = Field(default=Single(), discriminator="kind")
 
     def off(self) -> Self:

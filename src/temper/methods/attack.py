@@ -6,11 +6,10 @@ import logging
 import math
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import Coupling, Perturbation
 from temper.functional.norms import Norm
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import MethodConfig
 from temper.methods.variants import Variant
 
@@ -31,7 +30,7 @@ class Projected(Variant):
 
     kind: Literal["projected"] = "projected"
     steps: int = Field(default=2, ge=2)
-    step_size: ScalarOrSchedule = Field(default=0.5, gt=0.0)
+    step_size: FiniteFloat = Field(default=0.5, gt=0.0)
 
 
 class AttackConfig(MethodConfig):
@@ -52,7 +51,7 @@ class AttackConfig(MethodConfig):
 
     SIZE: ClassVar[str] = "epsilon"
 
-    epsilon: ScalarOrSchedule = Field(default=0.025, ge=0.0)
+    epsilon: FiniteFloat = Field(default=0.025, ge=0.0)
     relative: bool = True
     norm: Norm = "l2"
     attack_scope: Literal["example", "token", "batch"] = "example"

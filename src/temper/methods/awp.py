@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.backward.sharpness import RelativeAscent
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 
 
@@ -45,7 +44,7 @@ class AWP(MethodConfig):
         "trades": {"gamma": 0.005},
     }
 
-    gamma: ScalarOrSchedule = Field(default=0.01, ge=0.0)
+    gamma: FiniteFloat = Field(default=0.01, ge=0.0)
 
     def off(self) -> Self:
         """Take the gradient where the weights are."""

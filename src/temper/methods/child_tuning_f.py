@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.backward.selective import RandomMask
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 
 
@@ -38,7 +37,7 @@ class ChildTuningF(MethodConfig):
         "reserve_p": Published(".3", "released script"),
     }
 
-    reserve_p: ScalarOrSchedule = Field(default=0.3, gt=0.0, le=1.0)
+    reserve_p: FiniteFloat = Field(default=0.3, gt=0.0, le=1.0)
 
     def off(self) -> Self:
         """Keep everything."""

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict
 from temper.backward.rule import Chain, UpdateRule, chain
 from temper.errors import CompositionError, FieldError, SettingError, TemperError, unknown
 from temper.forward import Clean, add
-from temper.functional.schedules import Schedule
 from temper.methods.declared import HALVES, is_composed, labels_of, name_faults
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import entry, name_of
@@ -67,15 +66,6 @@ class Composed(MethodConfig):
         """The settings of the one method that moves embeddings; None where none does."""
         found = (each.config.moves_embeddings for each in self.shares if each.half != "rule")
         return next(filter(None, found), None)
-
-    @property
-    def schedules(self) -> dict[str, Schedule]:
-        """The settings that change over the run, by method and name."""
-        return {
-            f"{share.name}.{name}": schedule
-            for share in self.shares
-            for name, schedule in share.config.schedules.items()
-        }
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of each method, by its name."""

@@ -11,7 +11,6 @@ from pydantic.fields import FieldInfo
 
 from temper.display.wording import pipe_table
 from temper.errors import DataError
-from temper.functional.schedules import SCHEDULABLE
 from temper.importing import argument_texts
 from temper.methods.registry import entry, names
 from temper.methods.variants import as_table, kinds_of
@@ -36,7 +35,7 @@ def settings(name: str) -> list[dict[str, Any]]:
         >>> [each["setting"] for each in settings("r_drop")]
         ['weight', 'divergence', 'reduction']
         >>> settings("r_drop")[0]["bounds"], settings("r_drop")[0]["published"]
-        ('≥ 0, schedulable', '.5 to 5 (the paper, for the batch mean)')
+        ('≥ 0', '.5 to 5 (the paper, for the batch mean)')
     """
     config = entry(name).config
     sources = config.PUBLISHED
@@ -109,7 +108,7 @@ def bounds(field: FieldInfo) -> str:
         >>> bounds(entry("lp_ft").config.model_fields["head_learning_rate_scale"])
         '> 0'
         >>> bounds(entry("r_drop").config.model_fields["weight"])
-        '≥ 0, schedulable'
+        '≥ 0'
     """
     limits = [
         f"{sign} {getattr(limit, name):g}"
@@ -118,8 +117,6 @@ def bounds(field: FieldInfo) -> str:
         for name, sign in _SIGNS.items()
         if getattr(limit, name, None) is not None
     ]
-    if SCHEDULABLE in _metadata(field.annotation, field.metadata):
-        limits.append("schedulable")
     choices = [str(choice) for choice in _choices(field.annotation)]
     return " or ".join(filter(None, (", ".join(limits), *choices)))
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.backward.averaging import RunningAverage
 from temper.backward.rule import chain
 from temper.forward import Clean, Joint
 from temper.forward.distillation import TEACHER_RULE, Distillation
 from temper.forward.objective import plain
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 from temper.methods.variants import Variant
 
@@ -78,9 +77,9 @@ class Distil(MethodConfig):
     HALVES: ClassVar[dict[str, str]] = {"teacher": "both", "weight": "both"}
 
     teacher: OwnAverage | Ensemble = Field(default=OwnAverage(), discriminator="kind")
-    weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
-    temperature: ScalarOrSchedule = Field(default=2.0, gt=0.0)
-    clean_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    weight: FiniteFloat = Field(default=1.0, ge=0.0)
+    temperature: FiniteFloat = Field(default=2.0, gt=0.0)
+    clean_weight: FiniteFloat = Field(default=1.0, ge=0.0)
 
     def check(self) -> None:
         """Refuse to learn from nothing, and from one's own average alone."""

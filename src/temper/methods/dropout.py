@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import Clean, SubModels
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 
 
@@ -34,7 +33,7 @@ class Dropout(MethodConfig):
         "rate": Published(".5", "UEGR, Table IV"),
     }
 
-    rate: ScalarOrSchedule | None = Field(default=0.5, ge=0.0, lt=1.0)
+    rate: FiniteFloat | None = Field(default=0.5, ge=0.0, lt=1.0)
 
     def off(self) -> Self:
         """Leave the model's own rates."""

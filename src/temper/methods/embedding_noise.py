@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import Clean, Noise
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 
 
@@ -49,7 +48,7 @@ class EmbeddingNoise(MethodConfig):
 
     SIZE: ClassVar[str] = "alpha"
 
-    alpha: ScalarOrSchedule = Field(default=5.0, ge=0.0)
+    alpha: FiniteFloat = Field(default=5.0, ge=0.0)
     special_tokens: bool = True
 
     def off(self) -> Self:

@@ -16,11 +16,10 @@ import logging
 import math
 from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward.adversarial import FreeAscent
 from temper.forward.objective import Clean, Joint, plain
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 
 logger = logging.getLogger(__name__)
@@ -101,9 +100,9 @@ class FreeLB(MethodConfig):
     SIZE: ClassVar[str] = "step_size"
 
     passes: int = Field(default=3, ge=2, le=64)
-    adversarial_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
-    clean_weight: ScalarOrSchedule = Field(default=0.0, ge=0.0)
-    step_size: ScalarOrSchedule = Field(default=0.0125, gt=0.0)
+    adversarial_weight: FiniteFloat = Field(default=1.0, ge=0.0)
+    clean_weight: FiniteFloat = Field(default=0.0, ge=0.0)
+    step_size: FiniteFloat = Field(default=0.0125, gt=0.0)
     init: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     max_norm: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     relative: bool = True

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import Clean, Coupling, Joint
 from temper.forward.consistency import SpanCut
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 
 
@@ -54,8 +53,8 @@ class HiddenCut(MethodConfig):
 
     ratio: float = Field(default=0.1, gt=0.0, le=1.0, allow_inf_nan=False)
     candidates: float = Field(default=0.4, gt=0.0, le=1.0, allow_inf_nan=False)
-    cut_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
-    divergence_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    cut_weight: FiniteFloat = Field(default=1.0, ge=0.0)
+    divergence_weight: FiniteFloat = Field(default=1.0, ge=0.0)
     special_tokens: bool = True
 
     def off(self) -> Self:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
 from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
 
@@ -48,7 +47,7 @@ class Jacobian(SmoothnessConfig):
     strength: GradientRatio | Weight = Field(
         default=GradientRatio(ratio=RATIO_OF_LOGITS), discriminator="kind"
     )
-    hessian_weight: ScalarOrSchedule = Field(default=0.0, ge=0.0)
+    hessian_weight: FiniteFloat = Field(default=0.0, ge=0.0)
 
     def build(self) -> Method:
         """Return the method."""

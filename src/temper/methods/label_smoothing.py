@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import Clean
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 
 
@@ -36,7 +35,7 @@ class LabelSmoothing(MethodConfig):
         "smoothing": Published(".1", "the paper"),
     }
 
-    smoothing: ScalarOrSchedule = Field(default=0.1, ge=0.0, lt=1.0)
+    smoothing: FiniteFloat = Field(default=0.1, ge=0.0, lt=1.0)
 
     def off(self) -> Self:
         """Leave the labels whole."""

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.backward.layers import LayerDecay
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 
 
@@ -39,7 +38,7 @@ class LayerDecayConfig(MethodConfig):
 
     PRETRAINED = "trains pre-trained layers more slowly than the head"
 
-    decay: ScalarOrSchedule = Field(default=0.9, gt=0.0, le=1.0)
+    decay: FiniteFloat = Field(default=0.9, gt=0.0, le=1.0)
 
     def off(self) -> Self:
         """Train all layers at one rate."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
@@ -20,7 +19,6 @@ from pydantic import (
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import CompositionError, FieldError, SettingError, unknown
 from temper.forward import Clean, Objective, add
-from temper.functional.schedules import Schedule
 from temper.methods.variants import completed, merged
 
 
@@ -78,23 +76,8 @@ class MethodConfig(BaseModel, ABC):
         """The settings that say how far embeddings are moved; None where they are not."""
         return self if self.SIZE else None
 
-    @property
-    def schedules(self) -> dict[str, Schedule]:
-        """The settings that change over the run, by their dotted names."""
-        return dict(_schedules_in(self))
-
-    def at(self, share: float) -> Self:
-        """Return the settings of one step: every schedule has its value there.
-
-        Args:
-            share: Optimiser steps done over all steps, in [0, 1].
-        """
-        return _replaced(self, lambda schedule: schedule.at(share))
-
     def check(self) -> None:
         """Refuse settings that contradict each other, and warn of those that do next to nothing.
-
-        It is asked of settings in which every schedule has the value farthest from 0.
 
         Raises:
             ValueError: What is wrong, as the end of a sentence about the settings.
@@ -107,7 +90,7 @@ class MethodConfig(BaseModel, ABC):
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
-        _replaced(self, lambda schedule: schedule.peak).check()
+        self.check()
         return self
 
     @classmethod
@@ -211,69 +194,9 @@ class Method:
                 "not its objective alone, or set the weight of the term that reads it to 0."
             )
 
-    @cached_property
-    def schedules(self) -> dict[str, Schedule]:
-        """The settings that change over the run, by their dotted names."""
-        return self.config.schedules
-
-    def at(self, share: float) -> Method:
-        """Return the method of one step: every schedule has its value there.
-
-        What has weight 0 in this step is left out, as in a method that is built so. A rule without
-        a schedule of its own stays, whatever the objective does in this step.
-
-        Args:
-            share: Optimiser steps done over all steps, in [0, 1].
-        """
-        if not self.schedules:
-            return self
-        step = smoothed(self.config.at(share).build(), self.smoothing)
-        moving = {rule.name: rule for rule in chain(step.rule).rules}
-        rules = [
-            moving.get(rule.name) if _has_schedule(rule) else rule
-            for rule in chain(self.rule).rules
-        ]
-        return replace(step, name=self.name, rule=chain(*filter(None, rules)))
-
     def off(self) -> Method:
         """Return the method with its weights 0 and masks off: plain fine-tuning, bit for bit."""
         return self.config.off().build()
-
-
-def _has_schedule(rule: UpdateRule) -> bool:
-    return any(isinstance(value, Schedule) for value in vars(rule).values())
-
-
-def _members(held: object) -> list[tuple[str, Any]]:
-    """Return what settings or a tuple hold, by name."""
-    if isinstance(held, BaseModel):
-        return list(held)
-    return [(str(n), value) for n, value in enumerate(held)] if isinstance(held, tuple) else []
-
-
-def _schedules_in(held: object) -> Iterator[tuple[str, Schedule]]:
-    for name, value in _members(held):
-        if isinstance(value, Schedule):
-            yield name, value
-        else:
-            for inner, schedule in _schedules_in(value):
-                yield f"{name}.{inner}", schedule
-
-
-def _replaced(held: Held, value: Callable[[Schedule], float]) -> Held:
-    """Return settings with a value for each schedule; without schedules, the very same object."""
-    found: dict[str, Any] = {}
-    for name, inner in _members(held):
-        new = value(inner) if isinstance(inner, Schedule) else _replaced(inner, value)
-        if new is not inner:
-            found[name] = new
-    if not found:
-        return held
-    if isinstance(held, BaseModel):
-        # A copy is not checked again: a value between checked extremes holds.
-        return held.model_copy(update=found)
-    assert isinstance(held, tuple)
-    return tuple(found.get(str(place), inner) for place, inner in enumerate(held))  # type: ignore[return-value]
 
 
 def smoothed(method: Method, smoothing: float) -> Method:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.backward.mixing import Mixing, Scope, Unit
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 
 
@@ -51,7 +50,7 @@ class Mixout(MethodConfig):
         "released": {"probability": 0.9, "unit": "neuron", "mix_scope": "all"},
     }
 
-    probability: ScalarOrSchedule = Field(default=0.7, ge=0.0, lt=1.0)
+    probability: FiniteFloat = Field(default=0.7, ge=0.0, lt=1.0)
     mix_scope: Scope = "blocks"
     unit: Unit = "entry"
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import Clean, Joint
 from temper.forward.mixup import MixedLevel, Mixup
 from temper.forward.objective import plain
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 
 
@@ -45,10 +44,10 @@ class MixupConfig(MethodConfig):
         "clean_weight": Published("0", "Guo et al."),
     }
 
-    weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
-    alpha: ScalarOrSchedule = Field(default=0.4, gt=0.0)
+    weight: FiniteFloat = Field(default=1.0, ge=0.0)
+    alpha: FiniteFloat = Field(default=0.4, gt=0.0)
     level: MixedLevel = "words"
-    clean_weight: ScalarOrSchedule = Field(default=0.0, ge=0.0)
+    clean_weight: FiniteFloat = Field(default=0.0, ge=0.0)
 
     def check(self) -> None:
         """Refuse to learn nothing."""

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward.adversarial import ProjectedAscent
 from temper.forward.objective import Clean, Joint, plain
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig
 
@@ -48,10 +47,10 @@ class PGD(AttackConfig):
         "random_start": Published("true", "the paper"),
     }
 
-    adversarial_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
-    clean_weight: ScalarOrSchedule = Field(default=0.0, ge=0.0)
+    adversarial_weight: FiniteFloat = Field(default=1.0, ge=0.0)
+    clean_weight: FiniteFloat = Field(default=0.0, ge=0.0)
     steps: int = Field(default=3, ge=1, le=64)
-    step_size: ScalarOrSchedule = Field(default=0.5, gt=0.0)
+    step_size: FiniteFloat = Field(default=0.5, gt=0.0)
     random_start: bool = False
 
     def check(self) -> None:

@@ -15,12 +15,11 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import Clean, Coupling, Joint, Noise
 from temper.forward.consistency import SMALLEST_NOISE, Consistency
 from temper.functional.losses import Divergence
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 from temper.methods.attack import warn_of_small_divergence
 from temper.types import Reduction
@@ -77,8 +76,8 @@ class R3F(MethodConfig):
 
     SIZE: ClassVar[str] = "epsilon"
 
-    weight: ScalarOrSchedule = Field(default=2.0, ge=0.0)
-    epsilon: ScalarOrSchedule = Field(default=1e-5, ge=0.0)
+    weight: FiniteFloat = Field(default=2.0, ge=0.0)
+    epsilon: FiniteFloat = Field(default=1e-5, ge=0.0)
     law: Literal["uniform", "normal"] = "uniform"
     divergence: Divergence = "sym_kl"
     reduction: Reduction = "mean"

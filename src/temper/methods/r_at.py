@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import AdversarialLoss, Clean, Coupling, Joint, Objective, SubModels
 from temper.functional.losses import Divergence
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.types import Reduction
@@ -56,8 +55,8 @@ class RAT(AttackConfig):
         "train.batch_size": Published("32", "released code"),
     }
 
-    adversarial_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
-    divergence_weight: ScalarOrSchedule = Field(default=0.5, ge=0.0)
+    adversarial_weight: FiniteFloat = Field(default=1.0, ge=0.0)
+    divergence_weight: FiniteFloat = Field(default=0.5, ge=0.0)
     divergence: Divergence = "sym_kl"
     reduction: Reduction = "sum"
     attack_scope: Literal["example", "token", "batch", "matrix"] = "example"  # type: ignore[assignment]

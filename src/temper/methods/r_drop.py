@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import Clean, Coupling, SubModels
 from temper.functional.losses import Divergence
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 from temper.types import Reduction
 
@@ -54,7 +53,7 @@ class RDrop(MethodConfig):
         "released_roberta": {"weight": 0.7, "reduction": "sum"},
     }
 
-    weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    weight: FiniteFloat = Field(default=1.0, ge=0.0)
     divergence: Divergence = "sym_kl"
     reduction: Reduction = "mean"
 

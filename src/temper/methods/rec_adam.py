@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.backward.anchoring import Recall
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
 from temper.methods.variants import Off, Variant
 
@@ -93,7 +92,7 @@ class RecAdam(MethodConfig):
     }
 
     anneal: Sigmoid | Rising | Held | Off = Field(default=Sigmoid(), discriminator="kind")
-    gamma: ScalarOrSchedule = Field(default=5000.0, ge=0.0)
+    gamma: FiniteFloat = Field(default=5000.0, ge=0.0)
 
     def off(self) -> Self:
         """Leave the optimiser's step as it is."""

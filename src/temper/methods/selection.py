@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import UpdateRule, chain
-from temper.backward.selective import SelectiveUpdate, Target
+from temper.backward.selective import SelectiveUpdate
 from temper.functional.masks import Normalise, Orientation
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import MethodConfig, Published
-from temper.methods.variants import Off, Variant, as_table
+from temper.methods.variants import Off, Variant
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +32,8 @@ OF_UEGR: dict[str, Published] = {
 """What UEGR's paper gives the selective update, and the runs with it."""
 
 
-class _Mask(Variant):
-    """What masks over gradients and over updates share.
+class Selective(Variant):
+    """A mask that is drawn for the gradient.
 
     Args:
         alpha: Turning point in [0, 1]; about the share that is masked.
@@ -45,67 +44,34 @@ class _Mask(Variant):
         orientation: ``prose`` (salient entries move) or ``printed`` (Eq. 9 as printed).
         refresh: A new mask every ``step`` or every ``epoch``.
         scope: ``blocks`` or ``all``.
-        importance_decay: What a step's mask keeps of the squared gradients of the steps before, in
-            [0, 1); 0 takes the step's own alone, more costs one copy of the weights in scope.
-        begin: Share of the run without a mask, in [0, 1).
     """
 
-    alpha: ScalarOrSchedule = Field(default=0.6, ge=0.0, le=1.0)
-    beta: ScalarOrSchedule = Field(default=1.0, gt=0.0, le=100.0)
+    kind: Literal["selective"] = "selective"
+    alpha: FiniteFloat = Field(default=0.6, ge=0.0, le=1.0)
+    beta: FiniteFloat = Field(default=1.0, gt=0.0, le=100.0)
     p_min: float = Field(default=1e-3, ge=0.0, le=1.0)
     scale: bool = True
     normalise: Normalise = "rank"
     orientation: Orientation = "prose"
     refresh: Literal["step", "epoch"] = "step"
     scope: Literal["blocks", "all"] = "blocks"
-    importance_decay: float = Field(default=0.0, ge=0.0, lt=1.0)
-    begin: float = Field(default=0.0, ge=0.0, lt=1.0)
-
-    @model_validator(mode="after")
-    def _importance_is_read(self) -> Self:
-        if self.refresh == "epoch" and self.importance_decay:
-            raise ValueError(
-                "importance_decay averages over steps, and refresh='epoch' sums over the epoch "
-                "before. Leave one of them out"
-            )
-        return self
-
-
-class Selective(_Mask):
-    """A mask that is drawn for the gradient.
-
-    Args:
-        freeze_masked: Whether masked weights are kept from moving by momentum and decay.
-        clipping: Mask ``after`` or ``before`` clipping.
-    """
-
-    kind: Literal["selective"] = "selective"
-    freeze_masked: bool = False
-    clipping: Literal["after", "before"] = "after"
-
-
-class MaskedUpdate(_Mask):
-    """A mask for what the optimiser has moved: its moments see the whole gradient."""
-
-    kind: Literal["update"] = "update"
 
 
 class SelectionConfig(MethodConfig):
     """Settings of the selective update.
 
     Args:
-        mask: ``selective`` (of the gradient), ``update`` (of what the optimiser has moved), or
-            ``off``.
+        mask: ``selective``, or ``off``.
     """
 
     HALVES: ClassVar[dict[str, str]] = {"mask": "rule"}
 
-    mask: Selective | MaskedUpdate | Off = Field(default=Selective(), discriminator="kind")
+    mask: Selective | Off = Field(default=Selective(), discriminator="kind")
 
     def check(self) -> None:
         """Warn of settings under which almost nothing moves."""
         super().check()
-        if not isinstance(self.mask, _Mask) or not self.mask.scale or self.mask.beta < 5:
+        if not isinstance(self.mask, Selective) or not self.mask.scale or self.mask.beta < 5:
             return
         # A rising, sharp probability of shares that are nearly all near 0 (docs/methods/uegr.md).
         if (self.mask.normalise, self.mask.orientation) == ("range", "prose"):
@@ -119,13 +85,10 @@ class SelectionConfig(MethodConfig):
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Mask all parameters (UEGR); as `MethodConfig.from_scratch`."""
-        table = as_table(given.get("mask", {}), cls.model_fields["mask"])
-        kind = {"kind": "update"} if table["kind"] == "update" else {}
-        return {"mask": {**kind, "scope": "all"}}
+        return {"mask": {"scope": "all"}}
 
     def rule(self) -> UpdateRule:
         """Return the update rule that these settings describe."""
         if self.mask.is_off:
             return chain()
-        target: Target = "update" if self.mask.kind == "update" else "gradient"
-        return chain(SelectiveUpdate(**self.mask.values, target=target))
+        return chain(SelectiveUpdate(**self.mask.values))

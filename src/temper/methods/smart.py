@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.backward.anchoring import WeightAverage
 from temper.backward.rule import chain
 from temper.forward import Clean, Coupling, Joint
 from temper.forward.consistency import Proximal
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
 from temper.methods.vat import VAT
 
@@ -65,7 +64,7 @@ class SMART(VAT):
         "early": "rule",
     }
 
-    proximal_weight: ScalarOrSchedule = Field(default=2.0, ge=0.0)
+    proximal_weight: FiniteFloat = Field(default=2.0, ge=0.0)
     decay: float = Field(default=0.99, ge=0.0, lt=1.0)
     final_decay: float = Field(default=0.999, ge=0.0, lt=1.0)
     early: float = Field(default=0.1, ge=0.0, le=1.0)

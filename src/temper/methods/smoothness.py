@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.backward.layer_norms import LayerNorms
 from temper.backward.rule import chain
 from temper.forward import Clean, Joint
 from temper.forward.smoothness import STEP_SIZES, Layers, Smoothness
-from temper.functional.schedules import ScalarOrSchedule
 from temper.functional.smoothness import Law
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import name_of
@@ -42,7 +41,7 @@ class Weight(Variant):
     """
 
     kind: Literal["weight"] = "weight"
-    weight: ScalarOrSchedule = Field(ge=0.0)
+    weight: FiniteFloat = Field(ge=0.0)
 
 
 class Difference(Variant):
@@ -81,8 +80,8 @@ class SmoothnessConfig(MethodConfig):
     HALVES: ClassVar[dict[str, str]] = {"strength": "both", "scheme": "both"}
 
     strength: GradientRatio | Weight = Field(default=GradientRatio(), discriminator="kind")
-    jacobian_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
-    hessian_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    jacobian_weight: FiniteFloat = Field(default=1.0, ge=0.0)
+    hessian_weight: FiniteFloat = Field(default=1.0, ge=0.0)
     scheme: Difference | FourPoint = Field(default=Difference(), discriminator="kind")
     every: int = Field(default=1, ge=1)
 

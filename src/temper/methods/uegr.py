@@ -14,16 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from temper.forward import AdversarialLoss, Clean, Coupling, Joint, SubModels
 from temper.functional.losses import Divergence
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.methods.selection import OF_UEGR, SelectionConfig
 from temper.methods.variants import Variant
-from temper.models.network import Site
 from temper.types import Reduction
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -39,8 +37,8 @@ class Gradient(Variant):
     """
 
     kind: Literal["gradient"] = "gradient"
-    low: ScalarOrSchedule = Field(default=0.05, ge=0.0, lt=1.0)
-    high: ScalarOrSchedule = Field(default=0.2, ge=0.0, lt=1.0)
+    low: FiniteFloat = Field(default=0.05, ge=0.0, lt=1.0)
+    high: FiniteFloat = Field(default=0.2, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -69,8 +67,7 @@ class Fixed(Variant):
 @register(
     "uegr",
     summary="Attacked passes under adaptive dropout, selective update",
-    cost="3F + 3KF + mask (every k steps a share s of the rows: 3F + 3KF s/k; "
-    "site=middle: 3F + 1.5KF)",
+    cost="3F + 3KF + mask (every k steps a share s of the rows: 3F + 3KF s/k)",
     memory="activations of K passes",
     paper="UEGR, arXiv 2503.16550",
     claims="perturbation, sub-models; rule: mask",
@@ -91,8 +88,6 @@ class UEGR(AttackConfig, SelectionConfig):
         sites: ``all`` dropout layers or the ``last`` before the head.
         with_clean: Whether the divergence compares the attacked passes with the clean one, too,
             which is held fixed; one attacked pass has a divergence by this alone.
-        site: ``word`` embeddings, the ``output`` of the embeddings block, or the ``middle`` of the
-            blocks, whose lower half is then run once for the clean and the attacked passes.
         every: Steps from one attack to the next; an attacked step has so many times the weight.
         share: Share of each batch's rows that is attacked, drawn anew, above 0, at 1 / share times
             the weight.
@@ -120,10 +115,9 @@ class UEGR(AttackConfig, SelectionConfig):
         "one_pass": {"mask": "off", "passes": 1, "with_clean": True},
     }
 
-    site: Site = "word"  # type: ignore[assignment]
     passes: int = Field(default=2, ge=1, le=64)
-    adversarial_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
-    divergence_weight: ScalarOrSchedule = Field(default=0.01, ge=0.0)
+    adversarial_weight: FiniteFloat = Field(default=1.0, ge=0.0)
+    divergence_weight: FiniteFloat = Field(default=0.01, ge=0.0)
     divergence: Divergence = "js"
     reduction: Reduction = "sum"
     adaptive: Gradient | Uniform | Fixed = Field(default=Gradient(), discriminator="kind")

@@ -15,13 +15,12 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.forward import Clean, Coupling, Joint, Part
 from temper.forward.consistency import Virtual
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig, Projected, Single
 from temper.types import Reduction
@@ -80,7 +79,7 @@ class VAT(AttackConfig):
     norm: Norm = "linf_scaled"
     attack_scope: Literal["example", "token", "batch"] = "token"
     site: Literal["word", "output"] = "output"
-    weight: ScalarOrSchedule = Field(default=2.0, ge=0.0)
+    weight: FiniteFloat = Field(default=2.0, ge=0.0)
     ascent: Single | Projected = Field(default=Single(), discriminator="kind")
     init_noise: float = Field(default=1e-3, gt=0.0, allow_inf_nan=False)
     divergence: Divergence = "sym_kl"

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from temper.backward.anchoring import Anchor
 from temper.backward.rule import chain
-from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, register
 
 
@@ -36,7 +35,7 @@ class WCons(MethodConfig):
 
     PRETRAINED = "holds the weights near pre-trained ones"
 
-    weight: ScalarOrSchedule = Field(default=0.01, ge=0.0)
+    weight: FiniteFloat = Field(default=0.01, ge=0.0)
 
     def off(self) -> Self:
         """Let the weights go."""

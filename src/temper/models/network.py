@@ -12,7 +12,6 @@ import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -26,8 +25,7 @@ from temper.functional.precision import at_least_single
 from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, remove_hooks, unwrap
 from temper.models.cuts import BlockCuts
-from temper.models.halves import Halves, with_state
-from temper.models.probing import Place, hidden_state, innermost, probe
+from temper.models.probing import Place, hidden_state, innermost, probe, with_state
 from temper.models.shards import exchanged, sharded_modules, unshard_root
 from temper.models.sites import DropoutPlan, SiteContext, SiteControl, SiteKey
 from temper.models.sites import Recording as Recording
@@ -35,7 +33,7 @@ from temper.models.states import StateTracer
 from temper.seeding import seeded
 from temper.types import Batch
 
-Site = Literal["word", "output", "middle"]
+Site = Literal["word", "output"]
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +94,6 @@ class Network:
         self.first_norms: tuple[Tensor, Tensor] | None = None
         self._hooks: list[RemovableHandle] = []
         self._cuts: BlockCuts | None = None
-        self._halves: Halves | None = None
-        self._middle_state: Tensor | None = None
         self._tracer: StateTracer | None = None
 
     def use(self, module: nn.Module) -> None:
@@ -145,7 +141,7 @@ class Network:
         if self._found.first_block is not None:
             self._hooks.append(
                 self._found.first_block.register_forward_pre_hook(
-                    partial(self._add_at_blocks, "output"), with_kwargs=True
+                    self._add_at_first_block, with_kwargs=True
                 )
             )
 
@@ -161,15 +157,13 @@ class Network:
         wrapped: bool = True,
         detached: bool = False,
         weights: Mapping[str, Tensor] | None = None,
-        middle_state: Tensor | None = None,
     ) -> Tensor:
         """Compute the logits of a batch.
 
         Args:
             batch: B rows.
             delta: Added to the embeddings [B, T, D], in fp32; may want a gradient.
-            site: ``word`` adds to the word embeddings, ``output`` to the first block's input,
-                ``middle`` to that of the upper half's first block.
+            site: ``word`` adds to the word embeddings, ``output`` to the first block's input.
             dropout: A plan for the dropout sites, with ``batch`` already stacked K times; None
                 leaves the model's own dropout.
             recording: What to note.
@@ -180,8 +174,6 @@ class Network:
             weights: Other values for some parameters, by name, outside any wrapper (an average of
                 the weights, say); of a sharded model this process's rows of them, and the
                 logits have no gradient.
-            middle_state: For ``middle`` what the upper half starts from, as a pass recorded it
-                [B, T, D]; the lower half is left out.
 
         Returns:
             [B, C] in at least fp32.
@@ -195,9 +187,6 @@ class Network:
         assert self._found is not None
         if recording is not None and delta is None:
             raise ModelError("A recording needs a delta (zeros will do) to say where it stands.")
-        starts_or_ends = middle_state is not None or (recording is not None and recording.cut)
-        if starts_or_ends:
-            self.halves(batch).check()
         norms = recording is not None and recording.channel_norms
         if control.taken and (norms or dropout is not None):
             raise ModelError(
@@ -208,27 +197,21 @@ class Network:
         time_first = self._found.time_first
         control.begin(SiteContext(batch.mask, dropout, log, norms, time_first))
         self._delta = None if delta is None else (delta, site)
-        self._recording, self._detached, self._middle_state = recording, detached, middle_state
+        self._recording, self._detached = recording, detached
         draws: AbstractContextManager[None] = nullcontext()
         if seed is not None:
             draws = seeded(seed, batch.device)
         module = self.forward_module if wrapped and weights is None else self.model
         self._in_forward, self._block_calls = True, 0
         try:
-            with draws, nullcontext() if middle_state is None else self.halves(batch).skipping():
+            with draws:
                 if weights is None:
                     output = module(**batch.inputs, **self._extra)
                 else:
                     output = self._with_weights(weights, batch)
         finally:
             control.end_of_forward()
-            self._in_forward, self._recording, self._middle_state = False, None, None
-        if starts_or_ends and not self._block_calls:
-            raise ModelError(
-                "The first block of the upper half was left out (layerdrop), so that no pass can "
-                "end or start there. Set the model's layerdrop to 0, or attack the words "
-                "(site='word')."
-            )
+            self._in_forward, self._recording = False, None
         logits = at_least_single(output if isinstance(output, Tensor) else output.logits)
         self._check_logits(logits, batch)
         if logits.requires_grad:
@@ -321,26 +304,6 @@ class Network:
             )
         return self._cuts
 
-    def halves(self, batch: Batch) -> Halves:
-        """Return what starts passes in the middle of the blocks; made once.
-
-        Args:
-            batch: Any real batch, to try with.
-
-        Raises:
-            ModelError: If more goes from block to block than a hidden state.
-        """
-        self.probe(batch)
-        if self._halves is None:
-            self.rest()
-            self._halves = Halves(self.model, self.blocks, batch, extra=self._extra)
-            self._hooks.append(
-                self._halves.first.register_forward_pre_hook(
-                    partial(self._add_at_blocks, "middle"), with_kwargs=True
-                )
-            )
-        return self._halves
-
     @property
     def site_keys(self) -> tuple[SiteKey, ...]:
         """Dropout sites in the order of a forward.
@@ -363,18 +326,15 @@ class Network:
 
         Args:
             batch: Any batch, to probe with.
-            site: ``word``, ``output`` or ``middle``.
+            site: ``word`` or ``output``.
 
         Raises:
-            ModelError: If ``output`` is asked of a model without repeated blocks, or ``middle`` of
-                one whose passes cannot start there.
+            ModelError: If ``output`` is asked of a model without repeated blocks.
         """
         self.probe(batch)
         assert self._found is not None
         if site == "word":
             return self._found.module.embedding_dim
-        if site == "middle":
-            return self.halves(batch).width
         if not self._found.block_width:
             raise ModelError(
                 "site='output' perturbs the input of the first block, and this model has no "
@@ -453,7 +413,6 @@ class Network:
             if extra is not None:
                 extra.release()
         self._control, self._found, self._delta, self._cuts = None, None, None, None
-        self._halves = None
         self.without_dropout = False
         self._tracer = None
 
@@ -462,10 +421,8 @@ class Network:
         assert self._found is not None
         delta = self._delta[0]
         ours = values.transpose(0, 1) if self._found.time_first else values
-        ours = ours if self._middle_state is None else self._middle_state
         if self._recording is not None:
             self._recording.embeddings = ours.detach()
-            ours = self._recording.cut_at(ours)
         if ours.shape != delta.shape:
             raise ModelError(
                 f"delta has shape {tuple(delta.shape)} but the embeddings have {tuple(ours.shape)} "
@@ -494,10 +451,10 @@ class Network:
             return None
         return self._add(output)
 
-    def _add_at_blocks(
-        self, site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def _add_at_first_block(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if self._delta is None or self._delta[1] != site:
+        if self._delta is None or self._delta[1] != "output":
             return None
         if self._in_forward:
             self._block_calls += 1

@@ -49,6 +49,19 @@ def hidden_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[0] if args else kwargs.get(HIDDEN)
 
 
+def with_state(
+    state: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a block's arguments with another hidden state.
+
+    Args:
+        state: The hidden state.
+        args: The block's arguments by position, of which the first is its hidden state.
+        kwargs: Those by name, ``hidden_states`` where none is given by position.
+    """
+    return ((state, *args[1:]), kwargs) if args else (args, {**kwargs, HIDDEN: state})
+
+
 def innermost(model: nn.Module) -> nn.Module:
     """Return the classifier inside a PEFT wrapper."""
     base = getattr(model, "get_base_model", None)

@@ -64,42 +64,14 @@ class Recording:
     Args:
         channel_norms: Whether to note the gradient norm of every dropout site by channel (filled
             by backward).
-        cut: Whether the graph is cut at the perturbed place, so that a backward ends there and
-            ``shared`` lets another pass's go on for both.
 
     After the forward ``embeddings`` [B, T, D] holds the unperturbed, detached embeddings at the
     perturbed place.
     """
 
     channel_norms: bool = False
-    cut: bool = False
     embeddings: Tensor | None = None
     sites: SiteLog = field(default_factory=SiteLog)
-    _ends: tuple[Tensor, Tensor] | None = None
-
-    def cut_at(self, state: Tensor) -> Tensor:
-        """Return what stands for a state [B, T, D] above it: where it is cut, a leaf.
-
-        Args:
-            state: With its graph.
-        """
-        if not self.cut:
-            return state
-        self._ends = (state, state.detach().requires_grad_())
-        return self._ends[1]
-
-    def shared(self) -> Tensor | None:
-        """Return the state where the graph was cut [B, T, D], for passes above it; None for none.
-
-        Its backward goes on below with their gradient and the one that ended there before.
-        """
-        if self._ends is None:
-            return None
-        below, leaf = self._ends
-        if leaf.grad is None:
-            return below
-        both: Tensor = _Joined.apply(below, leaf.grad)  # type: ignore[no-untyped-call]
-        return both
 
     def take(self, places: Tensor) -> Recording:
         """Return what was noted of some rows.
@@ -131,20 +103,6 @@ class SiteContext:
     norms: bool = False
     time_first: bool = False
     totals: dict[str, int] | None = None
-
-
-class _Joined(torch.autograd.Function):
-    """A state whose backward brings along a gradient that another pass left there."""
-
-    @staticmethod
-    def forward(ctx: Any, state: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient)
-        return state.view_as(state)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (gradient,) = ctx.saved_tensors
-        return grads[0] + gradient, None
 
 
 class _Thinned(torch.autograd.Function):

@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_leaves
 
 from temper.backward.rule import Chain
 from temper.errors import CompositionError, SettingError, TemperError, unknown
-from temper.functional.schedules import Constant
 from temper.methods import MethodConfig, compose, configure, entry, name_of, names
 from temper.methods.composition import Composed
 from temper.methods.declared import declared
@@ -401,23 +400,6 @@ def composition(subject: Subject) -> Iterator[str]:
             without = config.model_copy(update={each: fields[each].default for each in unread})
             if _half(config, half) != _half(without, half):
                 yield f"Its {half} reads a setting that HALVES gives to the other half."
-
-
-@law
-def schedules(subject: Subject) -> Iterator[str]:
-    """A constant schedule of a setting is the number, bit for bit."""
-    constant = {}
-    for name, value in subject.config:
-        if isinstance(value, float):
-            try:
-                type(subject.config)(**{**dict(subject.config), name: Constant(value)})
-            except SettingError:
-                continue
-            constant[name] = Constant(value)
-    if constant:
-        given = type(subject.config)(**{**dict(subject.config), **constant})
-        found = differences(subject.train(tiny_bert(), given), subject.train(tiny_bert()))
-        yield from _told("A constant schedule is not the number", found)
 
 
 def batches_of(stepper: Stepper, step: int) -> list[dict[str, Tensor]]:

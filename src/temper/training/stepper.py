@@ -50,7 +50,7 @@ class Stepper:
         seed: Seed of every random draw (dropout, masks, noise).
         rank: Process number in distributed training.
         ranks: Number of processes; each takes as many rows a step.
-        total: Optimiser steps of the whole run, for methods with phases or schedules.
+        total: Optimiser steps of the whole run, for methods with phases.
         special_ids: Ids of special tokens, for settings that spare them.
         class_weights: Factor on the loss of each class.
         task_loss: A function of logits [B, C] and labels [B] in place of the task's loss, clean and
@@ -115,7 +115,6 @@ class Stepper:
         self.total = total
         self.state: State = self.method.rule.init(self.params)
         self.number = 0
-        self._share, self._current = -1.0, self.method
         self.ranks = ranks
         self.streams = Streams(seed, rank=rank)
         self.log = StepLog()
@@ -123,24 +122,11 @@ class Stepper:
         self._groups: tuple[list[Group], list[tuple[Group, list[Group]]]] | None = None
         self._begun = False
         self._rates: dict[str, tuple[float, float]] = {}
-        self._scheduled: dict[str, float] = {}
-
-    @property
-    def share(self) -> float:
-        """Optimiser steps done over all steps of the run, 0 where their number is not known."""
-        return self.number / self.total if self.total else 0.0
-
-    @property
-    def current(self) -> Method:
-        """The method of this step: every schedule has its value there."""
-        if self.share != self._share:
-            self._share, self._current = self.share, self.method.at(self.share)
-        return self._current
 
     @property
     def rule(self) -> UpdateRule:
-        """The update rule of this step."""
-        return self.current.rule
+        """The method's update rule."""
+        return self.method.rule
 
     def backward(self, *micro_batches: Mapping[str, Any] | Batch) -> dict[str, float]:
         """Add the gradient of one optimiser step to ``.grad``.
@@ -199,10 +185,9 @@ class Stepper:
         Raises:
             SettingError: If the rule has phases and the number of steps is not known.
         """
-        if (self.rule.wants_total or self.method.schedules) and not step.total:
-            what = "schedules" if self.method.schedules else "phases"
+        if self.rule.wants_total and not step.total:
             raise SettingError(
-                f"The method {self.method.name!r} has {what} and must know how many steps there "
+                f"The method {self.method.name!r} has phases and must know how many steps there "
                 "will be: Stepper(..., total=STEPS)."
             )
         self.params.refresh(self.network.model)
@@ -211,10 +196,6 @@ class Stepper:
             with torch.no_grad():
                 for name, tensor in self.params.tensors.items():
                     tensor.copy_(self.params.start[name])
-        self._scheduled = {
-            f"schedule/{name}": schedule.at(self.share)
-            for name, schedule in self.method.schedules.items()
-        }
         self.rule.enter(self.params, self.state, step, self.streams.at(step=step.number))
 
     def begins_training(self, step: Step) -> bool:
@@ -356,7 +337,7 @@ class Stepper:
         Returns:
             The weighted total of this micro-batch, detached.
         """
-        objective = objective or self.current.objective
+        objective = objective or self.method.objective
         if batch.labels is None:
             objective = self._without_labels(objective)
         streams = self.streams.at(step=step.number, micro=micro)
@@ -377,7 +358,7 @@ class Stepper:
         if not self._sized and self.network.first_norms is not None:
             self._sized = True
             moved_by, size = map(float, self.network.first_norms)
-            text = size_warning(self.current, moved=moved_by, own=size)
+            text = size_warning(self.method, moved=moved_by, own=size)
             if text and self.streams.rank == 0:
                 self.network.tell(text)
         if next(losses, None) is not None:
@@ -479,9 +460,8 @@ class Stepper:
         self._groups = None
 
     def diagnostics(self) -> dict[str, float]:
-        """Return what schedules and the rule have to say of the last step, for logs."""
-        notes = self.rule.diagnostics(self.state)
-        return {**self._scheduled, **{name: float(value) for name, value in notes.items()}}
+        """Return the rule's numbers of the last step, for logs."""
+        return {name: float(value) for name, value in self.rule.diagnostics(self.state).items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step number and the rule's state: tensors and plain values.
