@@ -52,6 +52,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedding_noise": ("embedding_noise", {}),
     "label_smoothing": ("label_smoothing", {}),
     "wise_ft": ("wise_ft", {}),
+    "cautious": ("cautious", {}),
     "ema": ("ema", {}),
     "distil": ("distil", {}),
     "mixup": ("mixup", {}),

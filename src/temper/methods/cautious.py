@@ -1,0 +1,114 @@
+"""Cautious updates: drop the entries of the optimizer's step that point against the gradient.
+
+``w <- w - lr * u * m / c`` with ``m = 1[u * g > 0]`` and c the mean of m, tensor by tensor: u is
+the optimizer's update (Adam's momentum, say) and g the gradient of this step.
+
+Source: Liang et al., "Cautious Optimizers: Improving Training with One Line of Code",
+arXiv 2411.16085, Algorithm 1; released code kyleliang919/C-Optim. Differs: c is the mean over the
+entries whose gradient is not 0. Over all entries, the unused rows of a word embedding would make it
+tiny, and the used rows would take a step up to a thousand times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Literal, Self
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from temper.backward.rule import UpdateRule
+from temper.functional.precision import at_least_single
+from temper.methods.method import Method, MethodConfig, Published
+from temper.methods.registry import register
+from temper.models.network import Parameters
+from temper.seeding import Streams
+from temper.types import Gradients, State, Step
+
+
+class AgreeingUpdate(UpdateRule):
+    """Keep the entries of the optimizer's step whose sign agrees with the gradient's.
+
+    Args:
+        floor: Smallest c that a step is divided by.
+
+    References:
+        arXiv 2411.16085, Algorithm 1.
+    """
+
+    name = "cautious"
+    slots = frozenset({"settling"})
+    takes_rows = True
+    wants_rates = True
+    logged: Mapping[str, str] = MappingProxyType({"cautious/kept": "kept"})
+    # The weights are copied; then copy, gradient and weights are read and the weights written.
+    moved = 6.0
+
+    def __init__(self, floor: float = 1e-3) -> None:
+        self.floor = floor
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        """Copy the weights before the optimizer moves them."""
+        state["before"] = {name: params.tensors[name].detach().clone() for name in grads}
+        return grads
+
+    def settle(self, params: Parameters, state: State, step: Step) -> None:
+        """Take the disagreeing part of the optimizer's step back, and lengthen the rest."""
+        before: dict[str, Tensor] = state.pop("before", {})
+        if step.skipped:
+            return
+        gradients, kept = params.gradients(), []
+        for name, old in before.items():
+            # A rule that comes later may have left the parameter out of the step.
+            if name not in gradients or name not in step.rates:
+                continue
+            rate, decay = step.rates[name]
+            # Decoupled weight decay is no part of the update u.
+            start = at_least_single(old) * (1 - rate * decay)
+            moved = at_least_single(params.tensors[name]) - start  # -lr * u
+            agrees = moved * gradients[name] < 0
+            counts = torch.stack([agrees.sum(), (gradients[name] != 0).sum()])
+            counts = params.summed(counts).to(moved.dtype)
+            mean = (counts[0] / counts[1].clamp(min=1)).clamp(min=self.floor)
+            params.tensors[name].copy_(start + moved * agrees / mean)
+            kept.append(counts)
+        if kept:
+            total = torch.stack(kept).sum(0)
+            state["kept"] = total[0] / total[1].clamp(min=1)
+
+
+@register(
+    "cautious",
+    summary="Drop the part of each step that points against the gradient",
+    cost="3F",
+    memory="the weights once more during a step",
+    paper="Liang et al., arXiv 2411.16085",
+    claims="rule: settling",
+)
+class Cautious(MethodConfig):
+    """Settings of cautious updates.
+
+    Args:
+        mask: ``sign`` keeps the entries of the update that agree with the gradient; ``off`` is
+            plain fine-tuning.
+        floor: Smallest fraction that the kept entries are divided by, in (0, 1].
+    """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {"floor": Published("1e-3", "released code")}
+
+    mask: Literal["sign", "off"] = "sign"
+    floor: float = Field(default=1e-3, gt=0.0, le=1.0)
+
+    def off(self) -> Self:
+        """Keep the whole update."""
+        return self._with(mask="off")
+
+    def build(self) -> Method:
+        """Return the method."""
+        if self.mask == "off":
+            return Method("cautious", self)
+        return Method("cautious", self, rule=AgreeingUpdate(self.floor))
