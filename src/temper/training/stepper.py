@@ -12,7 +12,7 @@ gradients = rule.transform(gradients); optimizer.step(); rule.settle(weights)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +55,9 @@ class Stepper:
         class_weights: Factor on the loss of each class.
         task_loss: A function of logits [B, C] and labels [B] in place of the task's loss, clean and
             attacked; it returns one loss a row [B], or their mean.
+        accelerator: The ``Accelerator`` that prepared model and optimizer, for a loop that uses
+            ``accelerator.accumulate``: micro-batches wait until the last one of the step, and loss
+            scaling is its own. Rank and number of processes are taken from it.
 
     Raises:
         ModelError: If the model is no sequence classifier.
@@ -93,7 +96,11 @@ class Stepper:
         special_ids: Sequence[int] = (),
         class_weights: Sequence[float] | Tensor | None = None,
         task_loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+        accelerator: Any = None,
     ) -> None:
+        self.accelerator = accelerator
+        if accelerator is not None:
+            rank, ranks = accelerator.process_index, accelerator.num_processes
         self.method = build(method)
         _check_ranks(model, rank, ranks)
         check_device_map(model)
@@ -119,6 +126,7 @@ class Stepper:
         self.streams = Streams(seed, rank=rank)
         self.log = StepLog()
         self._waiting = self._sized = False
+        self._micro_batches: list[Batch] = []
         self._groups: tuple[list[Group], list[tuple[Group, list[Group]]]] | None = None
         self._begun = False
         self._rates: dict[str, tuple[float, float]] = {}
@@ -138,6 +146,7 @@ class Stepper:
         Returns:
             ``loss``, the weighted total; by ``loss/TERM`` its parts, which add up to it; by
             ``unweighted/TERM`` the mean over the rows of a term that has a weight or is summed.
+            Empty while an accelerator's micro-batches wait for the last one of their step.
 
         Raises:
             NonFiniteError: If a loss is NaN or infinite.
@@ -153,8 +162,25 @@ class Stepper:
         if not micro_batches:
             raise SettingError("backward() needs at least one batch, got none.")
         batches = [each if isinstance(each, Batch) else Batch.of(each) for each in micro_batches]
+        if self.accelerator is not None:
+            # The losses are divided by the rows of the whole step, which its last batch completes.
+            self._micro_batches += batches
+            if not self.accelerator.sync_gradients:
+                return {}
+            batches, self._micro_batches = self._micro_batches, []
+        scaler = None if self.accelerator is None else self.accelerator.scaler
         rows = sum(batch.size for batch in batches) * self.ranks
-        step = Step(self.number, rows=rows, ranks=self.ranks, total=self.total)
+        step = Step(
+            self.number,
+            rows=rows,
+            ranks=self.ranks,
+            total=self.total,
+            loss_scale=1.0 if scaler is None else float(scaler.get_scale()),
+        )
+
+        def differentiate(total: Tensor) -> None:
+            (total if scaler is None else scaler.scale(total)).backward()
+
         self.log.clear()
 
         def compute() -> Gradients:
@@ -163,7 +189,13 @@ class Stepper:
             for micro, batch in enumerate(batches):
                 last = micro == len(batches) - 1
                 with nullcontext() if last else self._apart():
-                    self.accumulate(batch, step, micro=micro, early_context=self._apart)
+                    self.accumulate(
+                        batch,
+                        step,
+                        micro=micro,
+                        backward=differentiate,
+                        early_context=self._apart,
+                    )
             if self.rule.replays:
                 # Before the rule asks again: a process that has raised would be waited for.
                 self.check(step)
@@ -250,13 +282,28 @@ class Stepper:
         Args:
             optimizer: Any optimiser over the model's parameters; clip the gradient before this
                 call.
+
+        Raises:
+            SettingError: If Accelerate prepared the optimizer and the stepper has no accelerator.
         """
+        if self.accelerator is None:
+            if type(optimizer).__module__.startswith("accelerate."):
+                raise SettingError(
+                    "The optimizer was prepared by Accelerate, which skips steps and scales losses "
+                    "by itself. Give its accelerator: Stepper(..., accelerator=accelerator)."
+                )
+        elif not self.accelerator.sync_gradients:
+            return
+        elif self.accelerator.scaler is not None:
+            # clip_grad_norm_ unscales too, and a second time in one step is an error.
+            with suppress(RuntimeError):
+                self.accelerator.unscale_gradients(optimizer)
         self.before_optimizer(optimizer)
         try:
             optimizer.step()
         finally:
             self._restore_rates()
-        self.after_optimizer()
+        self.after_optimizer(skipped=bool(getattr(optimizer, "step_was_skipped", False)))
 
     @property
     def prepares(self) -> bool:
