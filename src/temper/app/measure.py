@@ -98,24 +98,25 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
     return replace(examples, name="dev")
 
 
-def which_rows(model: str, settings: DataSettings, rows: Examples) -> str:
+def which_rows(model: str, settings: DataSettings, rows: Examples, *, scored: int) -> str:
     """Say which rows `load_evaluated` took.
 
     Args:
         model: The model.
         settings: The source.
         rows: What was loaded.
+        scored: How many of them are evaluated.
     """
     trained = trained_settings(model).get("data", {})
     split = rows.source.get("split")
     drawn = f", drawn with seed {settings.seed}" if len(rows) == settings.eval_rows else ""
     if not _is_run_data(trained, settings):
         among = "" if split is None else f", split {split!r}"
-        return f"{len(rows):,} rows of {settings.source}{among}{drawn} are evaluated."
+        return f"{scored:,} rows of {settings.source}{among}{drawn} are evaluated."
     carved = split == trained.get("train_split", "train")
     among = "held back from training" if carved else f"split {split!r}"
     return (
-        f"{len(rows):,} rows of {settings.source}{drawn} are evaluated: the dev rows of {model}, "
+        f"{scored:,} rows of {settings.source}{drawn} are evaluated: the dev rows of {model}, "
         f"{among}."
     )
 
@@ -170,7 +171,7 @@ def measure(
     with staged_folder(out) as staged:
         measured = evaluate(predictor, sets.data, settings, model=model, progress=told)
         notices = dict.fromkeys((*sets.notices, *measured.notices))
-        evaluation = replace(measured, notices=tuple(notices), missing=sets.missing)
+        evaluation = replace(measured, notices=tuple(notices), missing=sets.missing, seen=sets.seen)
         write_files(evaluation, staged)
         settings_file = {
             "key": key,

@@ -108,6 +108,8 @@ class SetSources(BaseModel):
             the sets of ``suite``; None takes the environment variable TEMPER_DATA.
         fit: Ordinary rows that detectors of anomalies learn from; None takes a run's training rows.
         held_out: Labelled rows, neither trained on nor evaluated, to fit a temperature on.
+        seen_rows: What to do with labeled rows that the model was trained on: ``drop`` leaves them
+            out of the scores, ``keep`` scores them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -119,6 +121,7 @@ class SetSources(BaseModel):
     data_root: Path | None = None
     fit: str | None = None
     held_out: str | None = None
+    seen_rows: Literal["drop", "keep"] = "drop"
     _found: Any = PrivateAttr(None)
 
     @model_validator(mode="after")
