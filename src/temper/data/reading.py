@@ -214,7 +214,9 @@ def read_split(
         except DataError:
             # It is told once the whole table is known to be one.
             return {}
-        others = (found.label, found.group, found.pair_id)
+        others: tuple[str | None, ...] = (found.label, found.group, found.pair_id)
+        if opened.options.others:
+            others = names
         texts = (found.text, found.text_pair)
         return {
             **{name: ValueWriter() for name in others if name is not None},
@@ -247,7 +249,14 @@ def read_split(
         group=read_names(table, chosen.group),
         pair=read_names(table, chosen.pair_id),
         numbers=table.numbers,
+        others=_others(table, chosen) if opened.options.others else {},
     )
+
+
+def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
+    """Read the columns that are no texts, as they are."""
+    names = [name for name in table.names if name not in (chosen.text, chosen.text_pair)]
+    return {name: ValueWriter.of(table.column(name)) for name in names}
 
 
 def _readable(table: Table, chosen: FoundColumns, labels: LabelColumn | None) -> Table:
