@@ -164,7 +164,8 @@ def brief(value: object) -> str:
         >>> brief("good"), len(brief(["good"] * 9999))
         ("'good'", 59)
     """
-    return shortened(repr(value), longest=LONGEST_VALUE)
+    # Tables of other libraries are written in lines.
+    return shortened(" ".join(repr(value).split()), longest=LONGEST_VALUE)
 
 
 def one_line(text: str) -> str:
@@ -207,11 +208,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
         >>> unknown("method", "uerg", ["vanilla", "uegr"])
         "Unknown method 'uerg'. Did you mean 'uegr'? Known: uegr, vanilla."
     """
-    names = sorted(known)
+    names = sorted(shortened(each, longest=LONGEST_VALUE) for each in known)
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
     guess = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
     listed = shortened(", ".join(names), longest=LONGEST_LIST)
-    return f"Unknown {kind} {shortened(name)!r}.{guess} Known: {listed or 'none'}."
+    return f"Unknown {kind} {brief(name)}.{guess} Known: {listed or 'none'}."
 
 
 def install_command(extra: str) -> str:

@@ -27,6 +27,7 @@ from temper.app.settings import PredictorSettings
 from temper.app.sidecar import read_calibration
 from temper.data.encode import WARNED
 from temper.data.examples import Examples
+from temper.data.in_memory import texts_of
 from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.functional.resampling import FloatArray, IntegerArray
@@ -151,7 +152,7 @@ class Classifier:
         """Answer texts.
 
         Args:
-            texts: The texts; none give no answers.
+            texts: The texts, a list or a column of a DataFrame; none give no answers.
             text_pairs: The second text of each, for a task of pairs.
             groups: The group of each, where the calibration's coverage is by group.
             coverage: How often prediction sets, or intervals, shall hold the truth, in (0, 1); None
@@ -170,6 +171,8 @@ class Classifier:
             SettingError: Something is asked for that the calibration cannot say.
             ModelError: An answer is not finite.
         """
+        texts = texts_of(texts)
+        text_pairs = None if text_pairs is None else texts_of(text_pairs)
         for name, given in (("texts", texts), ("text_pairs", text_pairs), ("groups", groups)):
             _check_texts(name, given, len(texts))
         check_pairs(self.name, self.pairs, text_pairs is not None, rows="these texts")

@@ -18,9 +18,14 @@ from temper.app.predictors import (
 from temper.app.sets import EvaluationSets
 from temper.data.columns import LabelKind
 from temper.data.examples import Examples
-from temper.data.reading import split_files
 from temper.data.settings import UNLABELLED, DataSettings
-from temper.data.sources import load_examples, load_splits, load_task_dev, with_configuration
+from temper.data.sources import (
+    is_taken_whole,
+    load_examples,
+    load_splits,
+    load_task_dev,
+    with_configuration,
+)
 from temper.errors import CheckpointError, SettingError
 from temper.evaluation.folder import write_files
 from temper.evaluation.predictor import Predictor
@@ -76,7 +81,7 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
         examples = load_splits(run_data).dev
     elif settings.task is not None:
         examples = load_task_dev(settings, known=known)
-    elif _taken_whole(settings):
+    elif is_taken_whole(settings):
         examples = load_examples(
             with_configuration(settings),
             split=settings.eval_split,
@@ -290,10 +295,3 @@ def _same_source(first: str, second: str) -> bool:
     if Path(first).exists() and Path(second).exists():
         return Path(first).resolve() == Path(second).resolve()
     return first == second
-
-
-def _taken_whole(settings: DataSettings) -> bool:
-    path = Path(settings.source).expanduser()
-    if settings.eval_split is not None or "@" in settings.source or path.is_file():
-        return True
-    return path.is_dir() and settings.train_split not in split_files(path)

@@ -13,7 +13,7 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
 from temper.data.suites.suite import KINDS, FoundSuite, load_set
 from temper.data.tasks.registry import default_metric
-from temper.errors import DataError, SettingError
+from temper.errors import DataError, SettingError, shortened
 from temper.evaluation.measurement import align
 from temper.evaluation.perspectives.anomaly import AnomalySettings
 from temper.evaluation.run import EvaluationData
@@ -160,7 +160,8 @@ def _check_labels(suite: FoundSuite, dev: Examples) -> None:
     except DataError:
         fits = False
     if not fits:
-        has = "targets of a regression" if dev.label_names is None else f"{list(dev.label_names)}"
+        names = shortened(str(list(dev.label_names or ())))
+        has = "targets of a regression" if dev.label_names is None else names
         raise SettingError(
             f"Suite {suite.suite.name!r} is for the labels {list(labels)}, and the task has {has}. "
             "Choose another suite, or name sets with --shift, --adversarial and --anomaly."

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from temper.data.clones import DESCRIPTIONS, TableFiles
 from temper.data.columns import (
     OPTIONS,
     Columns,
@@ -43,9 +44,6 @@ CARVE = "carve"
 """``eval_split`` that takes rows from train, whatever other splits there are."""
 STANDALONE_SPLITS = ("test", "dev", "dev_matched", "train")
 
-# What describes a folder rather than holds its rows.
-_DESCRIPTIONS = {"dataset.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
-
 
 def split_files(folder: Path) -> dict[str, Path]:
     """List a folder's data files by split, ``train`` for ``train.csv.gz``.
@@ -61,7 +59,7 @@ def split_files(folder: Path) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        hidden = path.name.startswith(".") or path.name in _DESCRIPTIONS
+        hidden = path.name.startswith(".") or path.name in DESCRIPTIONS
         if hidden or format_of(path) is None or not path.is_file():
             continue
         stem = stem_of(path)
@@ -224,7 +222,7 @@ def read_split(
         }
 
     read = opened.splits[split]
-    table = replace(read, keep=keep)() if isinstance(read, TableFile) else read()
+    table = replace(read, keep=keep)() if isinstance(read, TableFile | TableFiles) else read()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
     chosen = roles(table)
