@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
@@ -339,16 +339,6 @@ class Headline:
 
 
 def headline(comparison: Comparison) -> Headline:
-    """Return the first screen: rows that the models were trained on first, then the verdict.
-
-    Args:
-        comparison: All scores; its own ``answer`` is ignored.
-    """
-    found = _verdict(comparison)
-    return replace(found, sentence=" ".join((*comparison.seen, found.sentence)))
-
-
-def _verdict(comparison: Comparison) -> Headline:
     """Say which column to ship, and what there is to know about it at a glance.
 
     A column is shipped where it is better than the reference on something and worse on nothing, or

@@ -41,6 +41,7 @@ from temper.report.derived import (
     views,
 )
 from temper.report.headline import headline
+from temper.report.trained import with_seen
 
 FILE = "paired.json"
 
@@ -196,7 +197,7 @@ def compare(source: Source, *, margin: float = MARGIN) -> Comparison:
             )
         ),
     )
-    return replace(found, answer=headline(found).text)
+    return replace(found, answer=with_seen(headline(found), found).text)
 
 
 def _costs(source: Source) -> dict[str, TrainingCost]:
