@@ -134,6 +134,17 @@ def test_predictions_keep_the_other_columns_of_their_file(project: Path, tmp_pat
     refused(call(*text), "--columns")
 
 
+def test_a_class_among_the_other_columns_is_written_by_its_name(
+    project: Path, tmp_path: Path
+) -> None:
+    from datasets import ClassLabel, Dataset
+
+    rows = Dataset.from_dict({"text": ["good", "bad"], "label": [1, 0]})
+    rows.cast_column("label", ClassLabel(names=["neg", "pos"])).save_to_disk(tmp_path / "rows")
+    found = answer("predict", project / "run", "--data", tmp_path / "rows", "--device", "cpu")
+    assert [row["input:label"] for row in found] == ["pos", "neg"]
+
+
 def test_values_that_json_lacks_are_written_as_text(project: Path, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

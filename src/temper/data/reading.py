@@ -252,9 +252,15 @@ def read_split(
 
 
 def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
-    """Read the columns that are no texts, as they are."""
-    names = [name for name in table.names if name not in (chosen.text, chosen.text_pair)]
-    return {name: ValueWriter.of(table.column(name)) for name in names}
+    """Read the columns that are no texts, as they are; a class by its name."""
+    read: dict[str, Sequence[object]] = {}
+    for name in table.names:
+        if name in (chosen.text, chosen.text_pair):
+            continue
+        classes = dict(enumerate(table.label_names.get(name, ())))
+        values = ValueWriter.of(table.column(name))
+        read[name] = [classes.get(v, v) if isinstance(v, int) else v for v in values]
+    return read
 
 
 def _readable(table: Table, chosen: FoundColumns, labels: LabelColumn | None) -> Table:
