@@ -51,6 +51,56 @@ def test_a_training_tells_how_it_read_its_file(project: Path) -> None:
     assert "1 bad row is skipped: line 43 (2 fields)" in said
     assert "1 bad row is skipped: line 44 (no label)" in said
     assert record["settings"]["data"]["encoding"] == "cp1252"
+    for name in ("train", "dev"):
+        columns = record["data"][name]["source"]["columns"]
+        assert columns == {"text": "Description", "label": "Queue"}
+
+
+def test_the_columns_that_are_read_are_shown_and_kept(tmp_path: Path, tiny_model: Path) -> None:
+    rows = [("text", "sentiment", "score"), *((t, label, 0.5) for t, label in sentences(20))]
+    data, run = tmp_path / "rows.csv", tmp_path / "run"
+    data.write_text("".join(f"{a},{b},{c}\n" for a, b, c in rows), encoding="utf-8")
+    words = ("--data", data, "--device", "cpu")
+    result = succeed(
+        "train", "--model", tiny_model, *words, "--method", "vanilla", "--set", "train.max_steps=1",
+        "--out", run, "--label-column", "sentiment", "--text-column", "text",
+    )  # fmt: skip
+    read = "text from 'text', label from 'sentiment' (classification, 2 classes: negative, pos"
+    assert read in result.stderr
+    assert "would fit too" not in result.stderr
+    # Without the option another column is read, which is said with it.
+    result = succeed(
+        "train", "--model", tiny_model, *words, "--method", "vanilla", "--set", "train.max_steps=1",
+        "--out", tmp_path / "other",
+    )  # fmt: skip
+    assert "label from 'score' (regression" in result.stderr
+    assert "'sentiment' would fit too. Choose with --label-column" in result.stderr.replace(
+        "\n", ""
+    )
+    source = json.loads((tmp_path / "other" / "run.json").read_text())["data"]["train"]["source"]
+    assert source["columns"] == {"text": "text", "label": "score"}
+    assert source["other_columns"] == {"label": ["sentiment"]}
+    # What a run has read is read again.
+    result = succeed("evaluate", run, "--perspectives", "task", *words, "--out", tmp_path / "e")
+    assert read in result.stderr
+
+
+def test_rows_with_a_label_that_the_model_does_not_know_are_skipped_where_asked(
+    project: Path, tmp_path: Path
+) -> None:
+    rows = [*sentences(12, thing="it"), ("it was fine and bad", "mixed")]
+    write_csv(tmp_path / "held.csv", rows)
+    write_csv(tmp_path / "shift.csv", [(f"why {text}", label) for text, label in rows])
+    command = (
+        "evaluate", project / "run", "--data", tmp_path / "held.csv", "--device", "cpu",
+        "--shift", f"it={tmp_path / 'shift.csv'}", "--perspectives", "task,shift",
+        "--out", tmp_path / "evaluation",
+    )  # fmt: skip
+    refused(call(*command), "'mixed'")
+    result = succeed(*command, "--skip-bad-rows")
+    assert result.stderr.count("unknown label 'mixed'") == 2
+    sizes = {row["set"]: row["n"] for row in scores(tmp_path / "evaluation")["scores"]}
+    assert sizes == {"dev": 12, "it": 12}
 
 
 def test_the_columns_of_a_run_are_used_for_what_it_is_evaluated_on(

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.data.columns import Columns, LabelColumn, Labels, read_names
+from temper.data.columns import Columns, read_names
+from temper.data.labels import LabelColumn, Labels
 from temper.data.sources import load_examples
 from temper.data.table import Table
 from temper.errors import DataError
@@ -62,7 +63,106 @@ def test_whole_floats_without_a_gap_are_classes_and_this_is_said(values: list[ob
     labels = read(values)
     assert labels.values == [1, 0, 2]
     assert all(type(value) is int for value in labels.values or [])
-    assert "labels such as 1.0 are whole numbers from 0 to 2" in labels.notices[0]
+    assert "labels such as 1.0 in 'label' are whole numbers from 0 to 2" in labels.notices[0]
+    assert "--kind regression" in labels.notices[0]
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], ["1.0", "3.0"], [0.0, 2.0], [-1.0, 0.0, 1.0]])
+def test_other_whole_floats_are_targets_and_this_is_said(values: list[object]) -> None:
+    labels = read(values)
+    assert labels.kind == "regression"
+    assert "--kind classification" in labels.notices[0]
+    # Numbers with a fraction can be nothing else.
+    assert read([*values, 0.5]).notices == () if isinstance(values[0], float) else True
+
+
+CODES = [
+    ([0, 4, 0], [0, 4, 0], None),
+    (["1", "2", "1"], [1, 2, 1], None),
+    (["1.0", "5.0"], [1, 5], None),
+    ([1.0, 5.0], [1, 5], None),
+    ([-1, 0, 1], [0, 1, 2], ("-1", "0", "1")),
+    (["1", "-1", "0"], [2, 0, 1], ("-1", "0", "1")),
+    (["007", "070", "007"], [0, 1, 0], ("007", "070")),
+    (["10", "007", "9"], [2, 0, 1], ("007", "9", "10")),
+    (["+1", "-1"], [1, 0], ("-1", "+1")),
+    (["1", "2", "other"], [0, 1, 2], ("1", "2", "other")),
+]
+
+
+@pytest.mark.parametrize(("values", "expected", "names"), CODES)
+def test_whole_numbers_are_classes_named_as_written_where_the_kind_says_so(
+    values: list[object], expected: list[int], names: tuple[str, ...] | None
+) -> None:
+    labels = read(values, kind="classification")
+    assert (labels.values, labels.names, labels.notices) == (expected, names, ())
+    assert labels.kind == "classification"
+
+
+def test_numbers_that_cannot_be_indices_are_classes_and_this_is_said() -> None:
+    labels = read(["007", "070"])
+    assert (labels.kind, labels.names) == ("classification", ("007", "070"))
+    assert "numbers such as 007" in labels.notices[0]
+    assert read(["007", "070"], kind="regression").values == [7.0, 70.0]
+    (said,) = read(["007", "7"], kind="classification").notices
+    assert "'007' and '7'" in said
+
+
+def test_numbers_are_names_where_the_classes_are_named_by_numbers() -> None:
+    for values in ([5, 1], ["5", "1"], [5.0, 1.0], ["5.0", "1"]):
+        assert read(values, names=("1", "3", "5")).values == [2, 0]
+    with pytest.raises(DataError, match="line 3: Unknown label '2'"):
+        read([5, 2], names=("1", "3", "5"))
+    assert read(["-1", "-1"], names=("-1", "0", "1")).values == [0, 0]
+    # The features of a file say that its numbers are indices.
+    assert read([1, 0], names=("1", "0"), are_indices=True).values == [1, 0]
+
+
+def test_indices_of_names_may_be_counted_from_1_and_this_is_said() -> None:
+    labels = read([1, 2, 1], names=NAMES)
+    assert (labels.values, labels.names, labels.first) == ([0, 1, 0], NAMES, 1)
+    assert "1 to 2" in labels.notices[0]
+    assert read([0, 1], names=NAMES).first == 0
+    # Another split of the same file is counted alike, whichever classes it holds.
+    assert read([1, 1], names=NAMES, first=1).values == [0, 0]
+    with pytest.raises(DataError, match="line 2: 'label' must be >= 1 and <= 2 .*, got 0"):
+        read([0, 1], names=NAMES, first=1)
+
+
+@pytest.mark.parametrize("missing", ["nan", "NaN", " nan ", "<NA>", float("nan")])
+def test_a_missing_value_among_words_is_no_class(missing: object) -> None:
+    with pytest.raises(DataError, match=r"line 4: 'label' must be a label, got .*1 of 3 rows"):
+        read(["good", "bad", missing])
+    assert read([missing, missing]).kind == "unlabelled"
+    if isinstance(missing, str):
+        named = read(["good", missing], names=("good", missing.strip()))
+        assert named.values == [0, 1]
+
+
+def test_a_class_that_may_stand_for_a_missing_value_is_said() -> None:
+    (said,) = read(["good", "None", "bad", "None"]).notices
+    assert "'None'" in said
+    assert "2 rows" in said
+    assert read(["good", "Nonesuch"]).notices == ()
+
+
+@pytest.mark.parametrize(
+    "label", ["['toxic', 'insult']", "['toxic']", '["a", "b"]', "[0, 1]", "[]", "('a', 'b')"]
+)
+def test_a_list_written_as_a_label_is_refused_with_its_line(label: str) -> None:
+    with pytest.raises(DataError, match=r"line 3: 'label' must be one label, got a list.*1 of 2"):
+        read(["toxic", label])
+    assert read(["toxic", label], names=("toxic", label)).values == [0, 1]
+    assert read(["[removed]", "(other)"]).names == ("(other)", "[removed]")
+
+
+@pytest.mark.parametrize("sign", ["|", ";", ", ", "/", "+", "&"])
+def test_cells_that_look_like_several_labels_are_counted(sign: str) -> None:
+    (said,) = read(["a", "b", f"a{sign}b", f"b{sign}c"]).notices
+    assert "2 of 4 rows (50%)" in said
+    assert f"'a{sign}b' at a.csv, line 4" in said
+    # Parts that no other label has are no labels.
+    assert read([f"arts{sign}crafts", "sports", "C++"]).notices == ()
 
 
 def test_the_kind_given_decides() -> None:
@@ -83,15 +183,15 @@ BAD: list[tuple[list[object], dict[str, object], str]] = [
     (["1", "0", "good"], {}, r"mixed types: a number, '1', .*; a string, 'good', at a.csv, line 4"),
     ([True, 1], {}, "mixed types: a truth value, True"),
     ([0, [1]], {}, "line 3: 'label' must be a string or a number, got a list"),
-    ([0.5, math.nan], {}, "line 3: 'label' must be finite .*, got nan"),
+    ([0.5, math.nan], {}, "line 3: 'label' must be a label, got nan"),
     ([0.5, -math.inf], {}, "line 3: 'label' must be finite .*, got -inf"),
-    (["0.5", "NaN"], {}, "line 3: 'label' must be finite .*, got nan"),
+    (["0.5", "NaN"], {}, "line 3: 'label' must be a label, got 'NaN'"),
     ([0.5, 1e300], {}, "line 3: 'label' must be finite"),
     ([0, 10**400], {}, "line 3: 'label' must be finite"),
     (["0", "1" * 5000], {}, "line 3: 'label' must be finite"),
     (["a", "b\ud800"], {}, "line 3: 'label' .*half of a surrogate pair"),
     ([0, 1], {"names": ("yes", "yes")}, "two classes of 'label' are named 'yes'"),
-    ([0, -2], {}, r"line 3: 'label' must be >= 0, got -2"),
+    ([0, -2], {}, r"line 3: 'label' must be >= 0, got -2.*--kind classification"),
     ([0, 2], {"names": NAMES}, r"line 3: 'label' must be >= 0 and <= 1 \(negative, .*, got 2"),
     (["negative", "posit"], {"names": NAMES}, "line 3: Unknown label 'posit'. Did you mean"),
     ([0.0, 0.5], {"names": NAMES}, "line 3: 'label' must be a class index, got 0.5"),
@@ -194,6 +294,7 @@ def test_groups_go_with_their_rows_into_a_carved_dev_split(tmp_path: Path) -> No
         ([3.0, float("nan"), 12.0], ["3", None, "12"]),
         ([True, False, None], ["True", "False", None]),
         ([" a ", "b", "-1"], ["a", "b", None]),
+        (["a", "nan", "NaN", "Nan's"], ["a", None, None, "Nan's"]),
         ([None, "", -1], None),
     ],
 )

@@ -103,6 +103,73 @@ def test_whatever_a_writer_quotes_as_needed_or_all_over_is_read_back(
         assert rows(read_table(write(tmp_path, out.getvalue()))) == lines
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.text('ab ",', min_size=1, max_size=6), min_size=2, max_size=12),
+    label_first=st.booleans(),
+    row=st.integers(0, 11),
+)
+def test_a_stray_quote_never_joins_rows_of_a_tsv(
+    tmp_path: Path, texts: list[str], label_first: bool, row: int
+) -> None:
+    texts = [f"x{text}" for text in texts]
+    # An open quote at the start of one text and a closing one at the end of a later one.
+    texts[row % len(texts)] = '"' + texts[row % len(texts)].replace('"', "")
+    texts[-1] = texts[-1].replace('"', "") + '"'
+    lines = [("text", "label"), *((text, "pos") for text in texts)]
+    content = "".join(f"{b}\t{a}\n" if label_first else f"{a}\t{b}\n" for a, b in lines)
+    table = read_table(write(tmp_path, content, "a.tsv"))
+    assert table.size == len(texts)
+    assert [str(text).strip('"') for text in table.column("text")] == [
+        text.strip('"') for text in texts
+    ]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(
+        st.text('ab "\n', max_size=8) | st.text('ab "\t', max_size=8), min_size=1, max_size=8
+    ),
+    columns=st.integers(2, 3),
+)
+def test_a_tsv_whose_fields_are_quoted_reads_back(
+    tmp_path: Path, texts: list[str], columns: int
+) -> None:
+    lines = [(f"x{text}", *(["pos"] * (columns - 1))) for text in texts]
+    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
+        out = io.StringIO()
+        writer = csv.writer(out, delimiter="\t", quoting=quoting)
+        writer.writerows([("text", "label", "other")[:columns], *lines])
+        assert rows(read_table(write(tmp_path, out.getvalue(), "a.tsv"))) == lines
+
+
+def test_quotes_that_could_join_the_rows_of_a_tsv_are_reported(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, 'text\tlabel\n"a\tx\nb\ty\nc"\tx\n', "a.tsv"))
+    assert rows(table) == [('"a', "x"), ("b", "y"), ('c"', "x")]
+    (said,) = table.notices
+    assert "join 2 lines" in said
+    assert "line 2" in said
+    # The header shows that quotes enclose fields, and the same rows are one.
+    table = read_table(write(tmp_path, '"text"\t"label"\n"a\tx\nb\ty\nc"\tx\n', "a.tsv"))
+    assert rows(table) == [("a\tx\nb\ty\nc", "x")]
+    assert "2 rows are probably lost to quotes. From line 2 on" in " ".join(table.notices)
+    # A line that is no row says nothing for quotes where they would join more lines that are.
+    path = write(tmp_path, 'text\tlabel\n"a\tx\nb\ty\ntorn\nc"\tx\n', "a.tsv")
+    with pytest.raises(DataError, match=r"line 4: expected 2 fields .*quote the names in its f"):
+        read_table(path)
+
+
+def test_rows_of_a_csv_that_quotes_join_are_counted(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, 'text,label\n"a,x\nb,y\nc",x\nd,y\n'))
+    assert rows(table) == [("a,x\nb,y\nc", "x"), ("d", "y")]
+    (said,) = table.notices
+    assert "2 rows are probably lost to quotes" in said
+    assert "line 2" in said
+    # Most texts with line breaks do not look like rows; one that does is no news.
+    table = read_table(write(tmp_path, 'text,label\n"a,x\nb",x\n"a\nb",x\n"a\n\nc",y\n'))
+    assert (table.size, table.notices) == (3, ())
+
+
 def test_blank_lines_between_rows_are_skipped_and_counted(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, "text,label\na,1\n\n  \nb,0\n\n\n"))
     assert rows(table) == [("a", "1"), ("b", "0")]
@@ -205,7 +272,8 @@ def test_no_row_left_is_an_error(tmp_path: Path) -> None:
     ("labels", "kept", "lines"),
     [
         (["1", "", "0", "nan", "1"], [1, 0, 1], "line 3 (no label), line 5 (label nan)"),
-        (["good", "nan", "bad", " ", "bad"], [1, 2, 0, 0], "line 5 (no label)"),
+        (["good", "nan", "bad", " ", "bad"], [1, 0, 0], "line 3 (label nan), line 5 (no label)"),
+        (["a", "['a']", "b", "", "a"], [0, 1, 0], "line 3 (a list as label), line 5 (no la"),
         (["0.5", "inf", "1.5", "", "2"], [0.5, 1.5, 2.0], "line 3 (label inf), line 5 (no label)"),
     ],
 )
@@ -218,9 +286,8 @@ def test_rows_without_a_label_are_skipped_where_asked(
     assert list(found.labels or []) == kept
     assert lines in found.notices[0]
     assert len(found) == len(kept)
-    if "nan" not in labels:
-        with pytest.raises(DataError, match="--skip-bad-rows"):
-            load_examples(path)
+    with pytest.raises(DataError, match="--skip-bad-rows"):
+        load_examples(path)
 
 
 def test_labels_that_a_dataset_does_not_name_are_skipped_where_asked(tmp_path: Path) -> None:
@@ -232,6 +299,10 @@ def test_labels_that_a_dataset_does_not_name_are_skipped_where_asked(tmp_path: P
     found = load_examples(str(path), reading=SKIPPING)
     assert found.labels == [1, 0]
     assert "line 3 (label 'maybe')" in found.notices[0]
+    # Beside a 0 a 2 is no index of two names; alone with 1 it is, counted from 1.
+    for content, labels in (("a,0\nb,2\nc,1\n", [0, 1]), ("a,1\nb,2\nc,3\n", [0, 1])):
+        path = write(tmp_path, f"text,label\n{content}")
+        assert load_examples(str(path), reading=SKIPPING).labels == labels
 
 
 def test_a_decimal_comma_beside_semicolons_is_a_number_and_told(tmp_path: Path) -> None:
@@ -259,6 +330,9 @@ def test_columns_of_other_tables_are_taken_where_they_are_there(tmp_path: Path) 
     path = write(tmp_path, "text,Description,Queue,label\nx,a,p,1\ny,b,q,0\n")
     found = load_examples(str(path), known=known)
     assert (found.text, found.label_names) == (["a", "b"], ("p", "q"))
+    # A label's column that is asked for as text is no label's.
+    found = load_examples(str(path), known=known, columns=Columns(text="Queue"), labelled=False)
+    assert found.text == ["p", "q"]
     # A name that the caller gives comes first.
     found = load_examples(str(path), known=known, columns=Columns(text="text"))
     assert (found.text, found.label_names) == (["x", "y"], ("p", "q"))

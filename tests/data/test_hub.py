@@ -38,6 +38,7 @@ def test_a_hub_id_is_read_from_the_local_cache(cache: Path) -> None:
         "config": "default",
         "revision": "3f2a",
         "split": "train",
+        "columns": {"text": "sentence", "label": "label"},
     }
     # GLUE's test splits carry -1 for every label.
     assert splits.test.kind == "unlabelled"

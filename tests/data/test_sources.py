@@ -12,6 +12,7 @@ import pydantic
 import pytest
 
 from temper.data.columns import Columns
+from temper.data.reading import read_as, splits_read_as
 from temper.data.settings import DataSettings
 from temper.data.sources import check_source, load_examples, load_splits
 from temper.errors import DataError
@@ -177,6 +178,132 @@ def test_columns_are_found_by_their_usual_names(
     assert examples.labels == [0, 1]
 
 
+CANDIDATES = [
+    (["text", "sentiment", "score"], {}, {"label": ["sentiment"]}, "--label-column"),
+    (["question", "answer", "text", "label"], {}, {"text": ["text"]}, "--text-column"),
+    (["sentence", "Content", "label"], {}, {"text": ["Content"]}, "--text-pair-column"),
+    (["text", "Text", "label"], {}, {"text": ["Text"]}, "--text-column"),
+    (["question", "sentence", "label"], {}, {}, ""),
+    (["text", "sentiment", "score"], {"label_column": "score"}, {}, ""),
+    (["question", "answer", "text", "label"], {"text_column": "text"}, {}, ""),
+]
+
+
+@pytest.mark.parametrize(("names", "given", "others", "option"), CANDIDATES)
+def test_a_choice_among_columns_that_fit_is_stored_and_said_with_its_option(
+    tmp_path: Path,
+    names: list[str],
+    given: dict[str, str],
+    others: dict[str, list[str]],
+    option: str,
+) -> None:
+    labels = {"label": ["a", "b"], "sentiment": ["neg", "pos"], "score": [0.5, 0.25]}
+    content = [{name: labels.get(name, ["x", "y"])[i % 2] for name in names} for i in range(20)]
+    splits = splits_of(str(json_lines(tmp_path / "a.jsonl", content)), **given)
+    assert splits.train.source.get("other_columns", {}) == others
+    said = [notice for notice in splits.notices if "would fit too" in notice]
+    assert len(said) == len(others)
+    for notice, columns in zip(said, others.values(), strict=True):
+        assert option in notice
+        assert all(repr(name) in notice for name in columns)
+
+
+def test_the_columns_and_the_kind_that_were_read_are_said(tmp_path: Path) -> None:
+    content = [{"review": f"r {i}", "stars": i % 3 + 1.0, "group": "g"} for i in range(30)]
+    source = str(json_lines(tmp_path / "a.jsonl", content))
+    splits = splits_of(source, label_column="stars")
+    assert splits.train.source["columns"] == {"text": "review", "label": "stars", "group": "group"}
+    (said,) = splits_read_as(splits)
+    assert "text from 'review', label from 'stars' (regression, 1 to 3), group from 'group'" in said
+    splits = splits_of(source, label_column="stars", kind="classification")
+    (said,) = splits_read_as(splits)
+    assert "(classification, 3 classes: 1, 2, 3)" in said
+    assert splits_read_as(splits_of("demo")) == []
+    codes = load_examples(source, columns=Columns(label="stars"), kind="classification")
+    assert "3 classes: 1, 2, 3" in read_as(codes)
+
+
+def test_other_splits_are_read_from_the_columns_of_train(tmp_path: Path) -> None:
+    row = {"question": "q", "answer": "a", "text": "t"}
+    train = [{**row, "sentiment": "neg"}, {**row, "sentiment": "pos"}]
+    dev = [{"text": "t", "question": "q", "answer": "a", "score": 0.5, "sentiment": "pos"}]
+    splits = splits_of(folder(tmp_path / "data", train=train, dev=dev))
+    assert (splits.dev.text, splits.dev.text_pair, splits.dev.labels) == (["q"], ["a"], [1])
+    # The choice is told once.
+    assert sum("would fit too" in notice for notice in splits.notices) == 1
+
+
+@pytest.mark.parametrize("labels", [[1, 2, 3, 4, 5], [0, 4], [-1, 0, 1], [1.0, 2.0]])
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_whole_numbers_are_the_same_classes_in_every_split_and_format(
+    tmp_path: Path, labels: list[int] | list[float], ending: str
+) -> None:
+    def write(name: str, values: list[object]) -> None:
+        texts = [f"{name} {i}" for i in range(len(values))]
+        if ending == "parquet":
+            pq.write_table(pa.table({"text": texts, "label": values}), tmp_path / f"{name}.parquet")
+        elif ending == "jsonl":
+            lines = [{"text": a, "label": b} for a, b in zip(texts, values, strict=True)]
+            json_lines(tmp_path / f"{name}.jsonl", lines)
+        else:
+            lines = [f"{a},{b}" for a, b in zip(texts, values, strict=True)]
+            (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *lines]))
+
+    write("train", [*labels, *labels])
+    # A split may hold some of the classes, and write them as the other kind of number.
+    write("dev", [type(1.5 if isinstance(labels[0], int) else 1)(labels[-1])])
+    splits = splits_of(tmp_path, kind="classification")
+    names = tuple(str(int(label)) for label in labels)
+    assert splits.train.label_names == splits.dev.label_names == names
+    assert splits.dev.labels == [len(names) - 1]
+
+
+def test_whole_numbers_are_read_as_classes_and_this_is_said(tmp_path: Path) -> None:
+    content = [{"text": f"t {i}", "label": i % 2 + 1} for i in range(20)]
+    source = str(json_lines(tmp_path / "a.jsonl", content))
+    splits = splits_of(source)
+    assert (splits.train.label_names, splits.train.kind) == (("1", "2"), "classification")
+    assert any("--kind regression" in notice for notice in splits.notices)
+    splits = splits_of(source, kind="classification")
+    assert not any("--kind" in notice for notice in splits.notices)
+
+
+def test_a_class_of_a_split_that_nobody_reads_does_not_stop_a_training(tmp_path: Path) -> None:
+    odd = [{"text": "odd", "label": 7}, {"text": "row 1", "label": None}]
+    splits = splits_of(folder(tmp_path / "data", train=rows(8), dev=rows(4, 8), test=odd))
+    assert (splits.test.text, splits.test.kind) == (["odd", "row 1"], "unlabelled")
+    # Its texts are still compared with those that are trained on.
+    assert "1 train row is also in test" in " ".join(splits.notices)
+    source = folder(tmp_path / "b", train=rows(8), dev=odd, test=rows(4, 8))
+    assert len(splits_of(source, eval_split="test").dev) == 4
+
+
+def test_rows_whose_label_is_not_trained_on_are_skipped_where_asked(tmp_path: Path) -> None:
+    words = [{"text": f"t {i}", "label": word} for i, word in enumerate(["good", "bad"] * 4)]
+    dev = [{"text": "a", "label": "Bad"}, {"text": "b", "label": "ugly"}]
+    source = folder(tmp_path / "data", train=words, dev=dev)
+    with pytest.raises(DataError, match=r"Unknown label 'ugly'.*dev.jsonl, row 2.*--skip-bad-rows"):
+        splits_of(source)
+    splits = splits_of(source, skip_bad_rows=True)
+    assert (splits.dev.text, splits.dev.labels) == (["a"], [0])
+    assert "1 bad row is skipped: row 2 (unknown label 'ugly')" in " ".join(splits.notices)
+    source = folder(tmp_path / "b", train=rows(8), dev=[*rows(2), {"text": "c", "label": 2}])
+    assert splits_of(source, skip_bad_rows=True).dev.labels == [0, 1]
+    # No row is left: this is another fault.
+    source = folder(tmp_path / "c", train=rows(8), dev=[{"text": "c", "label": 2}])
+    with pytest.raises(DataError, match="Unknown label '2'"):
+        splits_of(source, skip_bad_rows=True)
+
+
+def test_indices_counted_from_1_are_so_in_every_split(tmp_path: Path) -> None:
+    train = [{"text": f"t {i}", "label": i % 2 + 1} for i in range(8)]
+    source = folder(tmp_path / "data", train=train, dev=[{"text": "d", "label": 1}])
+    (tmp_path / "data/dataset.json").write_text('{"label_names": ["no", "yes"]}')
+    splits = splits_of(source)
+    assert (splits.train.labels[:2], splits.dev.labels) == ([0, 1], [0])
+    assert splits.dev.label_names == ("no", "yes")
+
+
 def test_columns_can_be_named(tmp_path: Path) -> None:
     content = [{"text": "no", "body text": "a", "also": "b", "stars": 1, "label": 9}]
     path = str(json_lines(tmp_path / "a.jsonl", content))
@@ -193,8 +320,13 @@ BAD_FOLDERS = [
         {},
         "at least two classes, got on",
     ),
-    ({"train": [{"text": "a", "label": i} for i in (1, 3)], "dev": rows(2)}, {}, "1, 3; 0 has no"),
-    ({"train": rows(4), "dev": [{"text": "a", "label": 2}]}, {}, "'dev' has label 2, but the high"),
+    ({"train": [{"text": "a", "label": i} for i in (1, 3)], "dev": rows(2)}, {}, "1, 3.*--kind cl"),
+    (
+        {"train": rows(4), "dev": [*rows(2), {"text": "a", "label": 2}]},
+        {},
+        "Unknown label '2'.*dev.jsonl, row 3.*--skip-bad-rows",
+    ),
+    ({"train": rows(4), "dev": [{"text": "a", "label": "no"}]}, {}, "Unknown label 'no'.*row 1"),
     ({"dev": rows(4)}, {}, "Unknown split 'train'.*Known: dev"),
     ({"train": rows(4), "dev": rows(2)}, {"eval_split": "tset"}, "Unknown split 'tset'"),
     ({"train": [{"text": "a"}], "dev": rows(2)}, {}, "split 'train' has no labels to train on"),
@@ -360,7 +492,7 @@ def test_one_huge_label_is_told_and_not_counted_up_to(tmp_path: Path, ending: st
         sign = "," if ending == "csv" else "\t"
         lines = [f"{a}{sign}{b}" for a, b in zip(texts, labels, strict=True)]
         path.write_text("\n".join([f"text{sign}label", *lines]), encoding="utf-8")
-    with pytest.raises(DataError, match="without a gap, got .*; 3 has no row"):
+    with pytest.raises(DataError, match=rf"4 different whole numbers .*{huge}\).*--kind classif"):
         load_splits(DataSettings(source=str(path)))
 
 

@@ -32,6 +32,7 @@ from temper.app.settings import CalibrationSettings
 from temper.app.sidecar import FILE, write_calibration
 from temper.data.encode import WARNED
 from temper.data.examples import Examples
+from temper.data.reading import read_as
 from temper.data.sources import load_examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
@@ -95,6 +96,7 @@ def calibrate(
     )
     with writing(folder / FILE), locked(folder):
         rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)
+        progress.info_all(filter(None, [read_as(rows)]))
         progress.notice_all(notices)
         before = _before(folder / FILE)
         fit = _Fit(request, settings, predictor, rows, notices, progress)

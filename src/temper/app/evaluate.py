@@ -236,6 +236,7 @@ def evaluate_model(
     from temper.app.seen import trained_among, trained_rows
     from temper.app.sets import load_sets
     from temper.app.sidecar import calibration_notices
+    from temper.data.reading import read_as
     from temper.display.wording import folded
     from temper.evaluation.classifier import ClassifierPredictor
     from temper.files import put_back
@@ -268,11 +269,13 @@ def evaluate_model(
         train=train,
         trained=trained_among(request.model),
         known=trained_columns(request.model),
+        classes=predictor.label_names,
         notices=(*untaught, *calibration_notices(request.model)),
     )
     progress.notice_all(sets.seen)
     progress.notice_all(notices)
     progress.notice(which_rows(request.model, request.data, dev, scored=len(sets.data.dev)))
+    progress.info_all(filter(None, [read_as(dev)]))
     pairs = trained_pairs(request.model)
     for name, rows in {**sets.data.shift, **sets.data.adversarial}.items():
         paired = rows.text_pair is not None

@@ -16,8 +16,8 @@ from temper.app.predictors import (
     trained_settings,
 )
 from temper.app.sets import EvaluationSets
-from temper.data.columns import LabelKind
 from temper.data.examples import Examples
+from temper.data.labels import LabelKind
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.data.sources import (
     is_taken_whole,
@@ -28,6 +28,7 @@ from temper.data.sources import (
 )
 from temper.errors import CheckpointError, SettingError
 from temper.evaluation.folder import write_files
+from temper.evaluation.measurement import without_unknown
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
@@ -92,6 +93,8 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
         )
     else:
         examples = load_splits(settings.model_copy(update={"eval_rows": None}), known=known).dev
+    if settings.skip_bad_rows:
+        examples = without_unknown(examples, predictor.label_names)
     paired = examples.text_pair is not None
     check_pairs(model, trained_pairs(model), paired, rows=f"the rows of {settings.source}")
     if settings.eval_rows is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -260,7 +261,7 @@ def check_pairs(model: str, trained: bool | None, given: bool, *, rows: str) -> 
 
 
 def trained_columns(model: str) -> tuple[Columns, ...]:
-    """Return the names that the columns of a run's data have, empty where nobody named them.
+    """Return the columns of a run's data: those that were named, else those that it read.
 
     Further sources often have the same columns; groups are a matter of each source.
 
@@ -268,7 +269,13 @@ def trained_columns(model: str) -> tuple[Columns, ...]:
         model: Folder of a run or a soup; anything else has none.
     """
     data = trained_settings(model).get("data", {})
-    columns = Columns(*(data.get(f"{role}_column") for role in ("text", "text_pair", "label")))
+    named = Columns(*(data.get(f"{role}_column") for role in ("text", "text_pair", "label")))
+    file = Path(model) / "run.json"
+    record = read_json(file).get("data", {}) if file.exists() else {}
+    read = Columns.of(record.get("train", {}).get("source", {}))
+    if named.text is None and named.text_pair is None:
+        named = replace(named, text=read.text, text_pair=read.text_pair)
+    columns = replace(named, label=named.label or read.label)
     return () if columns == Columns() else (columns,)
 
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from temper.app.settings import SetSources
-from temper.data.columns import Columns, LabelKind
+from temper.data.columns import Columns
 from temper.data.examples import Examples
+from temper.data.labels import LabelKind
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
 from temper.data.suites.suite import KINDS, FoundSuite, load_set
 from temper.data.tasks.registry import default_metric
 from temper.errors import DataError, SettingError, shortened
-from temper.evaluation.measurement import align
+from temper.evaluation.measurement import align, without_unknown
 from temper.evaluation.perspectives.anomaly import AnomalySettings
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
@@ -63,6 +64,7 @@ def load_sets(
     train: Examples | None = None,
     trained: Trained | None = None,
     known: Sequence[Columns] = (),
+    classes: Sequence[str] | None = None,
     notices: Iterable[str] = (),
 ) -> EvaluationSets:
     """Load all that a model is judged on beside its dev rows.
@@ -79,6 +81,8 @@ def load_sets(
         trained: Finds the rows that the model was trained on among those of a set, as
             `temper.app.seen.trained_among` returns it; None looks for none.
         known: What the columns of the model's own data are called, beside those of ``settings``.
+        classes: The model's classes, None for those of ``dev``; where bad rows are skipped, rows of
+            other classes are, too.
         notices: What is to be said already.
 
     Returns:
@@ -103,15 +107,17 @@ def load_sets(
     columns = (replace(settings.columns, group=None), *known)
     unseen = _Unseen(trained, drops=sources.seen_rows == "drop" or settings.drop_overlap)
     dev = unseen.rows(dev, "dev")
-    sets = {each: _of_kind(each, sources, settings, kind, unseen, columns) for each in KINDS}
+    names = dev.label_names if classes is None else classes
+    sets = {each: _of_kind(each, sources, settings, kind, unseen, columns, names) for each in KINDS}
     scored = [dev, *(examples for each in sets.values() for examples in each.values())]
     fit = held_out = None
     learned = [] if train is None else [train]
     if sources.detects(evaluate):
         if sources.fit is not None:
             train = load_examples(
-                sources.fit, labelled=None, reading=settings.reading, known=columns
+                sources.fit, kind=kind, labelled=None, reading=settings.reading, known=columns
             )
+            train = without_unknown(train, names) if settings.skip_bad_rows else train
             told += train.notices
         if train is not None:
             fit = _apart(train, scored, what="that detectors would learn from", notices=told)
@@ -120,6 +126,7 @@ def load_sets(
             fit = replace(fit.sample(limit, seed=evaluate.seed), name="fit")
     if sources.held_out is not None:
         rows = load_examples(sources.held_out, kind=kind, reading=settings.reading, known=columns)
+        rows = without_unknown(rows, names) if settings.skip_bad_rows else rows
         told += rows.notices
         # On rows that it was trained on a model is surer than it is right.
         apart = [*scored, *learned]
@@ -175,6 +182,7 @@ def _of_kind(
     kind: LabelKind,
     unseen: _Unseen,
     known: Sequence[Columns],
+    classes: Sequence[str] | None,
 ) -> dict[str, Examples]:
     """Load the sets of one kind, those of the suite last."""
     labelled = each != "anomaly"
@@ -196,6 +204,8 @@ def _of_kind(
             loaded[name] = load_set(suite_set, labels, settings.reading)
             bounds = filter(None, (suite_set.entry.rows, settings.eval_rows))
             limits[name] = min(bounds, default=None)
+    if labelled and settings.skip_bad_rows:
+        loaded = {name: without_unknown(rows, classes) for name, rows in loaded.items()}
     if labelled:
         loaded = {name: unseen.rows(examples, name) for name, examples in loaded.items()}
     return {

@@ -25,8 +25,9 @@ from torch import Tensor
 from temper.app.evaluate import EvaluationRequest
 from temper.app.measure import load_evaluated
 from temper.app.predictors import DEFAULT_LENGTH, load_predictor
-from temper.data.columns import LabelKind
 from temper.data.examples import Examples
+from temper.data.labels import LabelKind
+from temper.data.reading import read_as
 from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
 from temper.data.tasks.registry import default_metric
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
@@ -103,6 +104,7 @@ def make_soup(
         progress.notice(f"{out} holds this very soup already; it is kept.")
         return kept
     notices = _notices(members, rows)
+    progress.info_all(filter(None, [read_as(rows)]))
     progress.notice_all(notices)
     scorer = _Scorer(request, length, metric, rows, progress, total=2 * len(members) - 1)
     alone = [scorer.alone(predictor, members[0])]

@@ -67,6 +67,7 @@ def train(
         train_tasks(tasks, folder.path, resume=resume, progress=progress)
     else:
         from temper.app.row_attack import RowAttacker, attack_settings
+        from temper.data.reading import splits_read_as
         from temper.data.sources import load_splits
         from temper.training.config import RunConfig
         from temper.training.rate import found_rate
@@ -80,6 +81,7 @@ def train(
                 attack = RowAttacker()
             _tell_default(given, progress)
             splits = load_splits(run.data)
+            progress.info_all(splits_read_as(splits))
             progress.notice_all(splits.notices)
             run, splits = found_rate(run, splits, folder.path, progress)
         train_run(

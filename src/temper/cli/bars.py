@@ -72,6 +72,12 @@ class ScreenProgress(Progress):
         """Show what is being measured."""
         self._show("evaluation", done, total, f"evaluating {what}")
 
+    def info(self, text: str) -> None:
+        """Print what was decided, once above the bars."""
+        if text not in self._noticed:
+            self._noticed.add(text)
+            self._bars.console.print(text, markup=False)
+
     def notice(self, text: str) -> None:
         """Print a notice once above the bars."""
         if text not in self._noticed:

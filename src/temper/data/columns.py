@@ -1,15 +1,13 @@
-"""Find the columns of a table and read them: texts, labels, groups and contrast pairs."""
+"""Find the columns of a table, and read texts, groups and contrast pairs."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from temper.data.examples import Kind
-from temper.data.stored import StoredTexts, ValueWriter
+from temper.data.stored import StoredTexts
 from temper.data.table import Table
 from temper.errors import DataError, unknown
 
@@ -62,7 +60,7 @@ OPTIONS = {
 """How each column is named: on the command line, and in Python and files of settings."""
 
 # What stands in a column of groups or contrast pairs where a row is in none of them.
-_IN_NONE = {"", "-1"}
+_IN_NONE = {"", "-1", "nan", "<na>"}
 
 
 @dataclass(frozen=True)
@@ -81,6 +79,21 @@ class Columns:
     label: str | None = None
     group: str | None = None
 
+    @classmethod
+    def of(cls, source: Mapping[str, Any]) -> Columns:
+        """Return the columns of a set that sets which belong to it are read from too.
+
+        Groups are a matter of each set. Texts are found anew if they were found without doubt: a
+        set of pairs among sets of single texts is then an error.
+
+        Args:
+            source: `Examples.source` of the set.
+        """
+        read = source.get("columns", {})
+        if "text" in source.get("other_columns", {}):
+            return cls(read.get("text"), read.get("text_pair"), read.get("label"))
+        return cls(label=read.get("label"))
+
 
 @dataclass(frozen=True)
 class FoundColumns:
@@ -92,6 +105,8 @@ class FoundColumns:
         label: Column of the label, None where there is none.
         group: Column of the groups, None where there is none.
         pair_id: Column that names contrast pairs, None where there is none.
+        others: Columns that could have been chosen too, by role (``text``, ``label``); of a role
+            that nobody named.
     """
 
     text: str
@@ -99,6 +114,40 @@ class FoundColumns:
     label: str | None
     group: str | None = None
     pair_id: str | None = None
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Return what is stored of them: ``columns``, and ``other_columns`` if others fit."""
+        roles = {
+            "text": self.text,
+            "text_pair": self.text_pair,
+            "label": self.label,
+            "group": self.group,
+            "pair_id": self.pair_id,
+        }
+        columns = {role: name for role, name in roles.items() if name is not None}
+        others = {role: list(names) for role, names in self.others.items()}
+        return {"columns": columns, **({"other_columns": others} if others else {})}
+
+    def warnings(self, title: str) -> tuple[str, ...]:
+        """Report each choice among several columns, and the option that makes it.
+
+        Args:
+            title: The table.
+        """
+        warnings = []
+        for role, others in self.others.items():
+            option = OPTIONS[role]
+            read = repr(self.label if role == "label" else self.text)
+            if role == "text" and self.text_pair is not None:
+                read += f" and {self.text_pair!r}, a pair"
+            elif role == "text":
+                option += f", or a pair with {OPTIONS['text_pair']} too"
+            warnings.append(
+                f"{title}: the {role} is read from {read}, but {' and '.join(map(repr, others))} "
+                f"would fit too. Choose with {option}."
+            )
+        return tuple(warnings)
 
 
 def find_columns(
@@ -127,6 +176,7 @@ def find_columns(
     for others in known:
         wanted = _completed(wanted, others, table)
     text, pair = wanted.text, wanted.text_pair
+    guessed = [] if text is not None or pair is not None else ["text"]
     taken = {name for name in (wanted.label, pair) if name is not None}
     if text is None and pair is None:
         text, pair = _usual_pair(table, taken)
@@ -141,6 +191,7 @@ def find_columns(
     label = wanted.label
     if label is None and labelled:
         label = _first(table, LABEL_NAMES, {text, *([pair] if pair else [])})
+        guessed += [] if label is None else ["label"]
     chosen = [name for name in (text, pair, label, wanted.group) if name is not None]
     if len(set(chosen)) != len(chosen):
         raise DataError(
@@ -148,7 +199,24 @@ def find_columns(
             f"{', '.join(chosen)}."
         )
     group = wanted.group or _first(table, GROUP_NAMES, set(chosen))
-    return FoundColumns(text, pair, label, group, _first(table, PAIR_ID_NAMES, set(chosen)))
+    unused = {role: _others(table, role, {*chosen, group}) for role in guessed}
+    return FoundColumns(
+        text,
+        pair,
+        label,
+        group,
+        _first(table, PAIR_ID_NAMES, set(chosen)),
+        {role: names for role, names in unused.items() if names},
+    )
+
+
+def _others(table: Table, role: str, taken: set[str | None]) -> tuple[str, ...]:
+    """Return the columns whose names are usual for a role and that nothing is read from."""
+    usual = set(LABEL_NAMES if role == "label" else TEXT_NAMES)
+    present = {name.casefold() for name in table.names}
+    if role == "text":
+        usual |= {name for pair in PAIR_NAMES if set(pair) <= present for name in pair}
+    return tuple(name for name in table.names if name.casefold() in usual and name not in taken)
 
 
 def _completed(wanted: Columns, known: Columns, table: Table) -> Columns:
@@ -157,7 +225,8 @@ def _completed(wanted: Columns, known: Columns, table: Table) -> Columns:
     if wanted.text is None and wanted.text_pair is None and set(texts) <= set(table.names):
         # Both or neither: half a pair would be found beside a usual name of something else.
         wanted = replace(wanted, text=known.text, text_pair=known.text_pair)
-    if wanted.label is None and known.label in table.names:
+    named = (wanted.text, wanted.text_pair, wanted.group)
+    if wanted.label is None and known.label in table.names and known.label not in named:
         wanted = replace(wanted, label=known.label)
     return wanted
 
@@ -182,7 +251,7 @@ def _first(table: Table, names: Iterable[str], taken: set[str]) -> str | None:
     return next((name for name in found if name is not None and name not in taken), None)
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 """What no UTF-8 can hold."""
 
 
@@ -233,7 +302,7 @@ def text_faults(table: Table, column: str) -> dict[int, str]:
 def _text_fault(value: object) -> str | None:
     if not isinstance(value, str):
         return "nothing (null or missing)" if value is None else f"{value!r:.40}"
-    return "half of a surrogate pair" if _SURROGATE.search(value) else None
+    return "half of a surrogate pair" if SURROGATE.search(value) else None
 
 
 def read_names(table: Table, column: str | None) -> list[str | None] | None:
@@ -244,8 +313,8 @@ def read_names(table: Table, column: str | None) -> list[str | None] | None:
         column: Name of the column, None where there is none.
 
     Returns:
-        One name a row, None where a row is in no group: null, NaN, an empty text, or -1. None
-        instead of the list where that holds for all rows.
+        One name a row, None where a row is in no group: null, NaN (pandas' "nan" too), an empty
+        text, or -1. None instead of the list where that holds for all rows.
 
     Raises:
         DataError: If a value is a list, an object or a number with a fraction.
@@ -266,294 +335,9 @@ def read_names(table: Table, column: str | None) -> list[str | None] | None:
                 "groups."
             )
         name = str(whole).strip()
-        if _SURROGATE.search(name):
+        if SURROGATE.search(name):
             raise DataError(
                 f"{table.where(index)}: {column!r} holds half of a surrogate pair. Mend the row."
             )
-        names.append(None if name in _IN_NONE else name)
+        names.append(None if name.casefold() in _IN_NONE else name)
     return names if any(name is not None for name in names) else None
-
-
-# No number of a label is longer, and Python turns no text of thousands of digits into a number.
-_INTEGER = re.compile(r"[+-]?\d{1,40}")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-# A number with a decimal comma, as spreadsheets write it where a semicolon stands between columns.
-_COMMA = re.compile(r"[+-]?\d*,?\d+([eE][+-]?\d+)?")
-_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-
-_FAMILIES = ("truth value", "number", "string")
-
-# Targets become float32.
-_LARGEST = 3.4e38
-
-LabelKind = Literal["classification", "regression"]
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Labels as `Examples` holds them.
-
-    Args:
-        values: Class indices or targets; None where no row has a label.
-        names: The classes' names by index, where known.
-        kind: What the values are.
-        notices: What was decided on the way.
-    """
-
-    values: list[int] | list[float] | None
-    names: tuple[str, ...] | None
-    kind: Kind
-    notices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class LabelColumn:
-    """A column of a table that holds labels.
-
-    Strings are classes, sorted into indices; strings that are all numerals are read as numbers (a
-    CSV file holds nothing else). Integers are class indices. Floats are targets of a regression,
-    except where all of them are whole and run from 0 to C - 1 without a gap (1.0 as pandas writes
-    an integer column with holes): these are classes, and a notice says so.
-
-    Args:
-        table: The table.
-        name: Name of the column.
-        names: The classes' names by index, from ``dataset.json`` or the file's own features.
-        kind: What the labels are, where the caller knows.
-    """
-
-    table: Table
-    name: str
-    names: tuple[str, ...] | None = None
-    kind: LabelKind | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse two classes of one name.
-
-        Raises:
-            DataError: A name stands twice.
-        """
-        names = self.names or ()
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DataError(
-                f"{self.table.title}: two classes of {self.name!r} are named {twice!r:.40}. Give "
-                "each class a name of its own (dataset.json, or the features of the file)."
-            )
-
-    def read(self) -> Labels:
-        """Read all labels.
-
-        Returns:
-            The labels; values None where every row is without one (empty, null, or GLUE's -1).
-
-        Raises:
-            DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
-        """
-        raw, notices = self._with_points()
-        missing = [index for index, value in enumerate(raw) if _is_missing(value)]
-        if len(missing) == len(raw):
-            return Labels(None, self.names, "unlabelled")
-        if missing:
-            raise self._bad(
-                missing[0],
-                f"must be a label, got nothing ({len(missing)} of {len(raw)} rows). Give every row "
-                "a label or none, or leave such rows out with --skip-bad-rows (`skip_bad_rows`).",
-            )
-        values = self._of_one_type(raw)
-        if all(isinstance(value, (int, float)) and value == -1 for value in values):
-            return Labels(None, self.names, "unlabelled")
-        if isinstance(values[0], str):
-            return self._from_words(values)
-        if isinstance(values[0], bool):
-            named = replace(self, names=self.names or ("false", "true"))
-            return named._from_numbers([int(value) for value in values], notices)
-        return self._from_numbers(values, notices)
-
-    def faults(self) -> dict[int, str]:
-        """Say which rows have no label that can be read, beside others that have one.
-
-        Labels of mixed types are no such fault: which of them are wrong is not known.
-
-        Returns:
-            What is wrong with each, by index; empty where no row has a label.
-        """
-        raw, _ = self._with_points()
-        if all(map(_is_missing, raw)):
-            return {}
-        faults = {i: fault for i, value in enumerate(raw) if (fault := self._fault(value))}
-        words = [value for index, value in enumerate(raw) if index not in faults]
-        if self.names is None and all(isinstance(value, str) for value in words):
-            # A class may be called "nan" where the others are words.
-            plain = any(not _NUMBER.fullmatch(str(value).strip()) for value in words)
-            faults = {i: fault for i, fault in faults.items() if not plain or _is_unread(raw[i])}
-        return faults
-
-    def _fault(self, value: object) -> str:
-        """Say what is wrong with a label; empty where nothing is."""
-        if _is_missing(value):
-            return "no label"
-        if _family(value) not in _FAMILIES:
-            return f"a {_family(value)} as label"
-        if isinstance(value, str) and _SURROGATE.search(value):
-            return "half of a surrogate pair as label"
-        if isinstance(value, bool):
-            return ""
-        word = str(value).strip()
-        finite = isinstance(value, str) or -_LARGEST <= cast(float, value) <= _LARGEST
-        if not finite or (_NOT_FINITE.fullmatch(word) and word not in (self.names or ())):
-            return f"label {word:.40}"
-        if self.names is None or self.kind == "regression" or word in self.names:
-            return ""
-        numbered = _NUMBER.fullmatch(word) is not None and float(word) in range(len(self.names))
-        return "" if numbered else f"label {value!r:.40}"
-
-    def _bad(self, index: int, fault: str) -> DataError:
-        return DataError(f"{self.table.where(index)}: {self.name!r} {fault}")
-
-    def _with_points(self) -> tuple[list[object], tuple[str, ...]]:
-        """Write a decimal comma as a point where all labels are numbers, and say so."""
-        raw = ValueWriter.of(self.table.column(self.name))
-        if not self.table.decimal_comma or self.names is not None:
-            return raw, ()
-        words = [str(value).strip() for value in raw if not _is_missing(value)]
-        commas = any("," in word for word in words)
-        if not commas or not all(_COMMA.fullmatch(w) or _NOT_FINITE.fullmatch(w) for w in words):
-            return raw, ()
-        said = f"{self.table.title}: the commas in {self.name!r} are read as decimal points."
-        return [v.replace(",", ".") if isinstance(v, str) else v for v in raw], (said,)
-
-    def _of_one_type(self, raw: list[object]) -> list[str] | list[int | float]:
-        """Return all labels as words or all as numbers, numerals turned into numbers."""
-        first: dict[str, int] = {}
-        for kind in dict.fromkeys(map(type, raw)):
-            index = next(index for index, value in enumerate(raw) if type(value) is kind)
-            first.setdefault(_family(raw[index]), index)
-        alien = next((family for family in first if family not in _FAMILIES), None)
-        if alien is not None:
-            raise self._bad(
-                first[alien], f"must be a string or a number, got a {alien}. Give one label a row."
-            )
-        if len(first) > 1:
-            raise self._mixed(first, raw)
-        if "string" not in first:
-            return cast("list[int | float]", raw)
-        words = [cast(str, value).strip() for value in raw]
-        if self.names is not None and set(words) <= set(self.names):
-            return words
-        # Few labels differ, whatever the number of rows.
-        distinct = {word: _NUMBER.fullmatch(word) is not None for word in dict.fromkeys(words)}
-        numeral = next((word for word, is_number in distinct.items() if is_number), None)
-        if numeral is None:
-            return words
-        odd = (word for word, is_number in distinct.items() if not is_number)
-        bad = next((word for word in odd if not _NOT_FINITE.fullmatch(word)), None)
-        if bad is not None:
-            first = {"number": words.index(numeral), "string": words.index(bad)}
-            raise self._mixed(first, raw)
-        # int() and float() also take "1_000", " 1" and non-ASCII digits; the patterns above have
-        # sorted these out.
-        whole = all(map(_INTEGER.fullmatch, distinct))
-        values = {word: int(word) if whole else float(word) for word in distinct}
-        return [values[word] for word in words]
-
-    def _mixed(self, first: dict[str, int], raw: list[object]) -> DataError:
-        came = [f"a {kind}, {raw[i]!r:.40}, at {self.table.where(i)}" for kind, i in first.items()]
-        return DataError(
-            f"{self.name!r} holds labels of mixed types: {'; '.join(came)}. Use one type, or name "
-            'all labels in the file dataset.json beside the data: {"label_names": [...]}.'
-        )
-
-    def _from_words(self, words: list[str]) -> Labels:
-        if self.kind == "regression":
-            raise self._bad(0, f"must be a number for a regression, got {words[0]!r:.40}.")
-        names = tuple(sorted(set(words))) if self.names is None else self.names
-        place = {name: index for index, name in enumerate(names)}
-        for word in dict.fromkeys(words):
-            if _SURROGATE.search(word):
-                raise self._bad(
-                    words.index(word),
-                    "must be a text, got half of a surrogate pair. Mend the row.",
-                )
-            if word not in place:
-                where = self.table.where(words.index(word))
-                raise DataError(f"{where}: {unknown('label', word, names)}")
-        alike = look_alikes(names) if self.names is None else []
-        notices = tuple(
-            f"{self.table.title}: the labels {' and '.join(map(ascii, group))} are classes of "
-            "their own, though they look alike. Mend the file where they are one."
-            for group in alike
-        )
-        return Labels([place[word] for word in words], names, "classification", notices)
-
-    def _from_numbers(self, numbers: Sequence[int | float], notices: tuple[str, ...]) -> Labels:
-        for index, number in enumerate(numbers):
-            # Comparing works for integers of any size, where math.isfinite overflows.
-            if not -_LARGEST <= number <= _LARGEST:
-                came = f"{number!s:.40}. Mend or remove the row."
-                raise self._bad(index, f"must be finite (in 32 bits), got {came}")
-
-        def targets() -> Labels:
-            return Labels([float(number) for number in numbers], None, "regression", notices)
-
-        if self.kind == "regression":
-            return targets()
-        whole = [int(number) for number in numbers]
-        if not all(isinstance(number, int) for number in numbers):
-            part = next((i for i, number in enumerate(numbers) if number != whole[i]), None)
-            gapless = min(whole) == 0 and 1 <= max(whole) == len(set(whole)) - 1
-            if self.kind is None and self.names is None and (part is not None or not gapless):
-                return targets()
-            if part is not None:
-                raise self._bad(
-                    part,
-                    f"must be a class index, got {numbers[part]}. Use kind regression without "
-                    "label names if these are targets.",
-                )
-            notices = (
-                *notices,
-                f"{self.table.title}: labels such as {float(numbers[0])} are whole numbers from 0 "
-                f"to {max(whole)} and are read as classes; set kind to regression if they are "
-                "targets.",
-            )
-        for index, label in enumerate(whole):
-            if label < 0 or (self.names is not None and label >= len(self.names)):
-                names = self.names or ()
-                top = f" and <= {len(names) - 1} ({', '.join(names)})" if names else ""
-                raise self._bad(
-                    index,
-                    f"must be >= 0{top}, got {label}. Renumber the labels, write them as words, or "
-                    "set kind to regression if they are targets.",
-                )
-        return Labels(whole, self.names, "classification", notices)
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
-
-
-def _is_unread(value: object) -> bool:
-    return _is_missing(value) or _family(value) not in _FAMILIES
-
-
-def _family(value: object) -> str:
-    if isinstance(value, bool):
-        return "truth value"
-    if isinstance(value, (int, float)):
-        return "number"
-    return "string" if isinstance(value, str) else type(value).__name__
-
-
-def look_alikes(names: Iterable[str]) -> list[list[str]]:
-    """Return labels that differ by case, normal form, spaces or signs that nobody sees.
-
-    Example:
-        >>> look_alikes(["good", "Good ", "bad"])
-        [['good', 'Good ']]
-    """
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        folded = unicodedata.normalize("NFKC", name).casefold()
-        seen = "".join(sign for sign in folded if unicodedata.category(sign) not in ("Cf", "Zs"))
-        groups.setdefault(seen, []).append(name)
-    return [group for group in groups.values() if len(group) > 1]

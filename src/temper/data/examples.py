@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from temper.data.stored import RowHashes, values_at
 from temper.data.stored import row_hash as row_hash
+from temper.data.table import skipped_rows
 from temper.errors import DataError, unknown
 from temper.seeding import derive_seeds
 
@@ -267,6 +268,62 @@ class Examples:
         if file is None:
             return f"set {self.name!r}, row {index + 1}"
         return file if self.numbers is None else f"{file}, row {self.numbers[index]}"
+
+
+def with_codes(examples: Examples) -> Examples:
+    """Name classes that are bare whole numbers by these numbers, in ascending order.
+
+    Args:
+        examples: Rows with classes; such that have names are returned as they are.
+
+    Example:
+        >>> toy = Examples("toy", ["bad", "good"], labels=[1, 5], kind="classification")
+        >>> named = with_codes(toy)
+        >>> named.labels, named.label_names
+        ([0, 1], ('1', '5'))
+    """
+    if examples.label_names is not None or examples.kind != "classification":
+        return examples
+    codes = sorted({int(label) for label in examples.labels or []})
+    place = {code: index for index, code in enumerate(codes)}
+    labels = [place[int(label)] for label in examples.labels or []]
+    return replace(examples, labels=labels, label_names=tuple(map(str, codes)))
+
+
+def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> Examples:
+    """Leave out the rows whose class is none of another set's or a model's, with a notice.
+
+    Args:
+        examples: The rows; such without classes are returned as they are.
+        match: Matches rows to the other's classes, and raises a `DataError` where it cannot.
+
+    Returns:
+        The rows whose classes match; all of them where none do, which is another fault.
+    """
+    if examples.kind != "classification" or examples.labels is None:
+        return examples
+    first: dict[float, int] = {}
+    for index, label in enumerate(examples.labels):
+        first.setdefault(label, index)
+    names, unknown_labels = examples.label_names, dict[float, str]()
+    for label, index in first.items():
+        try:
+            match(examples.select([index]))
+        except DataError:
+            unknown_labels[label] = str(label) if names is None else names[int(label)]
+    if not unknown_labels or len(unknown_labels) == len(first):
+        return examples
+    numbers = examples.numbers or range(1, len(examples) + 1)
+    bad = {
+        numbers[index]: f"unknown label {unknown_labels[label]!r:.40}"
+        for index, label in enumerate(examples.labels)
+        if label in unknown_labels
+    }
+    title = str(examples.source.get("path") or examples.source.get("id") or examples.name)
+    kept = examples.select(
+        index for index, label in enumerate(examples.labels) if label not in unknown_labels
+    )
+    return replace(kept, notices=(*kept.notices, skipped_rows(title, bad, unit="row")))
 
 
 def joined(parts: Sequence[Examples], **changes: Any) -> Examples:

@@ -13,16 +13,14 @@ from temper.data.columns import (
     OPTIONS,
     Columns,
     FoundColumns,
-    LabelColumn,
-    LabelKind,
-    Labels,
     find_columns,
     read_names,
     read_texts,
     text_faults,
 )
-from temper.data.examples import Examples, Splits
+from temper.data.examples import Examples, Splits, with_codes, without_misfits
 from temper.data.formats import TableFile, format_of, stem_of
+from temper.data.labels import LabelColumn, LabelKind, Labels
 from temper.data.settings import DataSettings
 from temper.data.stored import TextWriter, ValueWriter
 from temper.data.table import Table, TableOptions
@@ -188,6 +186,7 @@ def read_split(
     columns: Columns,
     kind: LabelKind | None = None,
     labelled: bool = True,
+    first: int | None = None,
 ) -> Examples:
     """Read one split; labels that are not there leave the set unlabelled.
 
@@ -198,6 +197,7 @@ def read_split(
         columns: Names of the columns; None looks for the usual ones.
         kind: What the labels are; None decides by the values.
         labelled: Whether labels are read where there are some.
+        first: Index that the file gives the first class, as `LabelColumn` takes it.
 
     Raises:
         DataError: If the split has no rows, or a column or value is wrong.
@@ -225,16 +225,28 @@ def read_split(
     table = replace(read, keep=keep)() if isinstance(read, TableFile | TableFiles) else read()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
-    chosen = roles(table)
+    chosen = roles(table) if labelled else replace(roles(table), label=None)
     column: LabelColumn | None = None
     if labelled and chosen.label is not None:
         names = _one_naming(opened, table, chosen.label)
-        column = LabelColumn(table, chosen.label, names, kind)
+        column = LabelColumn(
+            table,
+            chosen.label,
+            names,
+            kind,
+            are_indices=chosen.label in table.label_names,
+            first=first,
+        )
     if opened.options.skip_bad_rows:
         table = _readable(table, chosen, column)
     labels = Labels(None, None, "unlabelled")
+    doubts = chosen.warnings(table.title)
     if column is not None:
-        labels = replace(column, table=table).read()
+        try:
+            labels = replace(column, table=table).read()
+        except DataError as error:
+            # Another column may be the right one.
+            raise DataError(" ".join((str(error), *doubts))) from error
     return Examples(
         name=name,
         text=read_texts(table, chosen.text),
@@ -242,8 +254,13 @@ def read_split(
         labels=labels.values,
         label_names=labels.names,
         kind=labels.kind,
-        source={**table.source, "split": split},
-        notices=(*table.notices, *labels.notices),
+        source={
+            **table.source,
+            "split": split,
+            **chosen.record(),
+            **({"first_label": labels.first} if labels.first else {}),
+        },
+        notices=(*table.notices, *doubts, *labels.notices),
         group=read_names(table, chosen.group),
         pair=read_names(table, chosen.pair_id),
         numbers=table.numbers,
@@ -314,6 +331,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
             f"{', '.join(opened.splits[train_split]().names)}: give the label's with "
             f"{OPTIONS['label']}; the usual names are label, labels, target, score, class."
         )
+    train = _with_named_codes(train, opened, settings.kind)
     if settings.eval_split == CARVE:
         return train
     others = {name: read for name, read in opened.splits.items() if name != train_split}
@@ -335,7 +353,10 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
     test = None
     notices: tuple[str, ...] = ()
     if "test" in others and dev_split != "test":
-        test = read_like(train, opened, "test", name="test", settings=settings)
+        # Nobody reads its labels: its texts alone are compared with those that are trained on.
+        test = read_split(
+            _like(opened, train), "test", name="test", columns=settings.columns, labelled=False
+        )
     if settings.eval_split is None and dev_split == "test":
         notices = (
             f"{opened.title} has no dev split: its test split is evaluated, and stands as 'dev'.",
@@ -359,7 +380,14 @@ def read_like(
         DataError: If the split does not fit train.
     """
     kind: LabelKind | None = None if train.kind == "unlabelled" else train.kind
-    examples = read_split(opened, split, name=name, columns=settings.columns, kind=kind)
+    examples = read_split(
+        _like(opened, train),
+        split,
+        name=name,
+        columns=settings.columns,
+        kind=kind,
+        first=train.source.get("first_label", 0),
+    )
     check_texts(
         examples,
         pair=train.text_pair is not None,
@@ -368,16 +396,93 @@ def read_like(
     )
     if examples.kind != "classification":
         return examples
-    if train.label_names is not None:
-        return examples.map_labels(train.label_names)
-    if examples.label_names is None and examples.classes > train.classes:
+    names = train.label_names or tuple(map(str, range(train.classes)))
+    if examples.label_names is None and any(each.lstrip("-").isdigit() for each in names):
+        examples = with_codes(examples)
+    if opened.options.skip_bad_rows:
+        examples = without_misfits(examples, lambda rows: rows.map_labels(names))
+    # An error names the row.
+    numbered = replace(examples, numbers=examples.numbers or range(1, len(examples) + 1))
+    try:
+        mapped = numbered.map_labels(names)
+    except DataError as error:
         raise DataError(
-            f"{opened.title}: split {split!r} has label {examples.classes - 1}, but the highest "
-            f"label of {train.source['split']!r} is {train.classes - 1}. Remove these "
-            "rows or name all labels in "
-            'the file dataset.json beside the data: {"label_names": [...]}.'
+            f"{error} The labels must be those of split {train.source['split']!r}, which is "
+            "trained on. Leave other rows out with --skip-bad-rows (`skip_bad_rows`)."
+        ) from error
+    return replace(mapped, label_names=train.label_names, numbers=examples.numbers)
+
+
+def _like(opened: Opened, train: Examples) -> Opened:
+    """Look for the columns that train was read from first."""
+    return replace(opened, known=(Columns.of(train.source), *opened.known))
+
+
+def _with_named_codes(train: Examples, opened: Opened, kind: LabelKind | None) -> Examples:
+    """Name classes that are whole numbers but no indices (1 to 5, 0 and 4) by these numbers.
+
+    Raises:
+        DataError: Too few rows have each of them for classes, and nobody says that they are some.
+    """
+    if train.kind != "classification" or train.label_names is not None:
+        return train
+    named = with_codes(train)
+    codes = named.label_names or ()
+    if len(codes) < 2 or codes == tuple(map(str, range(len(codes)))):
+        return train
+    column = train.source.get("columns", {}).get("label")
+    shown = f"{', '.join(codes[:8])}{' ...' if len(codes) > 8 else ''}"
+    if kind is None and len(train) < 2 * len(codes):
+        raise DataError(
+            f"{opened.title}: {column!r} holds {len(codes)} different whole numbers in "
+            f"{len(train)} rows ({shown}), which may be classes or targets. Set --kind "
+            "classification or --kind regression (`kind`)."
         )
-    return examples
+    said = (
+        f"{opened.title}: the whole numbers {shown} in {column!r} are read as {len(codes)} "
+        "classes; set --kind regression (`kind`) if they are targets.",
+    )
+    return replace(named, notices=(*named.notices, *(said if kind is None else ())))
+
+
+def read_as(examples: Examples) -> str:
+    """Say which columns a set was read from, and what its labels are; empty if it has none.
+
+    Example:
+        >>> source = {"path": "a.csv", "columns": {"text": "review", "label": "stars"}}
+        >>> read_as(Examples("a", ["good"], labels=[4.0], kind="regression", source=source))
+        "a.csv: text from 'review', label from 'stars' (regression, 4 to 4)"
+    """
+    source = examples.source
+    files = [part for part in (source, *source.get("files", ())) if "columns" in part]
+    if not files:
+        return ""
+    columns: dict[str, str] = files[0]["columns"]
+    title = files[0].get("path") or f"{files[0].get('id')}@{files[0].get('split')}"
+    roles = {"text_pair": "second text", "pair_id": "contrast pairs"}
+    kind: str = examples.kind
+    if examples.labels is not None and examples.kind == "regression":
+        kind += f", {min(examples.labels):g} to {max(examples.labels):g}"
+    elif examples.labels is not None:
+        names = examples.label_names or tuple(map(str, sorted(set(examples.labels))))
+        kind += f", {len(names)} classes: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
+    read = [f"{roles.get(role, role)} from {name!r}" for role, name in columns.items()]
+    if "label" in columns:
+        place = list(columns).index("label")
+        read[place] += f" ({kind})"
+    return f"{title}: {', '.join(read)}"
+
+
+def splits_read_as(splits: Splits) -> list[str]:
+    """Say which columns the sets of a training were read from: dev's if they are others.
+
+    Args:
+        splits: The sets.
+    """
+    sets = [splits.train, splits.dev]
+    if splits.dev.source.get("columns") == splits.train.source.get("columns"):
+        sets.pop()
+    return [said for said in map(read_as, sets) if said]
 
 
 def check_texts(examples: Examples, *, pair: bool, rows: str, like: str) -> None:

@@ -186,15 +186,17 @@ class DataSettings(AugmentationSettings):
         train_split: Split to train on.
         eval_split: Split to evaluate on; None looks for dev, validation, validation_matched, test;
             ``carve`` takes rows from train, and reads no other split.
-        text_column: Column of the text; None looks for the usual names.
+        text_column: Column of the text; None looks for the usual names, and a warning says which
+            others would fit.
         text_pair_column: Column of the second text; looked for only where ``text_column`` is None
             too.
-        label_column: Column of the label; None looks for the usual names.
+        label_column: Column of the label; None looks for the usual names, likewise.
         group_column: Column of the group that a row belongs to; None looks for ``group``.
         encoding: Encoding of the text files that are not UTF-8; None refuses these.
-        skip_bad_rows: Leave out the rows whose fields, text or label cannot be read, and say how
-            many; else the first of them is an error.
-        kind: What the labels are; None decides by the values (`temper.data.columns.LabelColumn`).
+        skip_bad_rows: Leave out the rows whose fields, text or label cannot be read or whose label
+            is not trained on, and say how many; else the first of them is an error.
+        kind: What the labels are: classes, which may be whole numbers such as 1 to 5, or numbers to
+            predict. Guessed from the values where left out, and reported.
         rows: Rows to train on, drawn with ``seed``, each class in its share; None takes all.
         eval_rows: Rows of each set to evaluate on at most, drawn likewise; None takes all.
         drop_overlap: Remove train rows whose text is also in an evaluation split, and rows of

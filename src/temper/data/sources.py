@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from temper.data.clones import TableFiles, clone_files
-from temper.data.columns import LABEL_NAMES, Columns, LabelKind
+from temper.data.columns import LABEL_NAMES, Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
 from temper.data.formats import TableFile, format_of, stem_of
 from temper.data.in_memory import dataset_table, names_memory, splits_of
+from temper.data.labels import LabelKind
 from temper.data.reading import (
     Opened,
     check_texts,

@@ -197,17 +197,6 @@ def _check_classes(train: Examples) -> None:
             f"{_origin(train)}: train must have at least two classes, got only {named}. "
             f"Use other rows, another {OPTIONS['label']}, or kind regression."
         )
-    if train.label_names is None:
-        # A label may be any number, so that what lies below it cannot be listed.
-        gap = next((label for label in range(max(counts)) if label not in counts), None)
-        if gap is not None:
-            raise DataError(
-                f"{_origin(train)}: integer labels must run from 0 to C - 1 without a gap, got "
-                f"{', '.join(map(str, list(counts)[:8]))}; {gap} has no row. Renumber them, "
-                "name all labels in "
-                'the file dataset.json beside the data: {"label_names": [...]}, or set kind to '
-                "regression."
-            )
 
 
 def _origin(examples: Examples) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_origin
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from temper.data.examples import Examples
+from temper.data.examples import Examples, without_misfits
 from temper.errors import DataError
 from temper.evaluation.folder import Texts
 from temper.evaluation.predictor import (
@@ -73,6 +73,16 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
             two = replace(examples, labels=labels, label_names=("entailment", "not_entailment"))
             return Aligned(two, classes.index("entailment"))
     return Aligned(examples.map_labels(label_names))
+
+
+def without_unknown(examples: Examples, label_names: Sequence[str] | None) -> Examples:
+    """Leave out the rows whose label a predictor does not know, with a notice.
+
+    Args:
+        examples: The set.
+        label_names: The predictor's classes by index, None where it names none.
+    """
+    return without_misfits(examples, lambda rows: align(rows, label_names))
 
 
 def merge(prediction: Prediction, entailment: int, *, how: Literal["sum", "argmax"]) -> Prediction:

@@ -21,6 +21,7 @@ from temper.app.row_attack import RowAttacker, check_augmentation
 from temper.app.sets import EvaluationSets
 from temper.app.store import Store
 from temper.data.examples import Splits
+from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
 from temper.display import folders
 from temper.display.wording import plural
@@ -214,6 +215,7 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
         check_augmentation(run.data, splits.train)
     sets = evaluation_sets(config, splits)
     progress.notice_all(sets.seen)
+    progress.info_all(splits_read_as(splits))
     progress.notice_all(splits.notices)
     # The evaluation does the same; here a wrong label or model shows before hours of training.
     check_before_training(sets.data, config.evaluate, splits.train)

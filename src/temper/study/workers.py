@@ -223,6 +223,10 @@ class WorkerProgress(Progress):
         self._check()
         self._messages.put((self._cell, "evaluation", (done, total, what)))
 
+    def info(self, text: str) -> None:
+        """Tell what was decided."""
+        self._messages.put((self._cell, "info", (text,)))
+
     def notice(self, text: str) -> None:
         """Tell what there is to say."""
         self._messages.put((self._cell, "notice", (text,)))

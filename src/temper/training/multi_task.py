@@ -30,6 +30,7 @@ from temper import methods
 from temper.data.augmentation import augmented
 from temper.data.encode import LazilyEncoded, cut_notices
 from temper.data.examples import Examples, Splits
+from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
 from temper.errors import SettingError, unknown
 from temper.files import checksums, write_json
@@ -234,6 +235,8 @@ def train_tasks(
     found = folder.record()
     loaded = splits or {name: load_splits(run.data) for name, run in config.tasks.items()}
     notices = notices_of(loaded)
+    for name, each in loaded.items():
+        progress.info_all(f"{name}: {said}" for said in splits_read_as(each))
     progress.notice_all(notices)
     key = tasks_key(config, loaded)
     if is_finished(folder, found, config, key, progress):

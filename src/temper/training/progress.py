@@ -53,6 +53,18 @@ class Progress:
     def notice(self, text: str) -> None:
         """Hear something that the user should know, for example rows that were dropped."""
 
+    def info(self, text: str) -> None:
+        """Hear what was decided, for example which columns are read; nothing is wrong with it."""
+
+    def info_all(self, texts: Iterable[str]) -> None:
+        """Hear several.
+
+        Args:
+            texts: Each as `info` takes it.
+        """
+        for text in texts:
+            self.info(text)
+
     def notice_all(self, texts: Iterable[str]) -> None:
         """Hear several.
 
@@ -65,6 +77,10 @@ class Progress:
 
 class LoggedNotices(Progress):
     """Log what the user should know, where nobody shows it: the progress of a Python call."""
+
+    def info(self, text: str) -> None:
+        """Log what was decided."""
+        logging.getLogger("temper").info(text)
 
     def notice(self, text: str) -> None:
         """Log a notice as a warning."""

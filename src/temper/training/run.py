@@ -16,6 +16,7 @@ from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import AugmentedExamples
 from temper.data.encode import Collator, LazilyEncoded, cut_notices
 from temper.data.examples import Splits
+from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, TemperError, WriteError
 from temper.files import writing
@@ -89,6 +90,7 @@ def train(
         found = folder.record()
         if splits is None:
             splits = load_splits(config.data)
+            progress.info_all(splits_read_as(splits))
             progress.notice_all(splits.notices)
         if config.data.unlabeled is None:
             splits = splits.labelled()

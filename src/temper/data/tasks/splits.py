@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from temper.data.columns import OPTIONS
-from temper.data.examples import Examples, Splits, joined
+from temper.data.examples import Examples, Splits, joined, without_misfits
 from temper.data.reading import (
     CARVE,
     SAME_SPLIT,
@@ -69,7 +69,8 @@ class TaskCopy:
         self.check_labels(dev, dev_splits)
         test = None
         if "test" in self.opened.splits and "test" not in (*dev_splits, train_split):
-            test = self.read("test", "test", sized=False)
+            # Nobody reads its labels: its texts alone are compared with those that are trained on.
+            test = self.read("test", "test", sized=False, labelled=False)
         return Splits(train, dev, test, (self.no_dev(),) if at_test else ())
 
     def dev(self) -> Examples:
@@ -137,7 +138,7 @@ class TaskCopy:
         stand_in = self.task.stand_ins.get(name)
         return stand_in if found is None and stand_in in splits else found
 
-    def read(self, split: str, name: str, *, sized: bool = True) -> Examples:
+    def read(self, split: str, name: str, *, sized: bool = True, labelled: bool = True) -> Examples:
         """Read a split with the task's labels, and compare its size with the published one."""
         examples = read_split(
             self.opened,
@@ -145,6 +146,7 @@ class TaskCopy:
             name=name,
             columns=self.settings.columns,
             kind=self.task.kind,
+            labelled=labelled,
         )
         check_texts(
             examples,
@@ -161,6 +163,8 @@ class TaskCopy:
         named = examples.label_names
         if named is not None and named in (labels, self.task.codes):
             return replace(examples, label_names=labels)
+        if self.settings.skip_bad_rows:
+            examples = without_misfits(examples, lambda rows: rows.map_labels(labels))
         try:
             return examples.map_labels(labels)
         except DataError as error:

@@ -1,0 +1,502 @@
+"""Read a column of labels: classes by name or by index, or the targets of a regression."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, cast
+
+from temper.data.columns import SURROGATE
+from temper.data.examples import Kind
+from temper.data.stored import ValueWriter
+from temper.data.table import Table
+from temper.errors import DataError, unknown
+
+# No number of a label is longer, and Python turns no text of thousands of digits into a number.
+_INTEGER = re.compile(r"[+-]?\d{1,40}")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# A number with a decimal comma, as spreadsheets write it where a semicolon stands between columns.
+_COMMA = re.compile(r"[+-]?\d*,?\d+([eE][+-]?\d+)?")
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+# What pandas writes for a missing value when it turns a column into text.
+_MISSING = frozenset({"nan", "<na>"})
+# These may stand for a missing value, and are classes of real tasks too.
+_PERHAPS_MISSING = ("None", "none", "null", "NULL", "NA", "N/A", "n/a")
+# A list of texts or numbers written as one text: "['a', 'b']", '["a"]', "[0, 1]", "[]".
+_LIST = re.compile(r"""[\[({]\s*['"].*['"]\s*,?\s*[\])}]|[\[{][-+\d.,\s]*[\]}]""", re.DOTALL)
+# What stands between several labels in one cell.
+_BETWEEN_LABELS = "|;,/+&"
+
+_FAMILIES = ("truth value", "number", "string")
+
+# Targets become float32.
+_LARGEST = 3.4e38
+
+LabelKind = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels as `Examples` holds them.
+
+    Args:
+        values: Class indices or targets; None where no row has a label.
+        names: The classes' names by index, where known.
+        kind: What the values are.
+        notices: What was decided on the way.
+        first: Index that the file gives the first of ``names``.
+    """
+
+    values: list[int] | list[float] | None
+    names: tuple[str, ...] | None
+    kind: Kind
+    notices: tuple[str, ...] = ()
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """A column of a table that holds labels.
+
+    Strings are classes, sorted into indices; strings that are all numerals are read as numbers (a
+    CSV file holds nothing else). Numbers with a fraction are targets of a regression. Whole numbers
+    are classes if no number is written as a float; such as are (1.0, as pandas writes an integer
+    column with holes) are classes if they run from 0 to C - 1 without a gap, else targets. ``kind``
+    decides instead where it is given.
+
+    Classes that are whole numbers keep them as labels, without names. If one cannot be an index,
+    because it is negative or written otherwise (007), all are named as the file writes them; 1.0 is
+    named 1, so that files that write either agree.
+
+    Args:
+        table: The table.
+        name: Name of the column.
+        names: The classes' names by index, from ``dataset.json`` or the file's own features.
+        kind: What the labels are, where the caller knows.
+        are_indices: Whether whole numbers are indices of ``names`` though these are numerals, as
+            in a column of the class-label type of the Hub.
+        first: Index that the file gives the first of ``names``; None for 0, or for 1 if the labels
+            run from 1 to the number of names.
+    """
+
+    table: Table
+    name: str
+    names: tuple[str, ...] | None = None
+    kind: LabelKind | None = None
+    are_indices: bool = False
+    first: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse two classes of one name.
+
+        Raises:
+            DataError: A name stands twice.
+        """
+        names = self.names or ()
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(
+                f"{self.table.title}: two classes of {self.name!r} are named {twice!r:.40}. Give "
+                "each class a name of its own (dataset.json, or the features of the file)."
+            )
+
+    def read(self) -> Labels:
+        """Read all labels.
+
+        Returns:
+            The labels; values None where every row is without one (empty, null, or GLUE's -1).
+
+        Raises:
+            DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
+        """
+        raw, notices = self._with_points()
+        missing = [index for index, value in enumerate(raw) if self._is_missing(value)]
+        if len(missing) == len(raw):
+            return Labels(None, self.names, "unlabelled")
+        if missing:
+            value = raw[missing[0]]
+            empty = value is None or not str(value).strip()
+            came = "nothing" if empty else f"{value!r}, which stands for a missing label"
+            raise self._bad(
+                missing[0],
+                f"must be a label, got {came} ({len(missing)} of {len(raw)} rows). Give every row "
+                "a label or none, or leave such rows out with --skip-bad-rows (`skip_bad_rows`).",
+            )
+        values = self._of_one_type(raw)
+        if "-1" not in (self.names or ()) and all(v in (-1, "-1", "-1.0") for v in values):
+            return Labels(None, self.names, "unlabelled")
+        if isinstance(values[0], bool):
+            named = replace(self, names=self.names or ("false", "true"))
+            return named._from_numbers([int(value) for value in values], values, notices)
+        if not isinstance(values[0], str):
+            return self._from_numbers(values, values, notices)
+        numbers = self._numbers(values)
+        if numbers is None:
+            return self._from_words(values)
+        return self._from_numbers(numbers, values, notices)
+
+    def faults(self) -> dict[int, str]:
+        """Say which rows have no label that can be read, beside others that have one.
+
+        Labels of mixed types are no such fault: which of them are wrong is not known.
+
+        Returns:
+            What is wrong with each, by index; empty where no row has a label.
+        """
+        raw, _ = self._with_points()
+        if all(map(self._is_missing, raw)):
+            return {}
+        texts = {value.strip() for value in raw if isinstance(value, str)}
+        # A class may be called "inf" where the others are words.
+        plain = self.names is None and any(
+            not (_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text)) for text in texts if text
+        )
+        # Labels that are counted from 1 hold no 0.
+        counted = self
+        if self.first is None and "0" in map(_code, texts | set(map(str, raw))):
+            counted = replace(self, first=0)
+        found = ((i, counted._fault(value, plain=plain)) for i, value in enumerate(raw))
+        return {index: fault for index, fault in found if fault}
+
+    def _is_missing(self, value: object) -> bool:
+        """Return whether a value stands for no label: null, NaN, an empty text or pandas' nan."""
+        if value is None or value != value:  # NaN alone differs from itself
+            return True
+        if not isinstance(value, str):
+            return False
+        word = value.strip()
+        return not word or (word.casefold() in _MISSING and word not in (self.names or ()))
+
+    def _fault(self, value: object, *, plain: bool) -> str:
+        """Say what is wrong with a label; empty where nothing is.
+
+        Args:
+            value: The label.
+            plain: Whether the labels are words that nobody has listed.
+        """
+        word = str(value).strip()
+        if self._is_missing(value):
+            return "no label" if value is None or not word else f"label {word}"
+        if _family(value) not in _FAMILIES:
+            return f"a {_family(value)} as label"
+        if isinstance(value, str) and SURROGATE.search(value):
+            return "half of a surrogate pair as label"
+        if isinstance(value, bool) or word in (self.names or ()):
+            return ""
+        if isinstance(value, str) and _LIST.fullmatch(word):
+            return "a list as label"
+        finite = isinstance(value, str) or -_LARGEST <= cast(float, value) <= _LARGEST
+        if not finite or (_NOT_FINITE.fullmatch(word) and not plain):
+            return f"label {word:.40}"
+        is_number = _NUMBER.fullmatch(word) is not None
+        if self.kind == "regression":
+            return "" if is_number else f"label {value!r:.40}"
+        if self.kind == "classification" and is_number and float(word) % 1:
+            return f"label {word:.40}"
+        if self.names is None:
+            return ""
+        if not is_number or self._by_name():
+            return "" if _code(word) in self.names else f"label {value!r:.40}"
+        first = self.first or 0
+        # The labels may be counted from 1 where nothing says otherwise.
+        last = first + len(self.names) - (self.first is not None or self.are_indices)
+        return "" if float(word) in range(first, last + 1) else f"label {value!r:.40}"
+
+    def _by_name(self) -> bool:
+        """Return whether numbers are names of classes, not their indices."""
+        return not self.are_indices and any(map(_NUMBER.fullmatch, self.names or ()))
+
+    def _bad(self, index: int, fault: str) -> DataError:
+        return DataError(f"{self.table.where(index)}: {self.name!r} {fault}")
+
+    def _with_points(self) -> tuple[list[object], tuple[str, ...]]:
+        """Write a decimal comma as a point where all labels are numbers, and say so."""
+        raw = ValueWriter.of(self.table.column(self.name))
+        if not self.table.decimal_comma or self.names is not None:
+            return raw, ()
+        words = [str(value).strip() for value in raw if not self._is_missing(value)]
+        commas = any("," in word for word in words)
+        if not commas or not all(_COMMA.fullmatch(w) or _NOT_FINITE.fullmatch(w) for w in words):
+            return raw, ()
+        said = f"{self.table.title}: the commas in {self.name!r} are read as decimal points."
+        return [v.replace(",", ".") if isinstance(v, str) else v for v in raw], (said,)
+
+    def _of_one_type(self, raw: list[object]) -> list[str] | list[int | float]:
+        """Return the labels, which are all words, all numbers or all truth values."""
+        first: dict[str, int] = {}
+        for kind in dict.fromkeys(map(type, raw)):
+            index = next(index for index, value in enumerate(raw) if type(value) is kind)
+            first.setdefault(_family(raw[index]), index)
+        alien = next((family for family in first if family not in _FAMILIES), None)
+        if alien is not None:
+            raise self._bad(
+                first[alien],
+                f"must be a string or a number, got a {alien}. Give one label per row, or leave "
+                "such rows out with --skip-bad-rows (`skip_bad_rows`).",
+            )
+        if len(first) > 1:
+            raise self._mixed(first, raw)
+        if "string" not in first:
+            return cast("list[int | float]", raw)
+        return [cast(str, value).strip() for value in raw]
+
+    def _numbers(self, words: list[str]) -> list[int | float] | None:
+        """Return numerals as numbers; None where the labels are words.
+
+        Raises:
+            DataError: If some are words and others numerals, and it is not known that all are
+                names of classes.
+        """
+        # Few labels differ, whatever the number of rows.
+        distinct = {word: _NUMBER.fullmatch(word) is not None for word in dict.fromkeys(words)}
+        if self.names is not None and distinct.keys() <= set(self.names):
+            return None
+        numeral = next((word for word, is_number in distinct.items() if is_number), None)
+        if numeral is None:
+            return None
+        odd = (word for word, is_number in distinct.items() if not is_number)
+        bad = next((word for word in odd if not _NOT_FINITE.fullmatch(word)), None)
+        if bad is not None and self.kind == "classification":
+            return None
+        if bad is not None:
+            first = {"number": words.index(numeral), "string": words.index(bad)}
+            raise self._mixed(first, words, "set --kind classification (`kind`), ")
+        # int() and float() also take "1_000", " 1" and non-ASCII digits; the patterns above have
+        # sorted these out.
+        whole = all(map(_INTEGER.fullmatch, distinct))
+        values = {word: int(word) if whole else float(word) for word in distinct}
+        return [values[word] for word in words]
+
+    def _mixed(self, first: dict[str, int], raw: Sequence[object], way: str = "") -> DataError:
+        came = [f"a {kind}, {raw[i]!r:.40}, at {self.table.where(i)}" for kind, i in first.items()]
+        return DataError(
+            f"{self.name!r} holds labels of mixed types: {'; '.join(came)}. Use one type, {way}or "
+            'name all labels in the file dataset.json beside the data: {"label_names": [...]}.'
+        )
+
+    def _from_words(self, words: list[str]) -> Labels:
+        if self.kind == "regression":
+            raise self._bad(0, f"must be a number for a regression, got {words[0]!r:.40}.")
+        names = tuple(sorted(set(words))) if self.names is None else self.names
+        place = {name: index for index, name in enumerate(names)}
+        for word in dict.fromkeys(words):
+            if SURROGATE.search(word):
+                raise self._bad(
+                    words.index(word),
+                    "must be a text, got half of a surrogate pair. Mend the row.",
+                )
+            if word not in place:
+                where = self.table.where(words.index(word))
+                raise DataError(f"{where}: {unknown('label', word, names)}")
+            if self.names is None and _LIST.fullmatch(word):
+                lists = sum(_LIST.fullmatch(each) is not None for each in words)
+                raise self._bad(
+                    words.index(word),
+                    f"must be one label, got a list, {word!r:.60} ({lists} of {len(words)} rows "
+                    "hold lists). Give one label per row, or leave such rows out with "
+                    "--skip-bad-rows (`skip_bad_rows`).",
+                )
+        notices = () if self.names is not None else self._doubts(words, names)
+        return Labels([place[word] for word in words], names, "classification", notices)
+
+    def _doubts(self, words: list[str], names: tuple[str, ...]) -> tuple[str, ...]:
+        """Report classes that may be none: look-alikes, several labels in one, missing values."""
+        title = self.table.title
+        notices = [
+            f"{title}: the labels {' and '.join(map(ascii, group))} are classes of "
+            "their own, though they look alike. Mend the file where they are one."
+            for group in look_alikes(names)
+        ]
+        several = several_labels(names)
+        rows = [index for index, word in enumerate(words) if word in several]
+        if rows:
+            notices.append(
+                f"{title}: {len(rows):,} of {len(words):,} rows ({len(rows) / len(words):.0%}) "
+                f"seem to have several labels in {self.name!r}, for example "
+                f"{words[rows[0]]!r:.60} at {self.table.where(rows[0])}. Each combination is read "
+                "as a class of its own. Give one label per row if that is not what you want."
+            )
+        for name in set(names) & set(_PERHAPS_MISSING):
+            notices.append(
+                f"{title}: {name!r} in {self.name!r} is read as a class ({words.count(name):,} "
+                f"rows). If it stands for a missing label, leave these cells empty."
+            )
+        return tuple(notices)
+
+    def _from_numbers(
+        self,
+        numbers: Sequence[int | float],
+        written: Sequence[object],
+        notices: tuple[str, ...],
+    ) -> Labels:
+        """Read numbers as classes or targets.
+
+        Args:
+            numbers: The labels.
+            written: The same as the file holds them.
+            notices: What was decided before.
+        """
+        for index, number in enumerate(numbers):
+            # Comparing works for integers of any size, where math.isfinite overflows.
+            if not -_LARGEST <= number <= _LARGEST:
+                came = f"{number!s:.40}. Mend or remove the row."
+                raise self._bad(index, f"must be finite (in 32 bits), got {came}")
+
+        def targets(*more: str) -> Labels:
+            values = [float(number) for number in numbers]
+            return Labels(values, None, "regression", (*notices, *more))
+
+        if self.kind == "regression":
+            return targets()
+        title = self.table.title
+        whole = [int(number) for number in numbers]
+        part = next((i for i, number in enumerate(numbers) if number != whole[i]), None)
+        guessed = self.kind is None and self.names is None
+        if part is not None and guessed:
+            return targets()
+        if part is not None:
+            raise self._bad(
+                part,
+                f"must be a class index, got {numbers[part]}. Use kind regression without "
+                "label names if these are targets.",
+            )
+        if guessed and not all(isinstance(number, int) for number in numbers):
+            such = f"{title}: labels such as {float(numbers[0])} in {self.name!r} are whole numbers"
+            if min(whole) != 0 or not 1 <= max(whole) == len(set(whole)) - 1:
+                return targets(
+                    f"{such} and are read as the targets of a regression; set --kind "
+                    "classification (`kind`) if they are classes."
+                )
+            notices = (
+                *notices,
+                f"{such} from 0 to {max(whole)} and are read as classes; set --kind regression "
+                "(`kind`) if they are targets.",
+            )
+        if self.names is not None:
+            return self._from_codes(whole, written, notices)
+        negative = next((index for index, label in enumerate(whole) if label < 0), None)
+        if guessed and negative is not None:
+            raise self._bad(
+                negative,
+                f"must be >= 0, got {whole[negative]}, which may be a class, a target or a missing "
+                "label. Set --kind classification or regression (`kind`), or remove such rows.",
+            )
+        codes = {value: _code(value) for value in dict.fromkeys(written)}
+        if negative is None and all(map(_is_index, codes.values())):
+            return Labels(whole, None, "classification", notices)
+        if guessed:
+            shown = next(code for code in codes.values() if not _is_index(code))
+            notices = (
+                *notices,
+                f"{title}: numbers such as {shown} in {self.name!r} are read as names of classes; "
+                "set --kind regression (`kind`) if they are targets.",
+            )
+        names = tuple(sorted(set(codes.values()), key=lambda code: (int(code), code)))
+        alike = [(a, b) for a, b in pairwise(names) if int(a) == int(b)]
+        notices += tuple(
+            f"{title}: the labels {a!r} and {b!r} in {self.name!r} are classes of their own, "
+            "though they are one number. Mend the file where they are one."
+            for a, b in alike
+        )
+        place = {name: index for index, name in enumerate(names)}
+        return Labels([place[codes[value]] for value in written], names, "classification", notices)
+
+    def _from_codes(
+        self, whole: list[int], written: Sequence[object], notices: tuple[str, ...]
+    ) -> Labels:
+        """Read whole numbers as names of classes where such are numerals, else as indices."""
+        names = self.names or ()
+        if self._by_name():
+            place = {_code(name): index for index, name in enumerate(names)}
+            codes = [_code(value) for value in written]
+            for index, code in enumerate(codes):
+                if code not in place:
+                    raise DataError(f"{self.table.where(index)}: {unknown('label', code, names)}")
+            return Labels([place[code] for code in codes], names, "classification", notices)
+        first = self.first or 0
+        if self.first is None and not self.are_indices and min(whole) > 0:
+            first = int(max(whole) == len(names))
+        if first and self.first is None:
+            notices = (
+                *notices,
+                f"{self.table.title}: the labels 1 to {len(names)} in {self.name!r} are read as "
+                f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}, the classes that "
+                "dataset.json names, in this order.",
+            )
+        for index, label in enumerate(whole):
+            if not first <= label < first + len(names):
+                raise self._bad(
+                    index,
+                    f"must be >= {first} and <= {first + len(names) - 1} ({', '.join(names)}), got "
+                    f"{label}. Renumber the labels, write them as words, or set kind to "
+                    "regression if they are targets.",
+                )
+        values = [label - first for label in whole]
+        return Labels(values, names, "classification", notices, first)
+
+
+def _code(value: object) -> str:
+    """Return how a class is named that is a whole number: as the file writes it, 1.0 as 1.
+
+    Example:
+        >>> _code("007"), _code("1.0"), _code(2.0), _code(True)
+        ('007', '1', '2', '1')
+    """
+    if not isinstance(value, str):
+        return str(int(cast(float, value)))
+    if _INTEGER.fullmatch(value) or not _NUMBER.fullmatch(value):
+        return value
+    number = float(value)
+    return str(int(number)) if number.is_integer() else value
+
+
+def _is_index(code: str) -> bool:
+    """Return whether a class's number is written as indices are: without sign and leading zeros."""
+    return code.isascii() and code.isdigit() and (code == "0" or code[0] != "0")
+
+
+def several_labels(names: Iterable[str]) -> set[str]:
+    """Return the labels that seem to be several, joined by a sign such as a bar.
+
+    A sign joins labels if all parts of one of them are parts of others too.
+
+    Example:
+        >>> sorted(several_labels(["a", "b", "a|b", "b|c", "arts, crafts"]))
+        ['a|b', 'b|c']
+    """
+    distinct = set(names)
+    several: set[str] = set()
+    for sign in _BETWEEN_LABELS:
+        parts = {name: {part.strip() for part in name.split(sign)} for name in distinct}
+        counts = Counter(part for each in parts.values() for part in each)
+        joined = {name for name, own in parts.items() if len(own) > 1 and all(own)}
+        if any(all(counts[part] > 1 for part in parts[name]) for name in joined):
+            several |= joined
+    return several
+
+
+def _family(value: object) -> str:
+    if isinstance(value, bool):
+        return "truth value"
+    if isinstance(value, (int, float)):
+        return "number"
+    return "string" if isinstance(value, str) else type(value).__name__
+
+
+def look_alikes(names: Iterable[str]) -> list[list[str]]:
+    """Return labels that differ by case, normal form, spaces or signs that nobody sees.
+
+    Example:
+        >>> look_alikes(["good", "Good ", "bad"])
+        [['good', 'Good ']]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        folded = unicodedata.normalize("NFKC", name).casefold()
+        seen = "".join(sign for sign in folded if unicodedata.category(sign) not in ("Cf", "Zs"))
+        groups.setdefault(seen, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
