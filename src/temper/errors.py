@@ -141,6 +141,7 @@ class Option:
 
 LONGEST = 400
 """Characters of what others wrote that a message repeats."""
+LONGEST_VALUE = 60
 LONGEST_LIST = 4000
 LONGEST_MESSAGE = 12_000
 
@@ -154,6 +155,17 @@ def shortened(text: str, *, longest: int = LONGEST) -> str:
     """
     half = (longest - 5) // 2
     return text if len(text) <= longest else f"{text[:half]} ... {text[-half:]}"
+
+
+def brief(value: object) -> str:
+    """Write a value as Python does, cut to what a message may repeat of a person's data.
+
+    Example:
+        >>> brief("good"), len(brief(["good"] * 9999))
+        ("'good'", 59)
+    """
+    # Tables of other libraries are written in lines.
+    return shortened(" ".join(repr(value).split()), longest=LONGEST_VALUE)
 
 
 def one_line(text: str) -> str:
@@ -196,11 +208,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
         >>> unknown("method", "uerg", ["vanilla", "uegr"])
         "Unknown method 'uerg'. Did you mean 'uegr'? Known: uegr, vanilla."
     """
-    names = sorted(known)
+    names = sorted(shortened(each, longest=LONGEST_VALUE) for each in known)
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
     guess = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
     listed = shortened(", ".join(names), longest=LONGEST_LIST)
-    return f"Unknown {kind} {shortened(name)!r}.{guess} Known: {listed or 'none'}."
+    return f"Unknown {kind} {brief(name)}.{guess} Known: {listed or 'none'}."
 
 
 def install_command(extra: str) -> str:
@@ -313,10 +325,10 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
                 said = re.sub(words, ours, said)
             if said.endswith("."):
                 # Whole sentences, such as those of `unknown`, cannot be gone on with a comma.
-                came = f" Got {fault['input']!r}." if field else ""
+                came = f" Got {brief(fault['input'])}." if field else ""
                 further = f"{where}: {said}{came}"
             else:
-                came = f", got {fault['input']!r}" if field else ""
+                came = f", got {brief(fault['input'])}" if field else ""
                 top = bounds.get("lt", bounds.get("le"))
                 # The bounds of a whole number are int.
                 if isinstance(top, float) and top == 1:

@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 import torch
+from datasets import Dataset
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -27,9 +29,10 @@ from temper.app.keywords import (
     Keywords,
 )
 from temper.cli.app import app
-from temper.errors import SettingError
+from temper.errors import CheckpointError, DataError, SettingError
 from temper.training.config import RunConfig
 from temper.training.settings import LoraSettings, TrainSettings
+from tests.cli.tiny_project import sentences, write_csv
 
 COMMANDS = {
     "train": TRAIN,
@@ -181,14 +184,67 @@ def test_an_evaluation_of_a_run_lies_beside_it(run: Any, tiny_data: Path) -> Non
     assert found.report().is_file()
 
 
-def test_a_call_logs_what_a_command_prints(
+def test_rows_that_were_trained_on_are_left_out_and_that_is_said_first(
     run: Any, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    train = tiny_data / "reviews" / "train.csv"
-    temper.evaluate(
-        run, train, out=tmp_path / "out", perspectives="task", evaluate={"bootstrap": 0}
-    )
-    assert "40 of 40 rows of set 'dev', the first row 1, were trained on" in caplog.text
+    file = write_csv(tmp_path / "mixed.csv", [*sentences(9), *sentences(21, thing="phone")])
+    quick: dict[str, Any] = {"perspectives": "task", "evaluate": {"bootstrap": 0}}
+    found = temper.evaluate(run, file, out=tmp_path / "out", **quick)
+    said = "9 of 30 rows of set 'dev' were trained on and are left out"
+    assert caplog.messages[0].startswith(said)
+    assert found.content["notices"][0].startswith(said)
+    assert {score["n"] for score in found.content["scores"]} == {21}
+    # Above the result: on the terminal, in a notebook, on the page and in Markdown.
+    assert found.headline().text.startswith(said)
+    page = found.report().read_text(encoding="utf-8")
+    assert page.index("9 of 30 rows of set") < page.index(" reaches ")
+    assert "9 of 30 rows of set" in (tmp_path / "out" / "report.md").read_text().split("##")[0]
+    kept = temper.evaluate(run, file, out=tmp_path / "kept", seen_rows="keep", **quick)
+    assert {score["n"] for score in kept.content["scores"]} == {30}
+    assert kept.headline().text.startswith("9 of 30 rows of set 'dev' were trained on")
+    # A finished evaluation that is kept says it again.
+    caplog.clear()
+    temper.evaluate(run, file, out=tmp_path / "out", **quick)
+    assert caplog.messages[0].startswith(said)
+    with pytest.raises(DataError, match="All 40 rows.*--seen-rows keep"):
+        temper.evaluate(run, tiny_data / "reviews" / "train.csv", out=tmp_path / "all", **quick)
+
+
+def test_a_run_on_data_in_memory_is_that_on_a_file_of_the_same_rows(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    columns = dict(zip(("text", "label"), map(list, zip(*sentences(30), strict=True)), strict=True))
+    frame = pandas.DataFrame(columns)
+    short: dict[str, Any] = {
+        "model": str(tiny_model), "method": "vanilla", "max_steps": 1, "max_length": 32,
+        "device": "cpu",
+    }  # fmt: skip
+    file = write_csv(tmp_path / "rows.csv", sentences(30))
+    of_file = temper.train(tmp_path / "file", data=file, **short)
+    run = temper.train(tmp_path / "frame", data=frame, **short)
+    assert run.record["key"] == of_file.record["key"]
+    # The same data in another form are the same run, and other rows are not.
+    again = temper.train(tmp_path / "frame", data=Dataset.from_dict(columns), **short)
+    assert again.record == run.record
+    with pytest.raises(CheckpointError, match="holds"):
+        temper.train(tmp_path / "frame", data=frame[:20], **short)
+    quick: dict[str, Any] = {"perspectives": ["task", "shift"], "evaluate": {"bootstrap": 0}}
+    shifted = pandas.DataFrame(sentences(8, thing="it"), columns=["text", "label"])
+    found = temper.evaluate(run, shift={"far": shifted}, **quick)
+    sizes = {score["set"]: score["n"] for score in found.content["scores"]}
+    assert sizes == {"dev": run.record["data"]["dev"]["rows"], "far": 8}
+    # A table without splits is taken whole, as a file is.
+    other = temper.evaluate(
+        run, {"text": list(shifted["text"]), "label": list(shifted["label"])},
+        out=tmp_path / "other", **{**quick, "perspectives": "task"},
+    )  # fmt: skip
+    assert {score["n"] for score in other.content["scores"]} == {8}
+    study = temper.compare(
+        tmp_path / "study", methods="vanilla", seeds=[0], data={"train": frame, "dev": shifted},
+        model=str(tiny_model), max_steps=1, max_length=32, device="cpu", perspectives="task",
+        evaluate={"bootstrap": 0},
+    )  # fmt: skip
+    assert study.page.is_file()
 
 
 def test_a_mistyped_model_without_a_folder_hears_of_the_model_too() -> None:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from temper.app.seen import overlap_notices, runs_of, seen_among, trained_rows
+from temper.app.seen import runs_of, seen_among, trained_among, trained_rows
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
@@ -127,18 +127,29 @@ def test_an_evaluation_beside_the_run_tells_its_dev_rows(tmp_path: Path) -> None
     assert "was trained on" in notice
 
 
-def test_of_each_scored_set_it_is_said_how_many_rows_were_trained_on(tmp_path: Path) -> None:
+def test_what_a_run_began_from_has_been_trained_on_too(tmp_path: Path) -> None:
+    first = run(tmp_path / "first", source(tmp_path / "films", "film"))
+    second = run(tmp_path / "second", source(tmp_path / "phones", "phone"))
+    record = json.loads((second / "run.json").read_text(encoding="utf-8"))
+    (second / "run.json").write_text(json.dumps({**record, "model": str(first)}), encoding="utf-8")
+    some = rows("new", *texts("film", 2), *texts("phone", 1), *texts("film it", 1))
+    trained, unknown = trained_among(str(second))(some)
+    assert [row in trained for row in some.rows] == [False, True, True, True, False]
+    assert unknown == []
+    # A run that names itself, or a name that is no folder, has no further rows.
+    (second / "run.json").write_text(json.dumps({**record, "model": str(second)}), encoding="utf-8")
+    trained, _ = trained_among(str(second))(some)
+    assert [row in trained for row in some.rows] == [False, False, False, True, False]
+
+
+def test_what_cannot_be_checked_is_said(tmp_path: Path) -> None:
     films = source(tmp_path / "films", "film")
-    members = [run(tmp_path / "film", films), run(tmp_path / "phone", source(tmp_path / "p", "p"))]
-    made = str(soup(tmp_path / "soup", *members))
-    sets = {"dev": rows("new", *texts("film", 3)), "far": rows("why", *texts("film it", 4))}
-    (notice,) = overlap_notices(made, sets)
-    assert notice.startswith("3 of 4 rows of set 'dev', the first row 2, were trained on")
-    assert "leave these out" in notice
-    assert overlap_notices(str(tmp_path / "plain"), sets) == ()
+    made = str(run(tmp_path / "film", films))
     shutil.rmtree(films)
-    (unknown,) = overlap_notices(made, sets)
+    trained, (unknown,) = trained_among(made)(rows("new", *texts("film", 3)))
+    assert not trained
     assert "was trained on rows among these could not be checked" in unknown
+    assert trained_among(str(tmp_path / "plain"))(rows("new")) == (set(), [])
 
 
 def test_data_that_have_changed_since_are_not_taken_for_the_runs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from temper.app.seen import trained_rows
-from temper.app.sets import EvaluationSets, load_sets
+from temper.app.sets import EvaluationSets, Trained, load_sets
 from temper.app.settings import SetSources
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
@@ -196,24 +196,46 @@ def test_held_out_rows_that_are_evaluated_or_were_trained_on_are_left_out(tmp_pa
         load(sources, train=examples(["three", "four"]))
 
 
-def test_rows_of_a_set_that_were_trained_on_are_told_and_left_out_where_asked(
-    tmp_path: Path,
-) -> None:
+def seen(*texts: str) -> Trained:
+    """Return what finds the rows that were trained on."""
+    hashes = set(examples(list(texts)).rows)
+    return lambda _: (hashes, ())
+
+
+def test_rows_that_were_trained_on_are_left_out_and_said_first(tmp_path: Path) -> None:
     path = write(tmp_path / "far.jsonl", labelled(["seen", "new", "newer"]))
-    sources = SetSources.of(shift=[f"far={path}"])
-    train = examples(["seen", "else"])
-    kept = load(sources, train=train)
-    assert list(kept.data.shift["far"].text) == ["seen", "new", "newer"]
-    assert kept.notices == (
-        "1 of 3 rows of set 'far' were trained on. A study's --drop-overlap leaves them out.",
-    )
-    drop = DataSettings(source="mine", drop_overlap=True, eval_rows=2)
-    dropped = load(sources, train=train, settings=drop)
+    sources = SetSources.of(shift=[f"far={path}"], held_out=path)
+    trained = seen("one", "seen", "else")
+    limited = DataSettings(source="mine", eval_rows=2)
+    found = load(sources, trained=trained, settings=limited)
     # The limit is drawn from what is left.
-    assert sorted(dropped.data.shift["far"].text) == ["new", "newer"]
-    assert dropped.notices == ("1 of 3 rows of set 'far' were trained on, so they are left out.",)
-    with pytest.raises(DataError, match="All rows of set 'far' were trained on"):
-        load(sources, train=examples(["seen", "new", "newer"]), settings=drop)
+    assert sorted(found.data.shift["far"].text) == ["new", "newer"]
+    assert list(found.data.dev.text) == ["two"]
+    assert found.seen == found.notices[:2]
+    assert found.seen[0].startswith("1 of 2 rows of set 'dev' were trained on and are left out")
+    assert found.seen[1].startswith("1 of 3 rows of set 'far' were trained on and are left out")
+    assert "--seen-rows keep" in found.seen[0]
+
+
+def test_rows_that_were_trained_on_are_scored_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "far.jsonl", labelled(["seen", "new", "newer"]))
+    sources = SetSources.of(shift=[f"far={path}"], seen_rows="keep")
+    found = load(sources, trained=seen("one", "two", "seen"))
+    assert len(found.data.shift["far"]) == 3
+    assert len(found.data.dev) == 2
+    assert [said.partition(" were")[0] for said in found.seen] == [
+        "2 of 2 rows of set 'dev'",
+        "1 of 3 rows of set 'far'",
+    ]
+    assert all("overstate" in said for said in found.seen)
+
+
+def test_a_set_that_was_trained_on_as_a_whole_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "far.jsonl", labelled(["seen", "new"]))
+    with pytest.raises(DataError, match=r"All 2 rows of set 'far' .*--seen-rows keep"):
+        load(SetSources.of(shift=[f"far={path}"]), trained=seen("seen", "new"))
+    with pytest.raises(DataError, match="All 2 rows of set 'dev'"):
+        load(SetSources(), trained=seen("one", "two"))
 
 
 def test_a_contrast_pair_goes_as_a_whole_where_one_half_was_trained_on(tmp_path: Path) -> None:
@@ -222,8 +244,7 @@ def test_a_contrast_pair_goes_as_a_whole_where_one_half_was_trained_on(tmp_path:
         for place, (text, pair) in enumerate([("a", "p"), ("b", "p"), ("c", "q"), ("d", "q")])
     ]
     sources = SetSources.of(adversarial=[f"near={write(tmp_path / 'near.jsonl', rows)}"])
-    drop = DataSettings(source="mine", drop_overlap=True)
-    found = load(sources, train=examples(["b", "else"]), settings=drop)
+    found = load(sources, trained=seen("b", "else"))
     assert list(found.data.adversarial["near"].text) == ["c", "d"]
 
 

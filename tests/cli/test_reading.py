@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.calls import call, refused, succeed
+from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
 
 HEADER = "Queue;Id;Description"
@@ -158,6 +159,54 @@ def test_predicting_reads_no_labels(
     assert "row" not in answers[0]
 
 
+def test_predictions_keep_the_other_columns_of_their_file(project: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    file.write_text("id,label,text,note\n007,1,good,=1+1\n008,0,bad,\n", encoding="utf-8")
+    arguments = ("predict", project / "run", "--data", file, "--device", "cpu")
+
+    def answers(*more: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in succeed(*arguments, *more).stdout.splitlines()]
+
+    first, second = answers()
+    assert list(first)[:5] == ["text", "id", "input:label", "note", "label"]
+    # Values are as they are in the file; what is predicted keeps its name.
+    assert (first["id"], first["input:label"], first["note"]) == ("007", "1", "=1+1")
+    assert first["label"] in {"negative", "positive"}
+    assert (second["id"], second["note"]) == ("008", "")
+    assert list(answers("--columns", "none")[0])[:2] == ["text", "label"]
+    assert list(answers("--columns", "note,id")[0])[:4] == ["text", "note", "id", "label"]
+    succeed(*arguments, "--out", out)
+    header, row, _ = out.read_text(encoding="utf-8").splitlines()
+    assert header.startswith("text,id,input:label,note,label,")
+    assert row.startswith("good,007,1,'=1+1,")
+    refused(call(*arguments, "--columns", "notes"), "Unknown column 'notes'", "note")
+    text = ("predict", project / "run", "--text", "good", "--columns", "none")
+    refused(call(*text), "--columns")
+
+
+def test_a_class_among_the_other_columns_is_written_by_its_name(
+    project: Path, tmp_path: Path
+) -> None:
+    from datasets import ClassLabel, Dataset
+
+    rows = Dataset.from_dict({"text": ["good", "bad"], "label": [1, 0]})
+    rows.cast_column("label", ClassLabel(names=["neg", "pos"])).save_to_disk(tmp_path / "rows")
+    found = answer("predict", project / "run", "--data", tmp_path / "rows", "--device", "cpu")
+    assert [row["input:label"] for row in found] == ["pos", "neg"]
+
+
+def test_values_that_json_lacks_are_written_as_text(project: Path, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = {"text": ["good", "bad"], "day": [date(2024, 2, 3), None], "x": [float("nan"), 1.5]}
+    pq.write_table(pa.table(table), tmp_path / "new.parquet")
+    found = answer(
+        "predict", project / "run", "--data", tmp_path / "new.parquet", "--device", "cpu"
+    )
+    assert [(row["day"], row["x"]) for row in found] == [("2024-02-03", None), (None, 1.5)]
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -177,7 +226,7 @@ def test_predictions_name_their_row_where_rows_were_left_out(
     assert [(answer["row"], answer["text"]) for answer in found] == [(1, "good"), (3, "fine")]
     succeed(*arguments, "--skip-bad-rows", "--out", tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("row,text,label")
+    assert lines[0].startswith("row,text,")
     assert [line.split(",")[0] for line in lines[1:]] == ["1", "3"]
 
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from temper.data import encode as encoding
 from temper.data.batches import POOL, LengthBucketSampler, ordered_batches
-from temper.data.encode import Collator, LazilyEncoded, encode
+from temper.data.encode import Collator, LazilyEncoded, cut_notices, encode, unknown_notices
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
@@ -67,6 +67,46 @@ def test_long_rows_are_cut_and_their_share_is_known() -> None:
     assert encoded.lengths == [5, 3, 4, 3]
     assert encoded.truncated == 0.25
     assert encode(reviews("the soup is"), tokenizer(), max_length=5).truncated == 0.0
+
+
+def test_the_fraction_of_unknown_tokens_counts_the_texts_tokens_alone() -> None:
+    examples = reviews("the stew", "good bad stew", "is")
+    # Of the six words three are unknown; [CLS] and [SEP] are no words.
+    assert encode(examples, tokenizer(), max_length=8).unknown == 0.5
+    assert LazilyEncoded(examples, tokenizer(), max_length=8).unknown == 0.5
+    # As in GPT-2, where a token that texts never give is named as the unknown one too.
+    ends = tokenizer(eos_token="[UNK]")
+    assert encode(examples, ends, max_length=8).unknown == 0.0
+
+
+def test_from_one_row_or_token_in_twenty_on_a_notice_says_what_to_do() -> None:
+    long, short = "the soup is good", "good"
+    some = reviews(long, *[short] * 19)
+    encoded = encode(some, tokenizer(), max_length=5)
+    (said,) = cut_notices(encoded, tokenizer(), rows="training rows", max_length=5)
+    assert "5.0% of the training rows" in said
+    assert "--max-length" in said
+    assert "64" in said
+    few = encode(reviews(long, *[short] * 20), tokenizer(), max_length=5)
+    (said,) = cut_notices(few, tokenizer(), rows="training rows", max_length=5)
+    assert "4.8% of the training rows" in said
+    assert "--max-length" not in said
+    assert not cut_notices(
+        encode(some, tokenizer(), max_length=6), tokenizer(), rows="", max_length=6
+    )
+
+
+def test_a_tokenizer_that_does_not_cover_the_script_is_named_with_an_example() -> None:
+    rows = reviews("good", "\u0e14\u0e35\u0e21\u0e32\u0e01 " * 40)
+    encoded = encode(rows, tokenizer(), max_length=64)
+    (said,) = unknown_notices(encoded, rows, tokenizer(), rows="training rows", model="tiny")
+    assert "tokenizer of tiny" in said
+    assert "row 2" in said
+    assert "\u0e14\u0e35" in said
+    assert len(said) < 300
+    known = reviews("good")
+    encoded = encode(known, tokenizer(), max_length=8)
+    assert not unknown_notices(encoded, known, tokenizer(), rows="training rows", model="tiny")
 
 
 def test_pairs_are_encoded_together_with_their_types() -> None:

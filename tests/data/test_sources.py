@@ -346,7 +346,7 @@ BAD_FOLDERS = [
     ({"train": [{"idx": "a", "label": 0}]}, {}, "no text column found among 'idx', 'label'"),
     ({"train": rows(4)}, {"text_column": "txet"}, "Unknown column 'txet'. Did you mean 'text'"),
     ({"train": rows(4)}, {"label_column": "text", "text_column": "text"}, "must be different col"),
-    ({"train": rows(4)}, {"config": "x"}, "is on this disk and has no configurations"),
+    ({"train": rows(4)}, {"config": "x"}, "has no configurations; drop 'x'"),
     (
         {"train": rows(4), "dev": [{"text": "a", "text_pair": "b", "label": 0}]},
         {},

@@ -61,6 +61,14 @@ def test_ascii_words_are_runs_joined_by_single_apostrophes_and_hyphens(text: str
     [
         ("Don\u2019t, well-made!", ["Don\u2019t", "well-made"]),
         ("\u597d\u7535\u5f71ok", ["\u597d", "\u7535", "\u5f71", "ok"]),
+        # Thai and Kana have no spaces between words; letters keep their marks.
+        (
+            "\u0e14\u0e35\u0e21\u0e32\u0e01 \u0e51\u0e52",
+            ["\u0e14\u0e35", "\u0e21", "\u0e32", "\u0e01", "\u0e51\u0e52"],
+        ),
+        ("\u3053\u308c\u30fc ok", ["\u3053", "\u308c", "\u30fc", "ok"]),
+        # Korean has spaces.
+        ("\ud55c\uad6d \uc601\ud654", ["\ud55c\uad6d", "\uc601\ud654"]),
         ("cafe\u0301 x", ["cafe\u0301", "x"]),
         # A vowel sign, then a virama: neither is a letter to Python.
         ("\u0939\u093f\u0928\u094d\u0926\u0940", ["\u0939\u093f\u0928\u094d\u0926\u0940"]),

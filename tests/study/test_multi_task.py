@@ -24,7 +24,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     make_data(folder / "data")
     stars = [(text, str(n / 4)) for n, (text, _) in enumerate(sentences(25, thing="it"))]
     write_csv(folder / "data" / "stars" / "train.csv", stars)
-    write_csv(folder / "data" / "stars" / "dev.csv", stars[:6])
+    unseen = [(text, str(n / 4)) for n, (text, _) in enumerate(sentences(6, thing="phone"))]
+    write_csv(folder / "data" / "stars" / "dev.csv", unseen)
     return {
         "model": str(folder / "model"),
         "data": {"max_length": 32},

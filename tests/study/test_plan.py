@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from temper.data.sources import load_splits
 from temper.errors import SettingError
 from temper.study.plan import (
     Column,
@@ -16,6 +18,8 @@ from temper.study.plan import (
     columns_of,
     split_outside_brackets,
 )
+from temper.study.work import evaluation_sets
+from tests.cli.tiny_project import sentences, write_csv
 
 BASE: dict[str, Any] = {"model": "minilm", "data": {"source": "demo"}, "train": {"epochs": 3}}
 
@@ -26,6 +30,18 @@ def plan(
     return StudyConfig.of(
         BASE if tree is None else tree, columns=columns_of(["vanilla"], variants), seeds=seeds
     )
+
+
+def test_validation_rows_that_are_trained_on_too_are_not_scored(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", sentences(20))
+    write_csv(tmp_path / "dev.csv", [*sentences(4), *sentences(8, thing="phone")])
+    tree = {**BASE, "data": {"source": str(tmp_path)}}
+    of = plan(tree=tree)
+    sets = evaluation_sets(of, load_splits(of.data))
+    assert len(sets.data.dev) == 8
+    assert sets.seen[0].startswith("4 of 12 rows of set 'dev' were trained on and are left out")
+    apart = plan(tree={**tree, "data": {**tree["data"], "drop_overlap": True}})
+    assert len(evaluation_sets(apart, load_splits(apart.data)).data.dev) == 12
 
 
 def test_a_variant_names_a_column_and_what_it_changes() -> None:

@@ -21,7 +21,7 @@ from temper.training.config import RunConfig, model_identity
 from temper.training.prepared import class_weights
 from temper.training.progress import Progress
 from temper.training.run import train
-from tests.cli.tiny_project import make_data, make_model
+from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
 from tests.training.listeners import Heard, StopAt
 from tests.training.tiny_training import (
     logs,
@@ -70,6 +70,20 @@ def test_another_interval_of_checkpoints_or_another_place_is_the_same_run(
     before = (whole / "run.json").stat().st_mtime_ns
     assert train(config(project, save_steps=3, device="auto"), whole) == whole
     assert (whole / "run.json").stat().st_mtime_ns == before
+
+
+def test_cut_rows_and_unknown_tokens_are_told_before_training_and_recorded(project: Path) -> None:
+    write_csv(project / "strange" / "train.csv", [(f"zzz {text}", y) for text, y in sentences(20)])
+    write_csv(project / "strange" / "dev.csv", sentences(6))
+    settings = settings_of_run(project, method="vanilla", max_steps=1)
+    settings["data"] = {"source": str(project / "strange"), "max_length": 6}
+    heard = Heard()
+    found = record(train(RunConfig.of(settings), project / "strange-run", progress=heard))
+    assert any("--max-length" in said and "training rows" in said for said in heard.notices)
+    (said,) = (said for said in found["notices"] if "unknown" in said)
+    assert said in heard.notices
+    assert found["truncated"] > 0.05
+    assert 0.05 < found["unknown_tokens"] < 0.5
 
 
 def test_a_stop_before_the_first_step_leaves_nothing(project: Path) -> None:

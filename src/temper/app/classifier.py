@@ -15,11 +15,19 @@ import numpy as np
 from temper.app.abstention import Abstention
 from temper.app.answers import Answer, Answers, Shift
 from temper.app.calibration import FAILURE, Calibration, outputs
-from temper.app.predictors import check_pairs, load_predictor, longest_row, trained_pairs
+from temper.app.predictors import (
+    check_pairs,
+    load_predictor,
+    longest_row,
+    trained_pairs,
+    unknown_in,
+)
 from temper.app.results import TrainingResult
 from temper.app.settings import PredictorSettings
 from temper.app.sidecar import read_calibration
+from temper.data.encode import WARNED
 from temper.data.examples import Examples
+from temper.data.in_memory import texts_of
 from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.functional.resampling import FloatArray, IntegerArray
@@ -144,7 +152,7 @@ class Classifier:
         """Answer texts.
 
         Args:
-            texts: The texts; none give no answers.
+            texts: The texts, a list or a column of a DataFrame; none give no answers.
             text_pairs: The second text of each, for a task of pairs.
             groups: The group of each, where the calibration's coverage is by group.
             coverage: How often prediction sets, or intervals, shall hold the truth, in (0, 1); None
@@ -163,6 +171,8 @@ class Classifier:
             SettingError: Something is asked for that the calibration cannot say.
             ModelError: An answer is not finite.
         """
+        texts = texts_of(texts)
+        text_pairs = None if text_pairs is None else texts_of(text_pairs)
         for name, given in (("texts", texts), ("text_pairs", text_pairs), ("groups", groups)):
             _check_texts(name, given, len(texts))
         check_pairs(self.name, self.pairs, text_pairs is not None, rows="these texts")
@@ -235,7 +245,10 @@ class Classifier:
             own, states = self._read(examples)
         made = self._described(own, states, terms, groups)
         shift = self.shift(own, states) if compare else None
-        told = made.notices if shift is None else (*made.notices, str(shift))
+        told = made.notices
+        if compare:
+            told += unknown_in(self.predictor, self.name, {"texts": examples})
+        told = told if shift is None else (*told, str(shift))
         return replace(made, notices=told, shift=shift, own=own, states=states)
 
     def notices(self, terms: Terms) -> tuple[str, ...]:
@@ -340,7 +353,11 @@ class Classifier:
         known, notices = self.calibration, self.notices(terms)
         if own.truncated:
             longest = longest_row(self.predictor)
-            notices += (f"{own.truncated:.1%} of the texts were cut at {longest} tokens.",)
+            more = " Raise --max-length (`max_length`) to read more of each text."
+            notices += (
+                f"{own.truncated:.1%} of the texts were cut at {longest} tokens."
+                f"{more if own.truncated >= WARNED else ''}",
+            )
         scaled = own if known is None else known.applied(own)
         fields = _plain(scaled, self.names_of(scaled))
         if known is None or known.rule is None:

@@ -5,7 +5,7 @@ torch is imported once all names and paths are known to be right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -106,8 +106,6 @@ def evaluate(
             of_room(folder, "evaluation", "scores.json"),
         ]
     )
-    if out is None:
-        progress.notice(f"--out is left out: the evaluation is written to {folder}.")
     from temper.app.cluster import Cluster
 
     machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
@@ -120,7 +118,11 @@ def evaluate(
         tree, model=name, held=None if is_named else named, cluster=machines
     )
     sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
-    return EvaluationResult(folder, evaluate_model(request, folder, progress=progress), sources)
+    notices: tuple[str, ...] = ()
+    if out is None:
+        notices = (f"--out is left out: the evaluation is written to {folder}.",)
+    content = evaluate_model(request, folder, notices=notices, progress=progress)
+    return EvaluationResult(folder, content, sources)
 
 
 @dataclass(frozen=True)
@@ -192,13 +194,18 @@ class EvaluationRequest:
 
 
 def evaluate_model(
-    request: EvaluationRequest, out: Path, *, progress: Progress | None = None
+    request: EvaluationRequest,
+    out: Path,
+    *,
+    notices: Iterable[str] = (),
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Evaluate one model into a folder of its own.
 
     Args:
         request: What to evaluate.
         out: The folder; an evaluation that was made under the same settings is kept.
+        notices: What to say after which rows the model was trained on.
         progress: Hears how far it is.
 
     Returns:
@@ -224,8 +231,9 @@ def evaluate_model(
         run_key_of,
         trained_columns,
         trained_pairs,
+        unknown_in,
     )
-    from temper.app.seen import overlap_notices, trained_rows
+    from temper.app.seen import trained_among, trained_rows
     from temper.app.sets import load_sets
     from temper.app.sidecar import calibration_notices
     from temper.data.reading import read_as
@@ -249,23 +257,25 @@ def evaluate_model(
     if isinstance(predictor, ClassifierPredictor) and predictor.precision == "bf16":
         progress.notice_all(bf16_notices(predictor.device))
     dev = load_evaluated(request.model, request.data, predictor=predictor)
-    progress.notice(which_rows(request.model, request.data, dev))
-    progress.info_all(filter(None, [read_as(dev)]))
     # Detectors learn from the rows that the model was trained on; a temperature must not.
     learns = request.sets.detects(request.evaluate) and request.sets.fit is None
     wanted = learns or request.sets.held_out is not None
-    train, notices = trained_rows(request.model) if wanted else (None, ())
+    train, untaught = trained_rows(request.model) if wanted else (None, ())
     sets = load_sets(
         request.sets,
         settings=request.data,
         evaluate=request.evaluate,
         dev=dev,
         train=train,
-        looks_for_overlap=False,
+        trained=trained_among(request.model),
         known=trained_columns(request.model),
         classes=predictor.label_names,
-        notices=(*notices, *calibration_notices(request.model)),
+        notices=(*untaught, *calibration_notices(request.model)),
     )
+    progress.notice_all(sets.seen)
+    progress.notice_all(notices)
+    progress.notice(which_rows(request.model, request.data, dev, scored=len(sets.data.dev)))
+    progress.info_all(filter(None, [read_as(dev)]))
     pairs = trained_pairs(request.model)
     for name, rows in {**sets.data.shift, **sets.data.adversarial}.items():
         paired = rows.text_pair is not None
@@ -288,9 +298,10 @@ def evaluate_model(
     if stored is None or in_memory:
         regression = predictor.gives == "values"
         check_named_models(request.evaluate, regression=regression, reference=False)
-        scored = {"dev": dev, **sets.data.shift, **sets.data.adversarial}
-        overlap = overlap_notices(request.model, scored)
-        sets = replace(sets, notices=(*sets.notices, *overlap))
+        scored = {"dev": sets.data.dev, **sets.data.shift, **sets.data.adversarial}
+        rows_of = {f"rows of set {name!r}": rows for name, rows in scored.items()}
+        uncovered = unknown_in(predictor, request.model, rows_of)
+        sets = replace(sets, notices=(*sets.notices, *uncovered))
         sets = with_reference(sets, request.model, predictor, request.evaluate)
         with _answering(request, predictor, progress) as answering:
             evaluation = measure(
@@ -304,7 +315,7 @@ def evaluate_model(
                 asked=asked,
                 progress=progress,
             )
-        progress.notice_all(folded(evaluation.notices))
+        progress.notice_all(folded(n for n in evaluation.notices if n not in sets.seen))
     else:
         progress.notice(f"{out} holds this very evaluation already; it is kept.")
     return read_json(out / "scores.json")

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 from temper.app.service.settings import ServiceSettings
 from temper.app.settings import ROOT, CalibrationSettings, PredictorSettings, SetSources
-from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
-from temper.errors import SettingError, unknown
+from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings, source_name
+from temper.errors import SettingError, brief, unknown
 from temper.importing import argument_texts
 from temper.training.assignments import (
     Faults,
@@ -242,7 +242,9 @@ def multi_task_settings(
     from temper.models.multi_task.classifier import TaskHead
 
     if isinstance(named, Mapping):
-        named = [name if path is None else f"{name}={path}" for name, path in named.items()]
+        named = [
+            name if path is None else f"{name}={source_name(path)}" for name, path in named.items()
+        ]
     settings: dict[str, dict[str, str]] = {}
     root_is_read = False
     for text in named:
@@ -363,12 +365,19 @@ class Keywords:
         suite = values.get("suite") or (sets.get("suite") if isinstance(sets, Mapping) else None)
         if suite is not None and root is not None:
             joined["sets"] = {"data_root": root}
-        data = values.get("data")
-        if data is None or isinstance(data, str | Path):
-            data = values.pop("data", None)
-            source = None if data is None else str(data)
+        if not _is_settings(values.get("data")):
+            source = source_name(values.pop("data", None))
             joined["data"] = task_settings(values.pop("task", None), source, root, suite=suite)
         return joined
+
+
+def _is_settings(data: Any) -> bool:
+    """Tell settings of data from data themselves, which may be a mapping too."""
+    if not isinstance(data, Mapping) or set(data) <= set(DataSettings.model_fields):
+        return isinstance(data, Mapping | BaseModel)
+    from temper.data.in_memory import is_data
+
+    return not is_data(data)
 
 
 def method_name(method: str | None, objective: str | None, rule: str | None) -> str | None:
@@ -416,6 +425,11 @@ def _config(config: Any) -> Tree:
         return dict(config or {})
     if isinstance(config, str | Path):
         return read_toml(Path(config))
+    if not hasattr(config, "settings"):
+        raise SettingError(
+            "`config` must be the path of a TOML file, nested settings or a checked run's, got "
+            f"{brief(config)}."
+        )
     return {"model": config.model, "seed": config.seed, **config.settings()}
 
 

@@ -18,9 +18,14 @@ from temper.app.predictors import (
 from temper.app.sets import EvaluationSets
 from temper.data.examples import Examples
 from temper.data.labels import LabelKind
-from temper.data.reading import split_files
 from temper.data.settings import UNLABELLED, DataSettings
-from temper.data.sources import load_examples, load_splits, load_task_dev, with_configuration
+from temper.data.sources import (
+    is_taken_whole,
+    load_examples,
+    load_splits,
+    load_task_dev,
+    with_configuration,
+)
 from temper.errors import CheckpointError, SettingError
 from temper.evaluation.folder import write_files
 from temper.evaluation.measurement import without_unknown
@@ -77,7 +82,7 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
         examples = load_splits(run_data).dev
     elif settings.task is not None:
         examples = load_task_dev(settings, known=known)
-    elif _taken_whole(settings):
+    elif is_taken_whole(settings):
         examples = load_examples(
             with_configuration(settings),
             split=settings.eval_split,
@@ -101,24 +106,25 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
     return replace(examples, name="dev")
 
 
-def which_rows(model: str, settings: DataSettings, rows: Examples) -> str:
+def which_rows(model: str, settings: DataSettings, rows: Examples, *, scored: int) -> str:
     """Say which rows `load_evaluated` took.
 
     Args:
         model: The model.
         settings: The source.
         rows: What was loaded.
+        scored: How many of them are evaluated.
     """
     trained = trained_settings(model).get("data", {})
     split = rows.source.get("split")
     drawn = f", drawn with seed {settings.seed}" if len(rows) == settings.eval_rows else ""
     if not _is_run_data(trained, settings):
         among = "" if split is None else f", split {split!r}"
-        return f"{len(rows):,} rows of {settings.source}{among}{drawn} are evaluated."
+        return f"{scored:,} rows of {settings.source}{among}{drawn} are evaluated."
     carved = split == trained.get("train_split", "train")
     among = "held back from training" if carved else f"split {split!r}"
     return (
-        f"{len(rows):,} rows of {settings.source}{drawn} are evaluated: the dev rows of {model}, "
+        f"{scored:,} rows of {settings.source}{drawn} are evaluated: the dev rows of {model}, "
         f"{among}."
     )
 
@@ -173,7 +179,7 @@ def measure(
     with staged_folder(out) as staged:
         measured = evaluate(predictor, sets.data, settings, model=model, progress=told)
         notices = dict.fromkeys((*sets.notices, *measured.notices))
-        evaluation = replace(measured, notices=tuple(notices), missing=sets.missing)
+        evaluation = replace(measured, notices=tuple(notices), missing=sets.missing, seen=sets.seen)
         write_files(evaluation, staged)
         settings_file = {
             "key": key,
@@ -292,10 +298,3 @@ def _same_source(first: str, second: str) -> bool:
     if Path(first).exists() and Path(second).exists():
         return Path(first).resolve() == Path(second).resolve()
     return first == second
-
-
-def _taken_whole(settings: DataSettings) -> bool:
-    path = Path(settings.source).expanduser()
-    if settings.eval_split is not None or "@" in settings.source or path.is_file():
-        return True
-    return path.is_dir() and settings.train_split not in split_files(path)

@@ -12,6 +12,8 @@ from torch.nn import Module
 
 from temper.app.settings import PredictorSettings
 from temper.data.columns import Columns
+from temper.data.encode import ENCODED_FIRST, unknown_notices
+from temper.data.examples import Examples
 from temper.errors import DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import (
@@ -22,6 +24,7 @@ from temper.evaluation.function import (
 )
 from temper.evaluation.predictor import Gives, Precision, Predictor
 from temper.importing import import_named
+from temper.models.classical.registry import ARCHITECTURES
 from temper.models.hf import load_classifier
 from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.training.checkpoint_folder import read_json
@@ -156,6 +159,32 @@ def longest_row(predictor: Predictor) -> int | None:
     """Return the tokens that a predictor cuts texts to, None where it does not say."""
     length = getattr(predictor, "max_length", None)
     return None if length is None else int(length)
+
+
+def unknown_in(predictor: Predictor, model: str, sets: Mapping[str, Examples]) -> tuple[str, ...]:
+    """Report which fraction of the tokens of some sets the model's tokenizer does not know.
+
+    Args:
+        predictor: The loaded model; only a checkpoint has a tokenizer here.
+        model: Its name, for the message.
+        sets: What the rows are, for example ``rows of set 'dev'``; the first 1,000 are looked at.
+    """
+    if not isinstance(predictor, ClassifierPredictor):
+        return ()
+    notices: tuple[str, ...] = ()
+    for rows, examples in sets.items():
+        first = examples.select(range(min(len(examples), ENCODED_FIRST)))
+        some = rows if len(first) == len(examples) else f"first {len(first):,} {rows}"
+        own = getattr(predictor.model.config, "model_type", "") in ARCHITECTURES
+        notices += unknown_notices(
+            predictor.encoded(first),
+            first,
+            predictor.tokenizer,
+            rows=some,
+            model=model,
+            own_vocabulary=own,
+        )
+    return notices
 
 
 def predictor_identity(model: str, settings: PredictorSettings | None = None) -> str:

@@ -7,8 +7,9 @@ and what they were; they are read again. A soup has seen what its members have.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def seen_among(model: str, rows: Examples) -> Seen:
     Raises:
         CheckpointError: A record is damaged.
     """
-    runs = _read_runs(model)
-    trained, notices = _trained_on(runs, rows)
+    runs = _read_runs(runs_of(model), model)
+    trained, notices = trained_among(model)(rows)
     judged: set[str] = set()
     for run in runs:
         if isinstance(run, str):
@@ -70,33 +71,26 @@ def seen_among(model: str, rows: Examples) -> Seen:
     )
 
 
-def overlap_notices(model: str, sets: Mapping[str, Examples]) -> tuple[str, ...]:
-    """Say which of the rows that a checkpoint is scored on it was trained on.
+def trained_among(model: str) -> Callable[[Examples], tuple[set[str], list[str]]]:
+    """Return a function that finds the rows that a checkpoint was trained on.
 
     Args:
-        model: As `seen_among` takes it.
-        sets: The scored rows by the name of their set.
+        model: As `seen_among` takes it. A run that began from another run has seen its rows too.
 
     Returns:
-        A notice for each set that holds such rows, and for what could not be found out.
+        A function from a set to the hashes of rows that were trained on, and notices of what could
+        not be checked.
 
     Raises:
         CheckpointError: A record is damaged.
     """
-    runs = _read_runs(model)
-    notices: list[str] = []
-    for name, rows in sets.items():
-        trained, unknown = _trained_on(runs, rows)
-        notices += unknown
-        places = [place for place, row in enumerate(rows.rows) if row in trained]
-        if places:
-            notices.append(
-                f"{len(places):,} of {len(rows):,} rows of set {name!r}, the first row "
-                f"{places[0] + 1}, were trained on, so its scores say too much of new rows. Give "
-                "others, or leave these out; a run keeps its train rows apart from its own dev "
-                "rows with --drop-overlap."
-            )
-    return tuple(dict.fromkeys(notices))
+    folders = runs_of(model)
+    for folder in folders:
+        record = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
+        base = runs_of(str(record.get("model", "")))
+        # The loop goes through what is added too.
+        folders += [each for each in base if each not in folders]
+    return partial(_trained_on, _read_runs(folders, model))
 
 
 def runs_of(model: str) -> list[Path]:
@@ -126,7 +120,7 @@ def trained_rows(model: str) -> tuple[Examples | None, tuple[str, ...]]:
         The rows, and what to say where a run has some that cannot be had. Both are empty for a
         model that is no run.
     """
-    runs = _read_runs(model)
+    runs = _read_runs(runs_of(model), model)
     if not runs:
         return None, ()
     advice = "Detectors that learn from them are left out; --fit PATH gives them rows."
@@ -176,11 +170,11 @@ class _Run:
         return rows.rows if rows.hash == self.hash_of(name) else None
 
 
-def _read_runs(model: str) -> list[_Run | str]:
+def _read_runs(folders: Iterable[Path], model: str) -> list[_Run | str]:
     """Read the runs of a checkpoint again; of one without a record, say so."""
     runs: list[_Run | str] = []
     loaded: dict[str, tuple[Splits | None, str]] = {}
-    for folder in runs_of(model):
+    for folder in folders:
         file = folder / "run.json"
         if not file.exists():
             runs.append(

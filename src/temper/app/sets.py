@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,13 +14,16 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
 from temper.data.suites.suite import KINDS, FoundSuite, load_set
 from temper.data.tasks.registry import default_metric
-from temper.errors import DataError, SettingError
+from temper.errors import DataError, SettingError, shortened
 from temper.evaluation.measurement import align, without_unknown
 from temper.evaluation.perspectives.anomaly import AnomalySettings
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
 from temper.seeding import derive_seed
 from temper.training.config import digest
+
+Trained = Callable[[Examples], tuple[Collection[str], Sequence[str]]]
+"""Finds the hashes of rows that a model was trained on, and says what could not be checked."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,14 @@ class EvaluationSets:
         data: The sets.
         missing: Why sets of the suite are not among them, by name.
         notices: What a reader should know of their choice.
+        seen: Which of the rows the model was trained on, a sentence for each set; said before
+            everything else.
     """
 
     data: EvaluationData
     missing: dict[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what of the sets decides an evaluation's outcome, for its key."""
@@ -56,7 +62,7 @@ def load_sets(
     evaluate: EvaluationSettings,
     dev: Examples,
     train: Examples | None = None,
-    looks_for_overlap: bool = True,
+    trained: Trained | None = None,
     known: Sequence[Columns] = (),
     classes: Sequence[str] | None = None,
     notices: Iterable[str] = (),
@@ -72,18 +78,18 @@ def load_sets(
         evaluate: What is measured.
         dev: The evaluated rows, which say what the labels are.
         train: What the model was trained on, where that is known.
-        looks_for_overlap: Whether labelled rows that it was trained on are looked for; of a
-            checkpoint `temper.app.seen.overlap_notices` tells them, of a soup's members too.
+        trained: Finds the rows that the model was trained on among those of a set, as
+            `temper.app.seen.trained_among` returns it; None looks for none.
         known: What the columns of the model's own data are called, beside those of ``settings``.
         classes: The model's classes, None for those of ``dev``; where bad rows are skipped, rows of
             other classes are, too.
         notices: What is to be said already.
 
     Returns:
-        The sets. Labelled rows that the model was trained on, if those are looked for and known,
-        are told, and left out under ``drop_overlap``. Rows to fit on that are also evaluated are
-        left out, with a notice; rows to fit a temperature on also where the model was trained on
-        them.
+        The sets. Labeled rows that the model was trained on are left out unless
+            ``sources.seen_rows`` keeps them, and reported either way. Rows to fit on that are also
+            evaluated are left out, with a notice; rows to fit a temperature on also where the model
+            was trained on them.
 
     Raises:
         DataError: Where a set is wrong.
@@ -99,14 +105,13 @@ def load_sets(
         ]
     # Groups are looked at in evaluated rows alone.
     columns = (replace(settings.columns, group=None), *known)
-    seen = train if looks_for_overlap else None
+    unseen = _Unseen(trained, drops=sources.seen_rows == "drop" or settings.drop_overlap)
+    dev = unseen.rows(dev, "dev")
     names = dev.label_names if classes is None else classes
-    sets = {
-        each: _of_kind(each, sources, settings, kind, seen, told, columns, names) for each in KINDS
-    }
+    sets = {each: _of_kind(each, sources, settings, kind, unseen, columns, names) for each in KINDS}
     scored = [dev, *(examples for each in sets.values() for examples in each.values())]
     fit = held_out = None
-    trained = [] if train is None else [train]
+    learned = [] if train is None else [train]
     if sources.detects(evaluate):
         if sources.fit is not None:
             train = load_examples(
@@ -124,7 +129,7 @@ def load_sets(
         rows = without_unknown(rows, names) if settings.skip_bad_rows else rows
         told += rows.notices
         # On rows that it was trained on a model is surer than it is right.
-        apart = [*scored, *trained]
+        apart = [*scored, *learned]
         why = "are evaluated too or were trained on"
         held_out = _apart(rows, apart, what="held out for a temperature", notices=told, why=why)
         if held_out is None:
@@ -143,7 +148,8 @@ def load_sets(
         fit=fit,
         held_out=held_out,
     )
-    return EvaluationSets(data, dict(sources.missing), tuple(dict.fromkeys(told)))
+    notices = dict.fromkeys((*unseen.said, *unseen.unknown, *told))
+    return EvaluationSets(data, dict(sources.missing), tuple(notices), tuple(unseen.said))
 
 
 def _check_labels(suite: FoundSuite, dev: Examples) -> None:
@@ -161,7 +167,8 @@ def _check_labels(suite: FoundSuite, dev: Examples) -> None:
     except DataError:
         fits = False
     if not fits:
-        has = "targets of a regression" if dev.label_names is None else f"{list(dev.label_names)}"
+        names = shortened(str(list(dev.label_names or ())))
+        has = "targets of a regression" if dev.label_names is None else names
         raise SettingError(
             f"Suite {suite.suite.name!r} is for the labels {list(labels)}, and the task has {has}. "
             "Choose another suite, or name sets with --shift, --adversarial and --anomaly."
@@ -173,8 +180,7 @@ def _of_kind(
     sources: SetSources,
     settings: DataSettings,
     kind: LabelKind,
-    train: Examples | None,
-    notices: list[str],
+    unseen: _Unseen,
     known: Sequence[Columns],
     classes: Sequence[str] | None,
 ) -> dict[str, Examples]:
@@ -200,38 +206,67 @@ def _of_kind(
             limits[name] = min(bounds, default=None)
     if labelled and settings.skip_bad_rows:
         loaded = {name: without_unknown(rows, classes) for name, rows in loaded.items()}
-    if labelled and train is not None:
-        loaded = {
-            name: _unseen(examples, train, name, drop=settings.drop_overlap, notices=notices)
-            for name, examples in loaded.items()
-        }
+    if labelled:
+        loaded = {name: unseen.rows(examples, name) for name, examples in loaded.items()}
     return {
         name: replace(_cut(examples, limits[name], seed=settings.seed), name=name)
         for name, examples in loaded.items()
     }
 
 
-def _unseen(
-    examples: Examples, train: Examples, name: str, *, drop: bool, notices: list[str]
-) -> Examples:
-    """Tell of a set's rows that were trained on, and leave them out where that is wanted."""
-    kept = examples.apart([train])
-    if examples.pair is not None:
-        # Half a pair says nothing.
-        held = set(kept)
-        torn = {examples.pair[row] for row in range(len(examples)) if row not in held} - {None}
-        kept = [row for row in kept if examples.pair[row] not in torn]
-    gone = len(examples) - len(kept)
-    if not gone:
-        return examples
-    those = f"{gone:,} of {len(examples):,} rows of set {name!r} were trained on"
-    if not drop:
-        notices.append(f"{those}. A study's --drop-overlap leaves them out.")
-        return examples
-    if not kept:
-        raise DataError(f"All rows of set {name!r} were trained on. Leave the set out.")
-    notices.append(f"{those}, so they are left out.")
-    return examples.select(kept)
+@dataclass
+class _Unseen:
+    """Finds the rows that a model was trained on, and leaves them out.
+
+    Args:
+        trained: As `load_sets` takes it.
+        drops: Whether they are left out.
+        said: How many there were in each set.
+        unknown: What could not be checked.
+    """
+
+    trained: Trained | None
+    drops: bool
+    said: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def rows(self, examples: Examples, name: str) -> Examples:
+        """Return the rows of a set to score.
+
+        Args:
+            examples: All rows of the set.
+            name: Its name.
+
+        Raises:
+            DataError: The model was trained on all of them.
+        """
+        if self.trained is None:
+            return examples
+        trained, unknown = self.trained(examples)
+        self.unknown += unknown
+        kept = [place for place, row in enumerate(examples.rows) if row not in trained]
+        seen = len(examples) - len(kept)
+        if not seen:
+            return examples
+        those = f"{seen:,} of {len(examples):,} rows of set {name!r} were trained on"
+        if not self.drops:
+            self.said.append(f"{those}: scores on them overstate performance on new rows.")
+            return examples
+        if examples.pair is not None:
+            # Half a pair says nothing.
+            held = set(kept)
+            torn = {examples.pair[row] for row in range(len(examples)) if row not in held} - {None}
+            kept = [row for row in kept if examples.pair[row] not in torn]
+        if not kept:
+            raise DataError(
+                f"All {len(examples):,} rows of set {name!r} were trained on, so scores on them "
+                "say nothing about new rows. Give rows that the model has not seen, or score these "
+                "with --seen-rows keep (`seen_rows`)."
+            )
+        self.said.append(
+            f"{those} and are left out of its scores (--seen-rows keep scores them too)."
+        )
+        return examples.select(kept)
 
 
 def _cut(examples: Examples, limit: int | None, *, seed: int) -> Examples:

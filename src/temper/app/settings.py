@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from temper.data.settings import source_name
 from temper.errors import SettingError
 from temper.training.assignments import Tree, section
 
@@ -75,7 +76,7 @@ def named_sources(given: Any, field: ValidationInfo) -> Any:
         {'yelp': 'data/yelp.csv'}
     """
     if isinstance(given, Mapping):
-        pairs = [(str(name), str(source)) for name, source in given.items()]
+        pairs = [(str(name), source_name(source)) for name, source in given.items()]
     else:
         pairs = []
         for text in (given,) if isinstance(given, str) else given:
@@ -108,6 +109,8 @@ class SetSources(BaseModel):
             the sets of ``suite``; None takes the environment variable TEMPER_DATA.
         fit: Ordinary rows that detectors of anomalies learn from; None takes a run's training rows.
         held_out: Labelled rows, neither trained on nor evaluated, to fit a temperature on.
+        seen_rows: What to do with labeled rows that the model was trained on: ``drop`` leaves them
+            out of the scores, ``keep`` scores them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -117,8 +120,9 @@ class SetSources(BaseModel):
     anomaly: Sources = Field(default_factory=dict)
     suite: str | None = None
     data_root: Path | None = None
-    fit: str | None = None
-    held_out: str | None = None
+    fit: Annotated[str | None, BeforeValidator(source_name)] = None
+    held_out: Annotated[str | None, BeforeValidator(source_name)] = None
+    seen_rows: Literal["drop", "keep"] = "drop"
     _found: Any = PrivateAttr(None)
 
     @model_validator(mode="after")

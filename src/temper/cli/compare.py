@@ -98,6 +98,7 @@ def compare(
         print_json({"out": out, "report": page, **study.comparison.to_json()})
         return
     from temper.report import MANY, headline, overview
+    from temper.report.trained import with_seen
 
     if full and len(study.comparison.columns) >= MANY:
         print_overview(overview(study.comparison), notes=study.comparison.rows_for_terminal().notes)
@@ -105,5 +106,5 @@ def compare(
         print_comparison(study.comparison.rows_for_terminal())
     for name in () if full else study.comparison.missing:
         say(name)
-    print_headline(headline(study.comparison))
+    print_headline(with_seen(headline(study.comparison), study.comparison))
     say(f"Report: {page}")

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from temper.app.keywords import PREDICT
+from temper.app.keywords import PREDICT, split_list
 from temper.app.quick_checks import check_predictor, of_sources, refuse
 from temper.app.settings import PredictorSettings
 from temper.cli import options
 from temper.cli.screen import notice, print_json, print_table, say
-from temper.errors import DataError, SettingError
+from temper.errors import DataError, SettingError, unknown
 from temper.training.assignments import section
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 FORMATS = (".jsonl", ".csv", ".json")
 TEXTS = ("text", "text_pair")
+RESERVED = {
+    "row", *TEXTS, "label", "value", "set", "interval", "low", "high", "anomaly", "anomalous",
+    "abstain", "probabilities",
+}  # fmt: skip
+"""Names of what is written of each text."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a cell begins with that a spreadsheet computes; some read the wide signs too."""
 
@@ -51,6 +57,14 @@ def predict(
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="File to write: .jsonl, .json or .csv.")
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="all|none|A,B",
+            help="Further columns of --data to write beside the answers (default: all).",
+        ),
     ] = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, help="Rows of a forward pass; changes no result.")
@@ -82,6 +96,7 @@ def predict(
     With what `temper calibrate` has kept, the probabilities are calibrated, each text has a
     prediction set and may be flagged as an anomaly, and the texts as a whole are compared with
     held-out rows.
+    The other columns of --data are written too (--columns none drops them).
     With --json one JSON array is printed; with --out FILE.csv a table is written, one column a
     label. What --text gives is printed as a table.
     """
@@ -101,9 +116,10 @@ def predict(
     source = None if text or data == "-" else data
     if out is not None and source is not None and _same_file(out, Path(source).expanduser()):
         raise SettingError(f"--out {out} is the file that --data reads. Give another --out.")
-    if reading and source is None:
+    given = [*reading, *([] if columns is None else ["columns"])]
+    if given and source is None:
         what = "--text is" if text else "Stdin has no columns, it is"
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in reading)
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
     refuse([partial(check_predictor, model), *of_sources([source] if source else [])])
     from temper.app.classifier import Classifier
@@ -117,7 +133,7 @@ def predict(
     elif source is None:
         examples = read_lines(sys.stdin.buffer.read())
     else:
-        examples = _read_table(model, source, reading)
+        examples = _read_table(model, source, reading, columns=columns or "all")
     source_name = "these texts" if source is None else f"the rows of {source}"
     check_pairs(model, trained_pairs(model), examples.text_pair is not None, rows=source_name)
     classifier = Classifier.load(
@@ -161,7 +177,7 @@ def _check_folder(file: Path, option: str) -> None:
         raise SettingError(f"The folder {file.parent} of {option} does not exist. Make it first.")
 
 
-def _read_table(model: str, data: str, reading: Mapping[str, Any]) -> Examples:
+def _read_table(model: str, data: str, reading: Mapping[str, Any], *, columns: str) -> Examples:
     """Read texts from a file, a folder or the Hub; a run says columns and encoding too."""
     from temper.app.predictors import trained_columns, trained_encoding
     from temper.data.columns import Columns
@@ -180,12 +196,19 @@ def _read_table(model: str, data: str, reading: Mapping[str, Any]) -> Examples:
         reading=TableOptions(
             check_encoding(reading.get("encoding")) or trained_encoding(model),
             reading.get("skip_bad_rows", False),
+            others=columns != "none",
         ),
         known=trained_columns(model),
     )
     for text in examples.notices:
         notice(text)
-    return examples
+    if columns in ("all", "none"):
+        return examples
+    kept = split_list(columns, "--columns")
+    for name in kept:
+        if name not in examples.others:
+            raise DataError(f"--columns: {unknown('column', name, examples.others)}")
+    return replace(examples, others={name: examples.others[name] for name in kept})
 
 
 def _write(predictions: list[dict[str, Any]], out: Path, *, raw: bool, as_json: bool) -> None:
@@ -260,9 +283,15 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
 
     Returns:
         One object per text: ``row``, its number in the file, where rows of the file were left out;
-        ``text``, perhaps ``text_pair``, then the fields of its answer.
+        ``text``, perhaps ``text_pair``, the file's other columns, then the fields of its answer. A
+        column that is called like one of these has ``input:`` before its name.
     """
     predictions = []
+    others = {}
+    for name, values in examples.others.items():
+        while name in others or name in RESERVED or name.startswith(("set:", "probability:")):
+            name = f"input:{name}"
+        others[name] = values
     for place, answer in enumerate(answers):
         row: dict[str, Any] = {}
         if not isinstance(examples.numbers, range | None):
@@ -270,8 +299,18 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
         row["text"] = examples.text[place]
         if examples.text_pair is not None:
             row["text_pair"] = examples.text_pair[place]
+        row |= {name: _as_json(values[place]) for name, values in others.items()}
         predictions.append({**row, **answer.record()})
     return predictions
+
+
+def _as_json(value: object) -> object:
+    """Return a value of a file's column as JSON has it: dates and bytes as text, NaN as null."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return None if isinstance(value, float) else str(value)
+    return value
 
 
 def lines(predictions: Iterable[dict[str, Any]]) -> str:

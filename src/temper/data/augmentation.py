@@ -88,6 +88,11 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         """Share of the rows that were cut, as they are."""
         return self.clean.truncated
 
+    @property
+    def unknown(self) -> float:
+        """Fraction of unknown tokens in the rows as they are."""
+        return self.clean.unknown
+
     def shortest(self, count: int) -> list[dict[str, Any]]:
         """Return some of the shortest of the first rows as they are."""
         return self.clean.shortest(count)

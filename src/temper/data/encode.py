@@ -14,13 +14,15 @@ from torch.utils.data import Dataset
 
 from temper.data.examples import Examples
 from temper.data.stored import Stored, StoredBytes
-from temper.errors import DataError, SettingError
+from temper.errors import DataError, SettingError, brief
 from temper.types import TEACHER
 
 # Rows a tokenizer gets in one call: bounds memory, loses no speed.
 _CHUNK = 1000
 ENCODED_FIRST = 1000
 """Rows of a training set that are encoded before its first step; the others as they are needed."""
+WARNED = 0.05
+"""Fraction of cut rows, or of unknown tokens, from which on a notice says what to do."""
 
 
 class Tokenizer(Protocol):
@@ -42,11 +44,15 @@ class EncodedExamples(Dataset[dict[str, Any]]):
         items: One mapping a row: ``input_ids``, ``attention_mask`` and, where there are any,
             ``token_type_ids``, ``labels`` and ``row_index``.
         truncated: Share of the rows that were cut, in [0, 1].
+        unknown: Fraction of the texts' tokens that are the unknown token, in [0, 1].
     """
 
-    def __init__(self, items: list[dict[str, Any]], *, truncated: float = 0.0) -> None:
+    def __init__(
+        self, items: list[dict[str, Any]], *, truncated: float = 0.0, unknown: float = 0.0
+    ) -> None:
         self.items = items
         self.truncated = truncated
+        self.unknown = unknown
         self.lengths = [len(item["input_ids"]) for item in items]
 
     def __len__(self) -> int:
@@ -84,7 +90,12 @@ def encode(examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> Enco
     if examples.labels is not None:
         for item, label in zip(items, examples.labels, strict=True):
             item["labels"] = label
-    return EncodedExamples(items, truncated=cut / len(items) if items else 0.0)
+    added = _added_tokens(examples, tokenizer)
+    return EncodedExamples(
+        items,
+        truncated=cut / len(items) if items else 0.0,
+        unknown=_fraction(*_count_unknown(items, tokenizer, added=added)),
+    )
 
 
 class LazilyEncoded(Dataset[dict[str, Any]]):
@@ -115,9 +126,9 @@ class LazilyEncoded(Dataset[dict[str, Any]]):
         self._starts = np.zeros(len(examples), dtype=np.int64)
         self._ids = StoredBytes()
         self._typed = False
-        self._cut = 0
-        adds_tokens = bool(tokenizer([""])["input_ids"][0])
-        self.lengths.at(range(min(len(self), ENCODED_FIRST) if adds_tokens else len(self)))
+        self._cut = self._unknown = self._tokens = 0
+        self._added = _added_tokens(examples, tokenizer)
+        self.lengths.at(range(min(len(self), ENCODED_FIRST) if self._added else len(self)))
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -127,6 +138,11 @@ class LazilyEncoded(Dataset[dict[str, Any]]):
     def truncated(self) -> float:
         """Share of the rows that were cut, in [0, 1], of those that are encoded so far."""
         return self._cut / max(int((self._sizes >= 0).sum()), 1)
+
+    @property
+    def unknown(self) -> float:
+        """Fraction of tokens that are the unknown token, in [0, 1], of the rows encoded so far."""
+        return _fraction(self._unknown, self._tokens)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return one row's mapping."""
@@ -160,6 +176,9 @@ class LazilyEncoded(Dataset[dict[str, Any]]):
             self.examples, rows, tokenizer=self.tokenizer, max_length=self.max_length
         )
         self._cut += cut
+        unknown, tokens = _count_unknown(items, self.tokenizer, added=self._added)
+        self._unknown += unknown
+        self._tokens += tokens
         self._typed = "token_type_ids" in items[0]
         start, block = self._ids.size, bytearray()
         for row, item in zip(rows, items, strict=True):
@@ -201,6 +220,127 @@ class RowLengths(Stored[int]):
         return self._rows.sizes(places)
 
 
+class Counted(Protocol):
+    """Encoded rows that know which fractions of them are cut and unknown."""
+
+    @property
+    def truncated(self) -> float:
+        """Fraction of the rows that were cut."""
+        ...
+
+    @property
+    def unknown(self) -> float:
+        """Fraction of the tokens that are the unknown token."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return one row's mapping."""
+        ...
+
+
+def cut_notices(encoded: Counted, tokenizer: Any, *, rows: str, max_length: int) -> tuple[str, ...]:
+    """Report which fraction of some rows is cut at the length limit, and the option from 5% on.
+
+    Args:
+        encoded: The encoded rows.
+        tokenizer: The tokenizer that encoded them.
+        rows: What the rows are, for example ``training rows``.
+        max_length: Tokens that a row is cut to.
+    """
+    if not encoded.truncated:
+        return ()
+    said = f"{encoded.truncated:.1%} of the {_first(encoded, rows)} are cut at {max_length} tokens."
+    longest = tokenizer.model_max_length
+    if encoded.truncated < WARNED:
+        return (said,)
+    if max_length >= longest:
+        return (f"{said} This is the longest input of the model.",)
+    limit = f", at most {longest} for this model" if longest < _NO_LIMIT else ""
+    return (f"{said} Raise --max-length (`max_length`{limit}) to read more of each text.",)
+
+
+def unknown_notices(
+    encoded: Counted,
+    examples: Examples,
+    tokenizer: Any,
+    *,
+    rows: str,
+    model: str,
+    own_vocabulary: bool = False,
+) -> tuple[str, ...]:
+    """Report which fraction of some rows' tokens is unknown, and from 5% on what to do.
+
+    Args:
+        encoded: The encoded rows; a large training set counts those encoded so far.
+        examples: The same rows as texts.
+        tokenizer: The tokenizer that encoded them.
+        rows: What the rows are, for example ``training rows``.
+        model: Name of the model that the tokenizer belongs to.
+        own_vocabulary: Whether the vocabulary was made from the training text.
+    """
+    if not encoded.unknown:
+        return ()
+    said = f"{encoded.unknown:.1%} of the tokens of the {_first(encoded, rows)} are unknown"
+    if encoded.unknown >= WARNED and own_vocabulary:
+        said += (
+            " because they occur too rarely in the training text. Lower "
+            "architecture.min_frequency or give more text"
+        )
+    elif encoded.unknown >= WARNED:
+        said += (
+            f": the tokenizer of {model} does not cover this language or script. Use a model "
+            "that was trained on it"
+        )
+    unknown = _unknown_token(tokenizer)
+    looked_at = range(min(len(examples), ENCODED_FIRST))
+    row = next((row for row in looked_at if unknown in encoded[row]["input_ids"]), None)
+    example = "" if row is None else f" Example: row {row + 1}, {brief(examples.text[row])}."
+    return (f"{said}.{example}",)
+
+
+def _first(encoded: Counted, rows: str) -> str:
+    """Name rows; of a large training set only the first ones are encoded before it begins."""
+    counted = isinstance(encoded, EncodedExamples) or len(encoded) <= ENCODED_FIRST
+    return rows if counted else f"first {ENCODED_FIRST:,} {rows}"
+
+
+# Tokenizers without a limit say so with a huge number.
+_NO_LIMIT = 1_000_000
+
+
+def _unknown_token(tokenizer: Any) -> int | None:
+    """Return the id of the unknown token; None where no text can give it."""
+    unknown: int | None = getattr(tokenizer, "unk_token_id", None)
+    # GPT-2 names its end of text here too, which a byte-level vocabulary never uses for a word.
+    others = ("eos", "bos", "pad", "sep", "cls", "mask")
+    taken = {getattr(tokenizer, f"{name}_token_id", None) for name in others}
+    return None if unknown in taken else unknown
+
+
+def _added_tokens(examples: Examples, tokenizer: Tokenizer) -> int:
+    """Return how many tokens of a row stand for no text."""
+    return len(tokenizer([""], None if examples.text_pair is None else [""])["input_ids"][0])
+
+
+def _count_unknown(
+    items: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, *, added: int
+) -> tuple[int, int]:
+    """Count the unknown tokens of rows, and all their tokens except those that are added."""
+    tokens = sum(max(len(item["input_ids"]) - added, 0) for item in items)
+    unknown = _unknown_token(tokenizer)
+    if unknown is None:
+        return 0, tokens
+    return sum(item["input_ids"].count(unknown) for item in items), tokens
+
+
+def _fraction(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
 def _check_length(tokenizer: Tokenizer, max_length: int) -> None:
     limit = tokenizer.model_max_length
     if not 1 <= max_length <= limit:
@@ -225,7 +365,7 @@ def _encode_rows(
         if not item["input_ids"]:
             raise DataError(
                 f"Row {row + 1} of set {examples.name!r} gives no token with this tokenizer "
-                f"(text {examples.text[row]!r:.40}). Remove it."
+                f"(text {brief(examples.text[row])}). Remove it."
             )
     return whole, len(long)
 

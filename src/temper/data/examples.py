@@ -45,6 +45,7 @@ class Examples:
         pair: Name of the contrast pair that each row belongs to, None where there are none.
         numbers: Number of each row among all rows of its file, counted from 1; a range where no row
             was left out, None where nobody needs them.
+        others: Values of the file's other columns by name, where they were asked for.
 
     Raises:
         DataError: If the lists differ in length, or labels and kind disagree.
@@ -67,6 +68,7 @@ class Examples:
     group: list[str | None] | None = None
     pair: list[str | None] | None = None
     numbers: Sequence[int] | None = None
+    others: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.labels is None) != (self.kind == "unlabelled"):
@@ -117,6 +119,11 @@ class Examples:
         for name in _COLUMNS:
             values = getattr(self, name)
             columns[name] = None if values is None else values_at(values, chosen)
+        if self.others:
+            columns["others"] = {
+                name: [values[int(index)] for index in chosen]
+                for name, values in self.others.items()
+            }
         return replace(self, **columns)
 
     def sample(self, n: int, *, seed: int) -> Examples:

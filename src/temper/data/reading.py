@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from temper.data.clones import DESCRIPTIONS, TableFiles
 from temper.data.columns import (
     OPTIONS,
     Columns,
@@ -41,9 +42,6 @@ CARVE = "carve"
 """``eval_split`` that takes rows from train, whatever other splits there are."""
 STANDALONE_SPLITS = ("test", "dev", "dev_matched", "train")
 
-# What describes a folder rather than holds its rows.
-_DESCRIPTIONS = {"dataset.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
-
 
 def split_files(folder: Path) -> dict[str, Path]:
     """List a folder's data files by split, ``train`` for ``train.csv.gz``.
@@ -59,7 +57,7 @@ def split_files(folder: Path) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        hidden = path.name.startswith(".") or path.name in _DESCRIPTIONS
+        hidden = path.name.startswith(".") or path.name in DESCRIPTIONS
         if hidden or format_of(path) is None or not path.is_file():
             continue
         stem = stem_of(path)
@@ -214,7 +212,9 @@ def read_split(
         except DataError:
             # It is told once the whole table is known to be one.
             return {}
-        others = (found.label, found.group, found.pair_id)
+        others: tuple[str | None, ...] = (found.label, found.group, found.pair_id)
+        if opened.options.others:
+            others = names
         texts = (found.text, found.text_pair)
         return {
             **{name: ValueWriter() for name in others if name is not None},
@@ -222,7 +222,7 @@ def read_split(
         }
 
     read = opened.splits[split]
-    table = replace(read, keep=keep)() if isinstance(read, TableFile) else read()
+    table = replace(read, keep=keep)() if isinstance(read, TableFile | TableFiles) else read()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
     chosen = roles(table) if labelled else replace(roles(table), label=None)
@@ -264,7 +264,20 @@ def read_split(
         group=read_names(table, chosen.group),
         pair=read_names(table, chosen.pair_id),
         numbers=table.numbers,
+        others=_others(table, chosen) if opened.options.others else {},
     )
+
+
+def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
+    """Read the columns that are no texts, as they are; a class by its name."""
+    read: dict[str, Sequence[object]] = {}
+    for name in table.names:
+        if name in (chosen.text, chosen.text_pair):
+            continue
+        classes = dict(enumerate(table.label_names.get(name, ())))
+        values = ValueWriter.of(table.column(name))
+        read[name] = [classes.get(v, v) if isinstance(v, int) else v for v in values]
+    return read
 
 
 def _readable(table: Table, chosen: FoundColumns, labels: LabelColumn | None) -> Table:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from temper.data.content import known_encoding
 from temper.data.tasks.registry import TASKS, task_named
@@ -24,6 +33,24 @@ MASKED = "masked"
 
 ATTACK = "attack:"
 """What the names of text attacks begin with; a recipe of ``evaluate.text_attack`` follows."""
+
+
+def source_name(given: Any) -> Any:
+    """Return the name of a source; data in memory are held under one that follows their content.
+
+    Args:
+        given: A path or another name, which is returned as text, or data as
+            `temper.data.in_memory.hold` takes them.
+
+    Raises:
+        DataError: It is neither.
+    """
+    if given is None or isinstance(given, str | Path):
+        return None if given is None else str(given)
+    # Tables are read with numpy, and the options of commands are made without it.
+    from temper.data.in_memory import hold
+
+    return hold(given)
 
 
 class AugmentationSettings(BaseModel):
@@ -148,7 +175,9 @@ class DataSettings(AugmentationSettings):
 
     Args:
         source: Path of a file, or of a folder with train and dev files; a Hub id (``glue:sst2``
-            names a configuration); or ``demo``. Of a task that is named, its id on the Hub where
+            names a configuration); or ``demo``. In Python also a DataFrame, a Dataset or
+            DatasetDict, or a dict of columns, which are held under a name that follows their
+            content. Of a task that is named, its id on the Hub where
             left out.
         task: Task that the source is a copy of, which says its labels, splits and scores: a name of
             ``temper list tasks`` with sizes. Commands look for its data under ``--data-root``, else
@@ -188,7 +217,12 @@ class DataSettings(AugmentationSettings):
         'nyu-mll/glue:rte'
     """
 
-    source: Annotated[str, Field(min_length=1), Option("--data SOURCE, or --task NAME")]
+    source: Annotated[
+        str,
+        BeforeValidator(source_name),
+        Field(min_length=1),
+        Option("--data SOURCE, or --task NAME"),
+    ]
     task: str | None = None
     config: str | None = None
     train_split: str = "train"
@@ -205,7 +239,9 @@ class DataSettings(AugmentationSettings):
     drop_overlap: bool = False
     dev_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     seed: int = 0
-    unlabeled: Annotated[str, Field(min_length=1)] | None = None
+    unlabeled: Annotated[
+        Annotated[str, Field(min_length=1)] | None, BeforeValidator(source_name)
+    ] = None
     unlabeled_rows: Annotated[int, Field(ge=1)] | None = None
     max_length: Annotated[int, Field(ge=4)] = 128
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from temper.data.clones import TableFiles, clone_files
 from temper.data.columns import LABEL_NAMES, Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
 from temper.data.formats import TableFile, format_of, stem_of
+from temper.data.in_memory import dataset_table, names_memory, splits_of
 from temper.data.labels import LabelKind
 from temper.data.reading import (
     Opened,
@@ -30,7 +32,7 @@ from temper.data.table import Table, TableOptions
 from temper.data.tasks.layouts import open_task
 from temper.data.tasks.registry import TASKS, Task
 from temper.data.tasks.splits import TaskCopy
-from temper.errors import DataError, unknown
+from temper.errors import DataError, one_line, unknown
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _DEMO_SETS = ("shift", "anomaly")
@@ -116,7 +118,8 @@ def load_examples(
     """Load one set: a shift set, an anomaly set, or rows to predict.
 
     Args:
-        source: A file; a folder or Hub id, either with ``@split`` behind (a folder's test split
+        source: A file; data in memory as `temper.data.in_memory.hold` names them; a folder or Hub
+            id, either with ``@split`` behind (a folder's test split
             comes before dev and train where none is named), a Hub id with ``:config``; ``demo``,
             ``demo:shift``, ``demo:anomaly``.
         split: The split, instead of ``@split``.
@@ -188,7 +191,9 @@ def check_source(source: str) -> None:
         DataError: If there is no such file or folder.
     """
     base, _, _ = _parse(source, None)
-    if base != "demo" and not _exists(base):
+    if names_memory(base):
+        splits_of(base)
+    elif base != "demo" and not _exists(base):
         _check_hub_id(base)
 
 
@@ -237,13 +242,16 @@ def _exists(source: str) -> bool:
 
 
 def _open(base: str, config: str | None, options: TableOptions) -> Opened:
+    if names_memory(base):
+        readers, single = splits_of(base)
+        return Opened(base, base, readers, single=single, options=options)
     # os.path answers "no" where pathlib raises: an unknown home, a name too long, a NUL.
     path = Path(os.path.expanduser(base))
     if _exists(base):
-        if config is not None:
-            raise DataError(f"{base} is on this disk and has no configurations; drop {config!r}.")
         if path.is_dir():
-            return open_folder(path, options)
+            return _open_folder(path, config, options)
+        if config is not None:
+            raise DataError(f"{base} is a file and has no configurations; drop {config!r}.")
         splits = {"train": TableFile(path, options)}
         names = named_labels(path.parent)
         return Opened(base, stem_of(path), splits, names, single=True, options=options)
@@ -300,12 +308,7 @@ def _open_hub(identifier: str, config: str | None) -> Opened:
 
 
 def _hub_table(rows: Any, title: str, identifier: str, config: str | None) -> Table:
-    """Turn a split of a loaded Hub data set into a table; columns are decoded when asked for."""
-    names = {
-        name: tuple(feature.names)
-        for name, feature in rows.features.items()
-        if type(feature).__name__ == "ClassLabel"
-    }
+    """Read a split of a loaded Hub data set as a table."""
     # The cache lies in .../CONFIG/VERSION/REVISION/, which is what pins the content.
     files = [Path(entry["filename"]) for entry in rows.cache_files]
     source = {
@@ -313,20 +316,76 @@ def _hub_table(rows: Any, title: str, identifier: str, config: str | None) -> Ta
         "config": config or rows.config_name,
         "revision": files[0].parent.name if files else None,
     }
-    return Table(
-        title,
-        tuple(rows.column_names),
-        lambda name: _values(rows[name]),
-        len(rows),
-        label_names=names,
-        source=source,
+    return dataset_table(rows, title, source)
+
+
+def _open_saved(folder: Path) -> Opened:
+    """Open a folder that ``save_to_disk`` of the datasets library wrote; nothing in it is run."""
+    # Both take seconds to import, and files need neither.
+    import datasets
+    import pyarrow
+
+    try:
+        loaded = datasets.load_from_disk(str(folder))
+    except (
+        datasets.exceptions.DatasetsError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        pyarrow.ArrowException,
+    ) as error:
+        raise DataError(
+            f"{folder} looks like a folder of save_to_disk and cannot be read: "
+            f"{one_line(str(error)).rstrip('.')}. Save the data again."
+        ) from error
+    single = not isinstance(loaded, dict)
+    splits = {"train": loaded} if single else loaded
+    return Opened(
+        str(folder),
+        folder.resolve().name,
+        {
+            str(split): partial(
+                dataset_table,
+                rows,
+                str(folder) if single else f"{folder}@{split}",
+                {"path": str(folder), "fingerprint": rows._fingerprint},
+            )
+            for split, rows in splits.items()
+        },
+        single=single,
     )
 
 
-def _values(column: Any) -> Iterator[object]:
-    """Decode a Hub column, which lies in a file, some rows at a time."""
-    for start in range(0, len(column), 4096):
-        yield from column[start : start + 4096]
+def _open_folder(folder: Path, config: str | None, options: TableOptions) -> Opened:
+    """Open a folder of files, of a clone of the Hub, or of ``save_to_disk``."""
+    if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
+        if config is not None:
+            raise DataError(f"{folder} has no configurations; drop {config!r}.")
+        return replace(_open_saved(folder), options=options)
+    if (cloned := clone_files(folder, config)) is None:
+        return open_folder(folder, options)
+    title = str(folder) if config is None else f"{folder}:{config}"
+    splits = {
+        split: TableFiles(tuple(files), options, f"{title}@{split}")
+        for split, files in cloned.items()
+    }
+    return Opened(title, folder.resolve().name, splits, named_labels(folder), options=options)
+
+
+def is_taken_whole(settings: DataSettings) -> bool:
+    """Say whether an evaluation takes a source as it is, and looks for no evaluation split in it.
+
+    Args:
+        settings: The source: one table, a split that is named, or splits without one to train on.
+    """
+    if settings.eval_split is not None or "@" in settings.source:
+        return True
+    base, config, _ = _parse(settings.source, settings.config)
+    if not (_exists(base) or names_memory(base)):
+        return False
+    opened = _open(base, config, settings.reading)
+    return opened.single or settings.train_split not in opened.splits
 
 
 def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) -> Examples:

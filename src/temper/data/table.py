@@ -24,11 +24,13 @@ class TableOptions:
         encoding: Encoding of text files that are not UTF-8; None refuses these.
         skip_bad_rows: Whether rows that cannot be read are left out and told, and no error.
         unread: Names of columns that nobody reads: a row of delimited text may end before them.
+        others: Whether the columns that are read as nothing else are kept as they are.
     """
 
     encoding: str | None = None
     skip_bad_rows: bool = False
     unread: frozenset[str] = frozenset()
+    others: bool = False
 
     def needed(self, names: Sequence[str]) -> int:
         """Return how many fields a row must have: all but the last ones that nobody reads.

@@ -1,8 +1,9 @@
 """A text as words and what stands between them, so that a word can be changed and no other sign.
 
 A word is a run of letters, digits and the marks on them, with apostrophes and hyphens inside
-(``don't``, ``well-made``); each Chinese character is a word of its own, as there are no spaces to
-go by. Emoji and punctuation belong to the gaps.
+(``don't``, ``well-made``). In scripts without spaces between words (Chinese characters, Kana, Thai,
+Lao, Khmer, Myanmar) each letter with its marks is a word of its own. Emoji and punctuation belong
+to the gaps.
 """
 
 from __future__ import annotations
@@ -15,6 +16,17 @@ from functools import cache
 from temper.files import asset
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+# Blocks of Thai, Lao, Myanmar, Khmer, Kana; their digits and marks are treated as elsewhere.
+_UNSPACED_BLOCKS = (
+    (0x0E00, 0x0EFF),
+    (0x1000, 0x109F),
+    (0x1780, 0x17FF),
+    (0x3040, 0x30FF),
+    (0x31F0, 0x31FF),
+    (0xA9E0, 0xA9FF),
+    (0xAA60, 0xAA7F),
+    (0xFF66, 0xFF9D),
+)
 # Between two letters these join a word: apostrophes, hyphens, and the joiners of Persian and Hindi.
 _JOINERS = "'\u2019\\-\u2010\u2011\u200c\u200d"
 # Marks stand below this; above lie variation selectors, which belong to emoji.
@@ -136,5 +148,13 @@ def _pattern() -> re.Pattern[str]:
         for code in range(0x300, _LAST_MARK)
         if unicodedata.category(chr(code))[0] == "M" and not 0xFE00 <= code <= 0xFE0F
     )
-    sign = f"(?:[^\\W{_HAN}]|[{marks}])"
-    return re.compile(f"[{_HAN}][{marks}]*|[^\\W{_HAN}](?:{sign}|[{_JOINERS}](?=[^\\W{_HAN}]))*")
+    single = _HAN + "".join(
+        chr(code)
+        for first, last in _UNSPACED_BLOCKS
+        for code in range(first, last + 1)
+        if unicodedata.category(chr(code))[0] == "L"
+    )
+    sign = f"(?:[^\\W{single}]|[{marks}])"
+    return re.compile(
+        f"[{single}][{marks}]*|[^\\W{single}](?:{sign}|[{_JOINERS}](?=[^\\W{single}]))*"
+    )

@@ -272,6 +272,7 @@ class Comparison:
         margin: Points that a difference must reach to matter.
         costs: What a training of each column took, where its runs recorded it.
         classes: Number of classes of the task; 0 of a regression.
+        seen: How many scored rows the models were trained on, in sentences.
     """
 
     kind: str
@@ -287,6 +288,7 @@ class Comparison:
     margin: float = MARGIN
     costs: dict[str, TrainingCost] = field(default_factory=dict)
     classes: int = 0
+    seen: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

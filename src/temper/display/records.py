@@ -138,6 +138,7 @@ class ScoresRecord(Record):
 
     model: str
     task: TaskRecord
+    seen: list[str] = Field(default_factory=list)
     notices: list[str] = Field(default_factory=list)
     scores: list[ScoreRecord] = Field(default_factory=list)
 

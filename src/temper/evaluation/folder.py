@@ -100,7 +100,7 @@ class Texts:
 
 ROWS = "rows.parquet"
 TEXTS = "texts.parquet"
-IN_SCORES = ("model", "task", "truncated", "notices", "skipped", "missing", "scores")
+IN_SCORES = ("model", "task", "truncated", "seen", "notices", "skipped", "missing", "scores")
 """Fields of an evaluation that ``scores.json`` holds."""
 GROUP = 1 << 14
 """Rows that are written at a time: until then they are held once more, as they are packed."""
@@ -116,6 +116,7 @@ class Evaluation:
         model: Name or folder of the model.
         task: ``kind``, ``metric`` and ``labels`` of the task.
         truncated: Share of rows cut to the model's length, by set.
+        seen: How many rows of each set the model was trained on, in sentences; first thing to say.
         notices: What a reader should know.
         skipped: Perspectives that could not be measured, and why.
         missing: Sets that were asked for and are not there, and why.
@@ -127,6 +128,7 @@ class Evaluation:
     model: str = ""
     task: dict[str, Any] = field(default_factory=dict)
     truncated: dict[str, float] = field(default_factory=dict)
+    seen: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -203,7 +205,8 @@ def read(folder: Path | str) -> Evaluation:
         raise CheckpointError(f"{path / 'scores.json'} lacks {sorted(lacking)}. Evaluate again.")
     to_blocks(rows)
     known = {name: content[name] for name in IN_SCORES if name in content}
-    known["notices"] = tuple(known["notices"])
+    # Older evaluations do not say what was seen.
+    known |= {name: tuple(known.get(name, ())) for name in ("seen", "notices")}
     return Evaluation(rows=rows, texts=texts, **known)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
+from temper.data.encode import WARNED
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, TemperError, unknown
 from temper.evaluation import perspectives
@@ -80,6 +81,7 @@ def evaluate(
     notices += measurement.notices
     notices += [
         f"{share:.1%} of the rows of set {name!r} are cut to the model's length."
+        + (" Raise --max-length if the model takes longer texts." if share >= WARNED else "")
         for name, share in measurement.truncated.items()
         if share > 0
     ]

@@ -27,7 +27,7 @@ from temper.display.cells import (
 )
 from temper.display.folders import Source, read
 from temper.display.records import NamedRecord, Number, Record, ScoreRecord, parse
-from temper.display.wording import higher_is_better, listed, plural, unit
+from temper.display.wording import folded, higher_is_better, listed, plural, unit
 from temper.errors import CheckpointError
 from temper.files import write_text
 from temper.functional.effects import LEAST_SEEDS, RowVariance, effect
@@ -41,6 +41,7 @@ from temper.report.derived import (
     views,
 )
 from temper.report.headline import headline
+from temper.report.trained import with_seen
 
 FILE = "paired.json"
 
@@ -190,8 +191,13 @@ def compare(source: Source, *, margin: float = MARGIN) -> Comparison:
         margin=margin,
         costs=_costs(source),
         classes=max((len(run.scores.task.labels) for run in source.runs if run.scores), default=0),
+        seen=tuple(
+            folded(
+                said for run in source.runs if run.scores is not None for said in run.scores.seen
+            )
+        ),
     )
-    return replace(found, answer=headline(found).text)
+    return replace(found, answer=with_seen(headline(found), found).text)
 
 
 def _costs(source: Source) -> dict[str, TrainingCost]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from shlex import quote
 from typing import Any
 
@@ -15,7 +16,7 @@ from temper.report.headline import Headline, headline
 
 
 def verdict(source: Source, comparison: Comparison) -> Headline:
-    """Return the first screen of a study, a run or an evaluation.
+    """Return the first screen of a study, a run or an evaluation: rows that were trained on first.
 
     Args:
         source: The folder that was read.
@@ -24,7 +25,17 @@ def verdict(source: Source, comparison: Comparison) -> Headline:
     runs = source.runs
     if source.kind == "run" and runs[0].scores is None and runs[0].record is not None:
         return trained(runs[0].record, str(source.folder))
-    return headline(comparison)
+    return with_seen(headline(comparison), comparison)
+
+
+def with_seen(shown: Headline, comparison: Comparison) -> Headline:
+    """Say how many scored rows the models were trained on before anything else.
+
+    Args:
+        shown: The first screen.
+        comparison: Its scores.
+    """
+    return replace(shown, sentence=" ".join((*comparison.seen, shown.sentence)))
 
 
 def trained(record: RunRecord, folder: str) -> Headline:

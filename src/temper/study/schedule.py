@@ -211,15 +211,16 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
         method = methods.build(run.method_config())
         if regression:
             check_regressions(method, [f"Column {column!r}"])
-    progress.info_all(splits_read_as(splits))
-    progress.notice_all(splits.notices)
     for run in config.runs.values():
         check_augmentation(run.data, splits.train)
     sets = evaluation_sets(config, splits)
+    progress.notice_all(sets.seen)
+    progress.info_all(splits_read_as(splits))
+    progress.notice_all(splits.notices)
     # The evaluation does the same; here a wrong label or model shows before hours of training.
     check_before_training(sets.data, config.evaluate, splits.train)
     check_named_models(config.evaluate, regression=regression)
-    progress.notice_all(sets.notices)
+    progress.notice_all(notice for notice in sets.notices if notice not in sets.seen)
     return splits, sets
 
 

@@ -252,10 +252,12 @@ def evaluation_sets(config: StudyConfig, splits: Splits) -> EvaluationSets:
     Raises:
         TemperError: Where a set is wrong.
     """
+    trained = set(splits.train.rows)
     return load_sets(
         config.sets,
         settings=config.any_run.data,
         evaluate=config.evaluate,
         dev=splits.dev,
         train=splits.train,
+        trained=lambda _: (trained, ()),
     )

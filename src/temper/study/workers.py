@@ -26,6 +26,7 @@ import torch
 
 from temper.app import plugins
 from temper.app.row_attack import RowAttacker
+from temper.data import in_memory
 from temper.errors import SettingError, TemperError
 from temper.stopping import GRACE, raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
@@ -83,7 +84,7 @@ def side_by_side(
         workers,
         mp_context=context,
         initializer=_start_worker,
-        initargs=(work.folder, *machine, messages, numbers, stop),
+        initargs=(work.folder, in_memory.everything(), *machine, messages, numbers, stop),
     )
     try:
         waiting = {pool.submit(_do_run, cell): cell for cell in order}
@@ -277,6 +278,7 @@ def load_work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
 
 def _start_worker(
     folder: StudyFolder,
+    held: Mapping[str, in_memory.Held],
     imports: tuple[str, ...],
     threads: int,
     gpus: tuple[str, ...],
@@ -299,6 +301,7 @@ def _start_worker(
     if len(gpus) > 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
     torch.set_num_threads(threads)
+    in_memory.restore(held)
     try:
         work = load_work(folder, imports)
     except TemperError as error:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from temper.errors import SettingError, TemperError, faults
+from temper.errors import SettingError, TemperError, brief, faults
 
 Settings = TypeVar("Settings", bound=BaseModel)
 Tree = dict[str, Any]
@@ -135,7 +135,8 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
     for path, value in assignments:
         dotted = ".".join(path)
         if path in given and given[path] != value:
-            found.append(f"`{dotted}` is given twice: {given[path]!r} and {value!r}. Give it once.")
+            both = f"{brief(given[path])} and {brief(value)}"
+            found.append(f"`{dotted}` is given twice: {both}. Give it once.")
             continue
         given[path] = value
         table: Any = result
@@ -143,7 +144,8 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
                 whole = ".".join(path[:depth])
-                found.append(f"`{dotted}` cannot be set: `{whole}` is {table!r} and not a table.")
+                came = brief(table)
+                found.append(f"`{dotted}` cannot be set: `{whole}` is {came} and not a table.")
                 break
         else:
             table[path[-1]] = value
@@ -167,7 +169,7 @@ def section(settings: type[Settings], name: str, table: Any) -> Settings:
     """
     if not isinstance(table, Mapping):
         raise SettingError(
-            f"`{name}` must be a table of settings, got {table!r}. Write `{name}.KEY=VALUE`."
+            f"`{name}` must be a table of settings, got {brief(table)}. Write `{name}.KEY=VALUE`."
         )
     try:
         return settings.model_validate(dict(table))

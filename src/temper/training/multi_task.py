@@ -28,7 +28,7 @@ from torch import Tensor
 
 from temper import methods
 from temper.data.augmentation import augmented
-from temper.data.encode import LazilyEncoded
+from temper.data.encode import LazilyEncoded, cut_notices
 from temper.data.examples import Examples, Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
@@ -53,6 +53,7 @@ from temper.training.prepared import (
     make_network,
     network_notices,
     scored_sets,
+    unknown_tokens,
 )
 from temper.training.progress import Progress
 from temper.training.recorder import DEV
@@ -243,6 +244,17 @@ def train_tasks(
         return folder.path
     prepared = prepare_tasks(config, loaded)
     progress.notice_all(network_notices(config.first, prepared.model, prepared.tokenizer))
+    rows: Any = prepared.rows
+    for name, run in config.tasks.items():
+        progress.notice_all(
+            f"{name}: {said}"
+            for said in cut_notices(
+                rows.parts[name],
+                prepared.tokenizer,
+                rows="training rows",
+                max_length=run.data.max_length,
+            )
+        )
     progress.notice_all(prepared.notices)
     prepared = replace(prepared, notices=(*notices, *prepared.notices))
     _ActiveTasks(config, folder, key, loaded, progress, prepared).go(resume=resume)
@@ -282,6 +294,9 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     for name, run in config.tasks.items():
         rows = splits[name].train
         encoded = LazilyEncoded(rows, tokenizer, max_length=run.data.max_length)
+        notices += tuple(
+            f"{name}: {said}" for said in unknown_tokens(run, encoded, rows, tokenizer)
+        )
         rewriters, _ = rewriters_of(run.data, device=run.train.device, attack=None)
         parts[name] = augmented(
             encoded, rows, tokenizer, run.data, seed=config.seed, rewriters=rewriters
@@ -349,7 +364,10 @@ class _ActiveTasks(ActiveRun):
     def record(self, status: str) -> dict[str, Any]:
         """Return the record as docs/formats.md describes it."""
         rows: Any = self.prepared.rows
-        cut = sum(part.truncated * len(part) for part in rows.parts.values())
+        cut, unknown = (
+            sum(getattr(part, name) * len(part) for part in rows.parts.values())
+            for name in ("truncated", "unknown")
+        )
         of_tasks = {name: self._of_task(name).record(status) for name in self.whole.tasks}
         told = {name: value for name, value in of_tasks[self._first].items() if name != "task"}
         return {
@@ -363,6 +381,7 @@ class _ActiveTasks(ActiveRun):
             "data": {name: record["data"] for name, record in of_tasks.items()},
             **self._epochs(),
             "truncated": cut / len(rows),
+            "unknown_tokens": unknown / len(rows),
             "notices": [self._listed(), *self.prepared.notices],
         }
 

@@ -9,7 +9,7 @@ from typing import Any
 from temper import methods
 from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import AugmentedExamples, augmented
-from temper.data.encode import LazilyEncoded
+from temper.data.encode import LazilyEncoded, unknown_notices
 from temper.data.examples import Examples, Splits, label_counts
 from temper.data.tasks.registry import default_metric
 from temper.errors import SettingError
@@ -86,6 +86,7 @@ def prepare(
     labels = None if splits.train.kind == "regression" else label_names(splits.train)
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)
     clean = LazilyEncoded(splits.train, tokenizer, max_length=config.data.max_length)
+    notices += unknown_tokens(config, clean, splits.train, tokenizer)
     if folders := teachers_of(method):
         notices += (ask_teachers(clean, splits.train, folders, config, labels=labels),)
     unlabelled = None
@@ -100,6 +101,27 @@ def prepare(
     notices += () if attacked is None else attacked.notices
     return Prepared(
         model, tokenizer, method, rows, weights, unlabelled, notices, attacked, scored, selection
+    )
+
+
+def unknown_tokens(
+    config: RunConfig, encoded: LazilyEncoded, rows: Examples, tokenizer: Any
+) -> tuple[str, ...]:
+    """Report the fraction of unknown tokens in training rows.
+
+    Args:
+        config: The checked settings.
+        encoded: The encoded training rows.
+        rows: The same rows as texts.
+        tokenizer: The tokenizer that encoded them.
+    """
+    return unknown_notices(
+        encoded,
+        rows,
+        tokenizer,
+        rows="training rows",
+        model=config.model,
+        own_vocabulary=config.architecture is not None,
     )
 
 

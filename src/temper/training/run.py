@@ -14,7 +14,7 @@ from torch import Tensor
 
 from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import AugmentedExamples
-from temper.data.encode import Collator, LazilyEncoded
+from temper.data.encode import Collator, LazilyEncoded, cut_notices
 from temper.data.examples import Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
@@ -159,6 +159,11 @@ def _prepared(
         )
     prepared = prepare(config, splits, attack=texts, selection=selection)
     progress.notice_all(network_notices(config, prepared.model, prepared.tokenizer))
+    # A report says it by the record's `truncated`, so it is no notice of the record.
+    length, tokenizer = config.data.max_length, prepared.tokenizer
+    progress.notice_all(
+        cut_notices(prepared.rows, tokenizer, rows="training rows", max_length=length)
+    )
     progress.notice_all(prepared.notices)
     return splits, prepared
 
@@ -283,6 +288,7 @@ class ActiveRun:
             "data": self._sets(),
             "notices": [*self.splits.notices, *self.prepared.notices],
             "truncated": self.prepared.rows.truncated,
+            "unknown_tokens": self.prepared.rows.unknown,
             "parameters": self.parameters,
             "versions": versions(),
             **self._epochs(),

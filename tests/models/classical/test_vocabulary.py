@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from temper.data.words import Words
 from temper.errors import DataError
 from temper.models.classical.registry import SPECIAL
 from temper.models.classical.vocabulary import make_tokenizer, mostly_ideographs
@@ -83,3 +84,28 @@ def test_a_setting_decides_where_it_is_given() -> None:
 def test_a_text_without_common_words_is_refused() -> None:
     with pytest.raises(DataError, match=r"comes 2 times or more.*architecture.min_frequency"):
         make_tokenizer(["one two three"], min_frequency=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("\u0e14\u0e35\u0e21\u0e32\u0e01 ok", ["\u0e14\u0e35", "\u0e21", "\u0e32", "\u0e01", "ok"]),
+        ("\u0e81\u0ebb \u1797\u17b6\u1796", ["\u0e81\u0ebb", "\u1797\u17b6", "\u1796"]),
+        (
+            "\u101b\u102f film \u3053\u308c\u30fc",
+            ["\u101b\u102f", "film", "\u3053", "\u308c", "\u30fc"],
+        ),
+        (
+            "\u0939\u093f\u0928 \ud55c\uad6d don't",
+            ["\u0939\u093f\u0928", "\ud55c\uad6d", "don", "'", "t"],
+        ),
+    ],
+)
+def test_scripts_without_spaces_are_cut_by_letter_and_others_by_word(
+    text: str, tokens: list[str]
+) -> None:
+    tokenizer = make_tokenizer([text], units="words", min_frequency=1)
+    assert tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"]) == [*tokens, "[SEP]"]
+    # What word attacks and perturbations take for a word is the same, but for punctuation.
+    words = [word for word in tokens if word not in "'"]
+    assert [part for word in Words.of(text).words for part in word.split("'")] == words

@@ -16,6 +16,11 @@ _LETTER = re.compile(r"[^\W\d_]")
 # Kana, Han and Hangul: scripts that are written without a word's borders, or in whole syllables.
 _IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
+# Scripts without spaces between words: a sign and the marks on it are a token, as Han signs are.
+_UNSPACED = (
+    r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Hiragana}\p{Katakana}\u30fc\uff70&&\p{L}]\p{M}*"
+)
+
 
 def make_tokenizer(
     texts: Sequence[str],
@@ -28,7 +33,8 @@ def make_tokenizer(
     """Make a tokenizer that knows the commonest words of some texts.
 
     Words are lower-cased runs between spaces and punctuation; each sign of punctuation is a word,
-    and so is each Chinese character. A row ends with ``[SEP]``, and so does the first text of a
+    and so is each letter of a script without spaces between words (Chinese characters, Kana, Thai,
+    Lao, Khmer, Myanmar). A row ends with ``[SEP]``, and so does the first text of a
     pair. Equal texts in any order give equal tokenizers: words are ranked by how often they come,
     then by name.
 
@@ -57,7 +63,10 @@ def make_tokenizer(
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=True
     )
-    splits: list[Any] = [pre_tokenizers.BertPreTokenizer()]
+    splits: list[Any] = [
+        pre_tokenizers.BertPreTokenizer(),
+        pre_tokenizers.Split(Regex(_UNSPACED), behavior="isolated"),
+    ]
     if units == "characters":
         splits.append(pre_tokenizers.Split(Regex("."), behavior="isolated"))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)

@@ -1,0 +1,254 @@
+"""Data that a Python call is given in place of a path, under a name that follows their content.
+
+Settings, records and keys know a source by a text. Data in memory are held here by a name that is
+a hash of their splits, columns and values, so that equal data have one name in every process. They
+are read like the tables of files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+from temper.data.delimited import check_names
+from temper.data.table import Table
+from temper.errors import DataError, brief
+
+Columns = Mapping[str, list[object]]
+
+_NAME = re.compile(r"in-memory-[0-9a-f]{16}")
+_PLAIN = (str, bytes, bool, int, float, date, time, timedelta, Decimal, UUID, type(None))
+FORMS = (
+    "a path, a Hub id, a pandas DataFrame, a datasets.Dataset, a dict of columns such as "
+    '{"text": [...], "label": [...]}, or a dict (or DatasetDict) of these by split such as '
+    '{"train": ..., "dev": ...}'
+)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Data in memory.
+
+    Args:
+        splits: Columns, or a `datasets.Dataset`, by split.
+        single: Whether it is one table, without splits.
+    """
+
+    splits: Mapping[str, Any]
+    single: bool
+
+
+_held: dict[str, Held] = {}
+
+
+def names_memory(source: str) -> bool:
+    """Say whether a source is the name of data in memory."""
+    return _NAME.fullmatch(source) is not None
+
+
+def everything() -> dict[str, Held]:
+    """Return all that is held, for another process of a study."""
+    return dict(_held)
+
+
+def restore(held: Mapping[str, Held]) -> None:
+    """Hold what another process holds.
+
+    Args:
+        held: What `everything` returned there.
+    """
+    _held.update(held)
+
+
+def is_table(value: object) -> bool:
+    """Say whether a value is a DataFrame, a Dataset, or a mapping of columns."""
+    if isinstance(value, Mapping):
+        return bool(value) and all(_is_column(column) for column in value.values())
+    return _is_frame(value) or _is_dataset(value)
+
+
+def is_data(value: object) -> bool:
+    """Say whether a value is a table, or tables by split."""
+    if is_table(value):
+        return True
+    return isinstance(value, Mapping) and bool(value) and all(map(is_table, value.values()))
+
+
+def hold(value: object) -> str:
+    """Hold data, and return their name.
+
+    Args:
+        value: A table, tables by split, or a list of texts.
+
+    Returns:
+        The name, which `temper.data.sources` takes like a path.
+
+    Raises:
+        DataError: It is none of these, columns differ in length, or a value is of a type that has
+            no content to hash.
+
+    Example:
+        >>> hold({"text": ["good", "bad"], "label": [1, 0]})
+        'in-memory-2d7ea57e3e8caa9b'
+    """
+    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+        value = {"text": value}
+    if not is_data(value):
+        came = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        streams = " Load it without streaming=True." if "Iterable" in came else ""
+        raise DataError(f"Data must be {FORMS}, got a value of type {came}.{streams}")
+    single = is_table(value)
+    given: Any = {"train": value} if single else value
+    splits = {str(split): _readable(table, str(split)) for split, table in given.items()}
+    digest = blake2b(digest_size=8)
+    for split, table in splits.items():
+        columns = open_table(table, split)
+        labels = sorted(columns.label_names.items())
+        head = repr((split, single, columns.names, columns.size, labels))
+        digest.update(head.encode("utf-8", "backslashreplace"))
+        for name in columns.names:
+            for row, cell in enumerate(columns.column(name)):
+                plain = _content(cell, f"row {row + 1} of split {split!r}, column {name!r}")
+                digest.update(plain.encode("utf-8", "backslashreplace"))
+                digest.update(b"\0")
+    name = f"in-memory-{digest.hexdigest()}"
+    _held.setdefault(name, Held(splits, single))
+    return name
+
+
+def splits_of(name: str) -> tuple[dict[str, Callable[[], Table]], bool]:
+    """Return what reads each split of data in memory, and whether they are one table.
+
+    Args:
+        name: What `hold` returned, in this process or in another one.
+
+    Raises:
+        DataError: This process does not hold them.
+    """
+    held = _held.get(name)
+    if held is None:
+        raise DataError(
+            f"{name} was given as data in memory, and this process does not have them. Give the "
+            "same data again (data=...), or save them to a file and train on that, which other "
+            "processes and machines can read."
+        )
+    readers: dict[str, Callable[[], Table]] = {
+        split: partial(open_table, table, name if held.single else f"{name}@{split}")
+        for split, table in held.splits.items()
+    }
+    return readers, held.single
+
+
+def open_table(table: Any, title: str) -> Table:
+    """Read columns, or a `datasets.Dataset`, as a table.
+
+    Args:
+        table: The columns or the data set.
+        title: What messages call it.
+    """
+    if _is_dataset(table):
+        return dataset_table(table, title, {"id": title.partition("@")[0]})
+    columns: Columns = table
+    size = len(next(iter(columns.values())))
+    source = {"id": title.partition("@")[0]}
+    return Table(title, tuple(columns), columns.__getitem__, size, source=source)
+
+
+def dataset_table(rows: Any, title: str, source: Mapping[str, Any]) -> Table:
+    """Read a `datasets.Dataset` as a table; columns are decoded when asked for.
+
+    Args:
+        rows: The data set.
+        title: What messages call it.
+        source: What identifies its content.
+    """
+    plain = rows.with_format(None)
+    names = {
+        name: tuple(feature.names)
+        for name, feature in plain.features.items()
+        if type(feature).__name__ == "ClassLabel"
+    }
+    return Table(
+        title,
+        tuple(plain.column_names),
+        lambda name: _decoded(plain[name]),
+        len(plain),
+        label_names=names,
+        source=source,
+    )
+
+
+def _decoded(column: Any) -> Iterator[object]:
+    """Decode a column, which may lie in a file, some rows at a time."""
+    for start in range(0, len(column), 4096):
+        yield from column[start : start + 4096]
+
+
+def _readable(table: Any, split: str) -> Any:
+    """Return a data set as it is, and anything else as columns of Python's own values."""
+    if _is_dataset(table):
+        return table
+    named = list(table.items())
+    check_names([str(name) for name, _ in named], title=f"The data of split {split!r}")
+    columns = {str(name): _values(column) for name, column in named}
+    sizes = {name: len(values) for name, values in columns.items()}
+    if len(set(sizes.values())) != 1:
+        raise DataError(f"The columns of split {split!r} must have equal lengths, got {sizes}.")
+    return columns
+
+
+def _values(column: Any) -> list[object]:
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(column, pandas.Series):
+        # A missing value is NaN, NaT or NA there, and null in every file.
+        column = column.astype(object).where(column.notna(), None)
+    values = column.tolist() if hasattr(column, "tolist") else list(column)
+    # The numbers of numpy are no Python numbers.
+    return [value.tolist() if type(value).__module__ == "numpy" else value for value in values]
+
+
+def _content(value: object, where: str) -> str:
+    """Write a value so that equal ones, and no others, are written alike."""
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    if isinstance(value, list | tuple | dict):
+        try:
+            return json.dumps(value, sort_keys=True)
+        except (TypeError, ValueError):
+            pass
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    raise DataError(
+        f"{where}: a value of type {kind} cannot be read ({brief(value)}). Drop the column, or "
+        "convert it to text or numbers."
+    )
+
+
+def _is_column(value: object) -> bool:
+    if isinstance(value, str | bytes | Mapping) or _is_frame(value) or _is_dataset(value):
+        return False
+    return isinstance(value, Sequence) or hasattr(value, "tolist")
+
+
+# Who has such an object has imported its library; nobody else must wait for that.
+def _is_frame(value: object) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, pandas.DataFrame)
+
+
+def _is_dataset(value: object) -> bool:
+    datasets = sys.modules.get("datasets")
+    return datasets is not None and isinstance(value, datasets.Dataset)
+
+
+def texts_of(texts: Iterable[str]) -> Any:
+    """Return texts as a list if they come as an array or a column of a table."""
+    return texts.tolist() if hasattr(texts, "tolist") else texts
