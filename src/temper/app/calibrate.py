@@ -91,7 +91,7 @@ def calibrate(
         max_length=request.max_length,
         batch_size=request.evaluate.batch_size,
         precision=request.evaluate.precision,
-        device=request.predictor.device,
+        settings=request.predictor,
     )
     with writing(folder / FILE), locked(folder):
         rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)

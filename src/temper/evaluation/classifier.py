@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -29,6 +28,7 @@ from temper.evaluation.predictor import (
     in_order,
     joined,
 )
+from temper.functional.label_names import are_named
 from temper.functional.resampling import FloatArray
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
@@ -40,8 +40,6 @@ from temper.types import Batch
 WINDOW = 4096
 """Rows that are tokenised, and sorted by length, at a time."""
 
-# Transformers' placeholder where nobody named the classes: it says nothing.
-_UNNAMED = re.compile(r"label[_ ]?\d+", re.IGNORECASE)
 # [UNK] and [MASK] stand for words of the text, so they are not counted as special here.
 _SPECIAL = ("bos", "eos", "cls", "sep", "pad")
 
@@ -405,4 +403,4 @@ def label_names_of(config: Any) -> tuple[str, ...] | None:
     if not names:
         return None
     ordered = tuple(str(names[index]) for index in sorted(names, key=int))
-    return None if all(_UNNAMED.fullmatch(name) for name in ordered) else ordered
+    return ordered if are_named(ordered) else None
