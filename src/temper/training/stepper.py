@@ -26,11 +26,11 @@ from temper.forward.objective import Clean, Joint, Objective
 from temper.functional.losses import GivenLoss, OwnLoss, TaskLoss
 from temper.methods import Method, MethodConfig, build
 from temper.methods.method import size_warning
-from temper.models.kinds import check_sequence_classifier
+from temper.models.kinds import check_sequence_classifier, longest_row
 from temper.models.network import Network, Parameters
 from temper.models.shards import keep_whole, sharded_modules
 from temper.seeding import Streams
-from temper.training.checks import check_device_map, check_sharded, check_task_loss
+from temper.training.checks import check_batch, check_device_map, check_sharded, check_task_loss
 from temper.training.step_log import StepLog, moved
 from temper.types import Batch, Gradients, State, Step
 
@@ -112,7 +112,7 @@ class Stepper:
         if self.method.rule.wants_start:
             tensors = self.params.tensors
             self.params.start.update({n: t.detach().clone() for n, t in tensors.items()})
-        self.total = total
+        self.total, self.longest = total, longest_row(model)
         self.state: State = self.method.rule.init(self.params)
         self.number = 0
         self._share, self._current = -1.0, self.method
@@ -356,6 +356,7 @@ class Stepper:
         Returns:
             The weighted total of this micro-batch, detached.
         """
+        check_batch(batch, longest=self.longest)
         objective = objective or self.current.objective
         if batch.labels is None:
             objective = self._without_labels(objective)

@@ -448,6 +448,7 @@ class RobustTrainer(Trainer):
         wanted = strategy == "group_by_length" or (self.bucket_by_length and strategy == "random")
         column = self.args.length_column_name if strategy == "group_by_length" else ""
         lengths = token_counts(dataset, column=column) if wanted else None
+        checks.check_lengths(lengths, self.model)
         if lengths is None:
             return super()._get_train_sampler(dataset)
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
@@ -548,7 +549,17 @@ class RobustTrainer(Trainer):
                 "The model of this trainer is shared out between processes since an earlier "
                 "train(). Make a new trainer to go on from a checkpoint."
             )
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        try:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        except RuntimeError as error:
+            if "size mismatch" not in str(error):
+                raise
+            said = next(line for line in str(error).splitlines() if "size mismatch" in line)
+            raise CheckpointError(
+                f"The weights of {resume_from_checkpoint} have other sizes than the model's, as "
+                f"with another number of classes ({said.strip()}). Resume with the model that was "
+                "trained, or train anew."
+            ) from error
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
