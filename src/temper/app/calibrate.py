@@ -40,7 +40,7 @@ from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.files import writing
-from temper.functional.calibration import EveryRowRight
+from temper.functional.calibration import EveryRowRightError
 from temper.functional.conformal import least_rows
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.resampling import FloatArray, IntegerArray
@@ -306,7 +306,7 @@ class _Fit:
         folds = np.asarray([derive_seed(seed, "scaling", key) % FOLDS for key in keys])
         try:
             found = best_scaling(labels, logits, folds)
-        except EveryRowRight:
+        except EveryRowRightError:
             # What the other rows set, sets and a detector, is as good as with errors among these.
             self.tell(
                 f"All {len(labels)} rows that a temperature is fitted on are right, so none is "

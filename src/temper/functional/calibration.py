@@ -435,7 +435,7 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
     return _over_stretches(log_softmax_of, array, divisors)
 
 
-class EveryRowRight(ValueError):
+class EveryRowRightError(ValueError):
     """No temperature is best: the lower it is, the surer are answers that are all right."""
 
 
@@ -455,7 +455,7 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
         The temperature, to a relative error below 1e-8, and the loss before and after.
 
     Raises:
-        EveryRowRight: Every row is right.
+        EveryRowRightError: Every row is right.
         ValueError: There are no rows, a label has probability 0, or no temperature is best for
             another reason; says which.
 
@@ -491,7 +491,7 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
 def _check_exists(logits: FloatArray, classes: IntegerArray) -> None:
     """Refuse rows for which no positive finite temperature is best."""
     if bool((_at_labels(logits, classes) == logits.max(axis=-1)).all()):
-        raise EveryRowRight("every row is right, so that no temperature is low enough")
+        raise EveryRowRightError("every row is right, so that no temperature is low enough")
     if _slope(0.0, logits, classes) >= 0:
         raise ValueError(
             "the labels are no likelier than other classes on average, so that no temperature is "

@@ -136,7 +136,7 @@ def best_scaling(labels: ArrayLike, logits: ArrayLike, folds: IntegerArray) -> F
         folds: Fold of each row, [n]; each fold's rows are scored with a fit on all others.
 
     Raises:
-        EveryRowRight: Every row is right.
+        EveryRowRightError: Every row is right.
         ValueError: No temperature is best for another reason.
     """
     array, classes = np.asarray(logits, dtype=np.float64), np.asarray(labels).astype(np.int64)

@@ -15,7 +15,7 @@ from transformers.utils import find_adapter_config_file
 
 from temper.errors import ModelError, TemperError
 from temper.functional.label_names import GivenNames, placeholders
-from temper.models.adapters import Lora, add_lora, is_adapted
+from temper.models.adapters import Lora, add_lora, is_adapted, with_trained_head
 from temper.models.blocks import head_settings, names_setting
 from temper.models.folders import (
     adapter_classes,
@@ -91,7 +91,7 @@ def load_classifier(
         # PEFT by itself saves no tokenizer beside an adapter.
         beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
         tokenizer = _load_tokenizer(source if beside else base, name)
-        classes = _own_classes(source, config, adapter=adapter is not None)
+        classes = _own_classes(source, config, adapter)
         wanted = labels is not None or regression
         if classes is None and not wanted:
             raise ModelError(
@@ -121,7 +121,7 @@ def load_classifier(
             if quantised is not None:
                 model = quantised.prepare(model)
             if adapter is not None:
-                model = _add_adapter(model, source, classes=classes)
+                model = _add_adapter(model, source, classes=classes, trained=wanted)
             if new_head:
                 drawn = sorted({*drawn, *draw_head(model)})
         if order is not None:
@@ -147,7 +147,7 @@ def head_names(name: str, given: GivenNames | None = None) -> tuple[str, ...] | 
     """
     with _loading(name):
         source, adapter, _, config = _configured(resolve(name), name)
-        classes = _own_classes(source, config, adapter=adapter is not None)
+        classes = _own_classes(source, config, adapter)
         return _class_names(config, classes, source, given)
 
 
@@ -365,12 +365,20 @@ def _load_tokenizer(source: str, name: str) -> Any:
     return tokenizer
 
 
-def _own_classes(source: str, config: Any, *, adapter: bool) -> int | None:
+def _own_classes(source: str, config: Any, adapter: Any | None) -> int | None:
     """Return the number of outputs of the head that comes with the model, None if none does."""
-    if adapter:
-        return adapter_classes(Path(source))
+    if adapter is not None:
+        own = adapter_classes(Path(source))
+        # An adapter made without task_type leaves the head to its base, whose config this is then.
+        if own is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
+            return own
     named = any("ForSequenceClassification" in each for each in config.architectures or ())
     return int(config.num_labels) if named else None
+
+
+def _brings_head(adapter: Any) -> bool:
+    """Return whether a PEFT config says that a head is trained and saved with the adapter."""
+    return bool(getattr(adapter, "modules_to_save", None)) or adapter.task_type == "SEQ_CLS"
 
 
 def _class_names(
@@ -458,12 +466,14 @@ def _lacking(source: str, wrong: Sequence[str], so: str) -> str:
     )
 
 
-def _add_adapter(model: Any, source: str, *, classes: int | None) -> Any:
-    from peft import PeftModel
+def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool) -> Any:
+    from peft import PeftConfig, PeftModel
 
     if classes not in (None, model.config.num_labels):
         raise ModelError(
             f"The adapter in {source} has a head for {classes} classes, and "
             f"{model.config.num_labels} are wanted. Train another adapter for other classes."
         )
+    if trained and not _brings_head(PeftConfig.from_pretrained(source)):
+        return with_trained_head(model, source)
     return PeftModel.from_pretrained(model, source, is_trainable=True)

@@ -25,7 +25,7 @@ from temper.files import check_free
 from temper.functional.label_names import are_named, match_names
 from temper.methods import Method
 from temper.models.adapters import is_adapted
-from temper.models.blocks import unwrap
+from temper.models.blocks import find_head, unwrap
 from temper.models.kinds import longest_row
 from temper.models.probing import innermost
 from temper.training.assignments import Faults
@@ -100,6 +100,23 @@ def check_device_map(model: Any) -> None:
             "TrainingArguments(fsdp=True) (`train.fsdp`), or train an adapter on weights of few "
             "bits (`train.lora.bits`)."
         )
+
+
+def frozen_head(model: nn.Module) -> str:
+    """Say that no weight of an adapted model's head is trained; empty where that is not so.
+
+    Args:
+        model: As a trainer or a `Stepper` is given it.
+    """
+    inner = unwrap(model)
+    head = find_head(inner, []) if is_adapted(inner) else frozenset()
+    if not head or any(p.requires_grad for name, p in inner.named_parameters() if name in head):
+        return ""
+    return (
+        f"The classification head of the PEFT model is frozen ({min(head)}): if it is newly drawn, "
+        "it stays random, and it is not saved with the adapter. Give the adapter's config "
+        "task_type='SEQ_CLS', or modules_to_save with the head's name."
+    )
 
 
 def check_halving(present: int, error: BaseException, *, halves: bool) -> str:

@@ -30,7 +30,13 @@ from temper.models.kinds import check_sequence_classifier, longest_row
 from temper.models.network import Network, Parameters
 from temper.models.shards import keep_whole, sharded_modules
 from temper.seeding import Streams
-from temper.training.checks import check_batch, check_device_map, check_sharded, check_task_loss
+from temper.training.checks import (
+    check_batch,
+    check_device_map,
+    check_sharded,
+    check_task_loss,
+    frozen_head,
+)
 from temper.training.step_log import StepLog, moved
 from temper.types import Batch, Gradients, State, Step
 
@@ -104,6 +110,8 @@ class Stepper:
             device = next(model.parameters()).device
             loss = OwnLoss(torch.as_tensor(class_weights, dtype=torch.float32, device=device))
         self.network = Network(model, special_ids=special_ids, task_loss=loss)
+        if said := frozen_head(model):
+            self.network.tell(said)
         self.params = self.network.parameters()
         if self.params.shards:
             check_sharded(self.method)
