@@ -549,17 +549,8 @@ class RobustTrainer(Trainer):
                 "The model of this trainer is shared out between processes since an earlier "
                 "train(). Make a new trainer to go on from a checkpoint."
             )
-        try:
+        with checkpoint_files.of_same_sizes(resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
-        except RuntimeError as error:
-            if "size mismatch" not in str(error):
-                raise
-            said = next(line for line in str(error).splitlines() if "size mismatch" in line)
-            raise CheckpointError(
-                f"The weights of {resume_from_checkpoint} have other sizes than the model's, as "
-                f"with another number of classes ({said.strip()}). Resume with the model that was "
-                "trained, or train anew."
-            ) from error
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
