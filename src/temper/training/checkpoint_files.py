@@ -303,6 +303,7 @@ def of_same_sizes(checkpoint: str) -> Iterator[None]:
         if said is None:
             raise
         raise CheckpointError(
-            f"The weights of {checkpoint} have other sizes than the model's, as with another number "
-            f"of classes ({said.strip()}). Resume with the model that was trained, or train anew."
+            f"The weights of {checkpoint} have other sizes than the model's, as with another "
+            f"number of classes ({said.strip()}). Resume with the model that was trained, or train "
+            "anew."
         ) from error

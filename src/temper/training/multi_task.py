@@ -275,7 +275,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     texts = [text for each in splits.values() for text in _texts(each.train)]
     # Its own head is left: the labels are those that fit any checkpoint.
     classifier, tokenizer, notices = make_network(
-        config.first, Examples("tasks", texts), labels=heads[0].labels or None
+        config.first, Examples("tasks", texts), labels=heads[0].labels or None, new_head=True
     )
     model = share_encoder(classifier, heads, seed=config.seed)
     parts = {}

@@ -106,7 +106,7 @@ def prepare(
 
 
 def make_network(
-    config: RunConfig, rows: Examples, *, labels: Sequence[str] | None
+    config: RunConfig, rows: Examples, *, labels: Sequence[str] | None, new_head: bool = False
 ) -> tuple[Any, Any, tuple[str, ...]]:
     """Load a run's model, or build it from the training text where it is trained from scratch.
 
@@ -114,6 +114,7 @@ def make_network(
         config: The checked settings.
         rows: The training rows.
         labels: Names of the classes; None is a regression.
+        new_head: Whether the head is drawn anew even if the checkpoint's would fit.
 
     Returns:
         (model, tokenizer, notices), the head or the whole network drawn from the seed.
@@ -133,7 +134,7 @@ def make_network(
             seed=config.seed,
             lora=None if lora is None else lora.adapter(config.train.precision),
             given=config.train.given_names,
-            new_head=config.train.new_head,
+            new_head=new_head or config.train.new_head,
         )
         if is_quantised(model):
             # The Trainer leaves such a model where it is, that of an adapter's folder too.

@@ -78,8 +78,7 @@ class RobustTrainer(Trainer):
         settings: All other arguments of ``Trainer``.
 
     Raises:
-        SettingError: If the method is unknown, or the training arguments ask for what cannot be
-            kept.
+        SettingError: If the method is unknown, or a training argument cannot be kept.
         NonFiniteError: From ``train``, when a loss is NaN or infinite; the last checkpoint stays.
         MemoryLimitError: From ``train``, when memory is not enough for a step; it stays, too.
         ProcessLostError: From ``train``, when another process has died; it stays, too.
@@ -322,7 +321,8 @@ class RobustTrainer(Trainer):
         """Train as ``Trainer.train`` does; see there.
 
         Raises:
-            CheckpointError: If the checkpoint to resume from is missing or not whole.
+            CheckpointError: If the checkpoint to resume from is missing, not whole or does not fit.
+            DataError: If rows or their labels do not fit the model.
             NonFiniteError: If a loss or a gradient is NaN or infinite.
             SettingError: If the rows are a stream that must be counted, or the method wants others.
             KeyboardInterrupt: At Ctrl-C, after a checkpoint was written; a second one does not wait
@@ -435,8 +435,7 @@ class RobustTrainer(Trainer):
         super()._set_signature_columns_if_needed()
         columns: list[str] = self._signature_columns  # type: ignore[has-type]
         # Losses are made of logits here, so a model need not take labels itself.
-        wanted = [name for name in ("labels", ROW, TEACHER) if name not in columns]
-        self._signature_columns = [*columns, *wanted]
+        self._signature_columns = list(dict.fromkeys((*columns, "labels", ROW, TEACHER)))
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Any:
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
@@ -448,13 +447,13 @@ class RobustTrainer(Trainer):
         wanted = strategy == "group_by_length" or (self.bucket_by_length and strategy == "random")
         column = self.args.length_column_name if strategy == "group_by_length" else ""
         lengths = token_counts(dataset, column=column) if wanted else None
-        checks.check_lengths(lengths, self.model)
         if lengths is None:
             return super()._get_train_sampler(dataset)
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
         # An optimiser step has the same rows however it is split, so that memory decides nothing.
         shares = 1 if self.accelerator.split_batches else self.args.world_size
         rows = self._train_batch_size * self.args.gradient_accumulation_steps * shares
+        checks.check_lengths(lengths, self.model)
         checks.check_drop_last(self.args.dataloader_drop_last, rows=len(lengths), step=rows)
         self.sampler = LengthBucketSampler(
             lengths, batch_size=rows, seed=seed, drop_last=self.args.dataloader_drop_last
