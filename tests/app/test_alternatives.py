@@ -49,7 +49,7 @@ def test_the_regression_is_scikit_learn_s(classes: int, strength: float) -> None
 def test_embeddings_are_the_sentence_encoder_s(tmp_path: Path) -> None:
     model = str(make_model(tmp_path / "model"))
     texts = [text for text, _ in sentences(6)]
-    classifier, tokenizer = load_classifier(model, labels=("a", "b"))
+    classifier, tokenizer = load_classifier(model)
     network = FrozenClassifier(classifier, classes=2).eval()
     inputs = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():

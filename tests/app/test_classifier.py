@@ -91,6 +91,8 @@ def test_pairs_regressions_and_no_texts_at_all() -> None:
         (["a", 3], None, "got int at place 1"),
         (["a"], ["b", "c"], "got 2 for 1"),
         (["a"], [None], "`text_pairs` must be a list of texts, got NoneType at place 0"),
+        (["a", "x\ud800"], None, r"half of a surrogate pair, '\\ud800'"),
+        (["a"], ["\udfff"], r"half of a surrogate pair, '\\udfff'"),
     ],
 )
 def test_what_are_no_texts_is_refused(texts: Any, pairs: Any, words: str) -> None:

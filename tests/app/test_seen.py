@@ -117,7 +117,11 @@ def test_an_evaluation_beside_the_run_tells_its_dev_rows(tmp_path: Path) -> None
     films = source(tmp_path / "films", "film")
     made = run(tmp_path / "run", films)
     splits = load_splits(DataSettings(source=str(films)))
-    predictor = CallablePredictor(lambda texts: [[0.4, 0.6]] * len(texts), gives="probabilities")
+    predictor = CallablePredictor(
+        lambda texts: [[0.4, 0.6]] * len(texts),
+        gives="probabilities",
+        label_names=splits.dev.label_names,
+    )
     settings = EvaluationSettings(perspectives=("task",), bootstrap=0)
     write(evaluate(predictor, EvaluationData(splits.dev), settings), made / "evaluation")
     shutil.rmtree(films)

@@ -18,7 +18,7 @@ from temper.data.examples import Examples
 from temper.functional.calibration import fit_temperature, log_probabilities
 from temper.models.standalone.pipeline import Pipeline
 from temper.training.config import model_identity
-from tests.cli.calls import call, refused, succeed
+from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
 
 
@@ -209,14 +209,33 @@ def test_another_length_than_that_of_the_fit_is_said(run: Path, held_out: Path) 
     assert "fitted on texts cut at 32 tokens, and these are cut at 16" in result.stderr
 
 
-def test_rows_that_are_all_right_give_no_temperature(
+def test_rows_that_are_all_right_keep_temperature_1_and_a_warning_says_so(
     run: Path, held_out: Path, tmp_path: Path
 ) -> None:
-    rows = [(row["text"], row["label"]) for row in predicted(run, held_out)]
+    before = predicted(run, held_out)
+    rows = [(row["text"], row["label"]) for row in before]
     right = write_csv(tmp_path / "right.csv", rows)
-    refused(
-        call("calibrate", run, "--data", right, "--device", "cpu"), "No temperature can be fitted"
-    )
+    result = succeed("calibrate", run, "--data", right, "--device", "cpu", "--json")
+    assert json.loads(result.stdout)["temperature"] == 1.0
+    assert "All 20 rows that a temperature is fitted on are right" in result.stderr
+    after = predicted(run, held_out)
+    for one, other in zip(before, after, strict=True):
+        assert one["probabilities"] == pytest.approx(other["probabilities"])
+
+
+def test_the_classes_of_a_model_are_mapped_to_the_labels_of_held_out_rows(
+    run: Path, held_out: Path, tmp_path: Path
+) -> None:
+    made = answer("calibrate", run, "--data", held_out, "--device", "cpu")
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    (other / "calibration.json").unlink()
+    config = json.loads((other / "config.json").read_text("utf-8"))
+    config["id2label"] = {"0": "NO", "1": "YES"}
+    (other / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    words = ("calibrate", other, "--data", held_out, "--device", "cpu")
+    refused(call(*words), "--label-map")
+    found = answer(*words, "--label-map", "YES=positive,NO=negative")
+    assert found["temperature"] == made["temperature"]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.models.hf import load_classifier
 from temper.training.config import model_identity
 from tests.cli.calls import answer, call, refused, succeed
-from tests.cli.tiny_project import OTHERS
+from tests.cli.tiny_project import OTHERS, write_csv
 
 Array = np.ndarray[Any, Any]
 WORDS = ("good", "fine", "great", "bad", "poor", "awful")
@@ -139,6 +139,23 @@ def test_answers_follow_from_the_held_out_rows_by_the_equations(calibrated: Path
     assert record["sets"]["thresholds"]["0.9"]["threshold"] == pytest.approx(
         quantile(1 - held[np.arange(len(held)), labels], 0.9)
     )
+
+
+def test_a_model_that_is_right_on_every_row_still_gets_sets_detector_and_monitor(
+    trained: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    texts = texts_of(200, seed=3)
+    names = np.where(np.diff(logits_of(run, texts), axis=1)[:, 0] > 0, "positive", "negative")
+    right = write_csv(tmp_path / "right.csv", list(zip(texts, names.tolist(), strict=True)))
+    result = succeed("calibrate", run, "--data", right, "--device", "cpu")
+    assert "Temperature 1 is kept" in result.stderr
+    record, arrays = kept(run)
+    assert record["temperature"] == 1.0
+    assert {"sets", "anomaly"} <= record.keys()
+    # `temper predict` compares later texts with these.
+    assert len(arrays["held_out.anomaly"]) == len(arrays["shift.states"]) == 100
+    assert Classifier.load(run, device="cpu")(texts[:1])[0].set == (names[0],)
 
 
 def test_sets_of_new_rows_hold_the_truth_and_few_of_them_are_flagged(

@@ -50,14 +50,34 @@ def test_what_a_function_cannot_serve_is_left_out_visibly(
     assert f"{out} holds another evaluation: {changed}. Give another --out" in result.stderr
 
 
-def test_a_predictor_without_names_is_read_in_the_datas_order_with_a_notice(
+def accuracy(found: Any) -> list[float]:
+    return [score["value"] for score in found["scores"] if score["name"] == "accuracy"]
+
+
+def test_a_predictor_without_names_is_not_measured_on_words(
     code: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    found = answer(
+    words = (
         "evaluate", f"{code}:predict", "--gives", "probabilities", "--data", tiny_data / "reviews",
         "--out", tmp_path / "evaluation", *FEW,
     )  # fmt: skip
-    assert any("names no classes: its answers are read" in text for text in found["notices"])
+    result = call(*words)
+    assert result.exit_code == 2
+    assert "the labels negative, positive" in result.stderr
+    assert "--label-names" in result.stderr
+    # Two names in the other order answer the other way round.
+    assert accuracy(answer(*words, "--label-names", "positive,negative")) == [0.0]
+
+
+def test_the_names_of_a_functions_classes_are_mapped_to_the_datas(
+    code: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    said = ("--gives", "probabilities", "--data", tiny_data / "reviews", *FEW)
+    given = ("--label-names", "NO,YES", "--label-map", "YES=positive,NO=negative")
+    found = answer("evaluate", f"{code}:predict", *said, "--out", tmp_path / "one", *given)
+    assert accuracy(found) == [1.0]
+    result = call("evaluate", f"{code}:predict", *said, "--out", tmp_path / "two", *given[2:])
+    assert "Give --label-names" in result.stderr
 
 
 def test_a_skops_file_is_evaluated_and_predicts(tiny_data: Path, tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_a_label_that_the_model_does_not_know_is_named_with_file_and_row(
     rows = sentences(12, thing="why")
     rows[7:] = [(text, "cats") for text, _ in rows[7:]]
     data = write_csv(tmp_path / "other.csv", rows)
-    asked, said = ("--data", data, "--device", "cpu"), f"{data}, row {{}}. Remove such rows"
+    asked, said = ("--data", data, "--device", "cpu"), f"{data}, row {{}}; set"
     evaluated = ("evaluate", project / "run", *asked, "--out", tmp_path / "out")
     refused(call(*evaluated), "Unknown label 'cats'", said.format(8))
     refused(call("calibrate", project / "run", *asked, "--coverage", ".5"), said.format(8))

@@ -110,6 +110,8 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("evaluate", "model", *DEMO, "--perspectives", "all,tsk", *OUT), ("'tsk'",)),
     (("evaluate", "model", *DEMO, "--fit", "no.csv", *OUT), ("no.csv",)),
     (("evaluate", "model", *DEMO, "--out", "letters"), ("'mine.txt'",)),
+    (("evaluate", "model", *DEMO, "--label-map", "POSITIVE", *OUT), ("predictor.label_map",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--label-map", "=pos"), ("train.label_map",)),
     (("calibrate", "no/run/here", "--data", "no.csv"), ("no/run/here", "no.csv")),
     (("predict", "no/run/here", "--text", "a"), ("'no/run/here'",)),
     (("predict", "model", "--data", "no.csv"), ("no.csv",)),

@@ -61,8 +61,9 @@ def test_a_tasks_score_is_its_own_whatever_its_data_are_called(
     monkeypatch.setenv("TEMPER_DATA", str(tmp_path / "root"))
     run = tmp_path / "run"
     record = answer(
-        "train", "--model", tiny_model, "--task", "mrpc", "--method", "vanilla", *STEP, "--out", run
-    )
+        "train", "--model", tiny_model, "--task", "mrpc", "--new-head", *STEP,
+        "--method", "vanilla", "--out", run,
+    )  # fmt: skip
     assert record["task"]["metric"] == "f1"
     assert record["task"]["labels"] == ["not_equivalent", "equivalent"]
     elsewhere = pairs(tmp_path / "elsewhere", dev=6)

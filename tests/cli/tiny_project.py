@@ -14,7 +14,7 @@ OTHERS = ("the", "a", "film", "phone", "was", "is", "very", "not", "it", "and", 
 
 
 def make_model(folder: Path) -> Path:
-    """Save a random BERT classifier of two layers with its tokenizer."""
+    """Save a random BERT classifier of two layers, of negative and positive, with its tokenizer."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
@@ -28,6 +28,8 @@ def make_model(folder: Path) -> Path:
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=128,
+        id2label={0: "negative", 1: "positive"},
+        label2id={"negative": 0, "positive": 1},
     )
     BertForSequenceClassification(config).save_pretrained(folder)
     tokenizer = BertTokenizer(

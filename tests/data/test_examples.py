@@ -69,24 +69,51 @@ def test_overlap_names_own_rows_whose_texts_the_other_has() -> None:
     assert own.overlap(Examples("other", ["a"], ["y"])) == [1]
 
 
-def test_labels_are_matched_by_name_in_any_case() -> None:
+def test_labels_are_matched_by_name_in_any_case_and_a_notice_says_so() -> None:
     mapped = labelled([0, 1, 0], ("Positive", "NEGATIVE")).map_labels(["negative", "positive"])
     assert mapped.labels == [1, 0, 1]
     assert mapped.label_names == ("negative", "positive")
-    assert mapped.notices == ()
+    (notice,) = mapped.notices
+    assert "'Positive' is 'positive', 'NEGATIVE' is 'negative'" in notice
     # Names that differ in case alone match exactly, and one that no row has need not be known.
     assert labelled([0], ("a",)).map_labels(["a", "A"]).labels == [0]
     assert labelled([1], ("neutral", "positive")).map_labels(["negative", "positive"]).labels == [1]
 
 
-@pytest.mark.parametrize("target", [["LABEL_0", "LABEL_1"], ["negative", "positive"]])
-def test_labels_without_names_on_one_side_are_matched_by_index_with_a_notice(
-    target: list[str],
-) -> None:
-    names = ("negative", "positive") if target[0] == "LABEL_0" else None
-    mapped = labelled([0, 1], names).map_labels(target)
+def test_a_name_that_fits_two_of_the_target_in_another_case_is_unknown() -> None:
+    with pytest.raises(DataError, match="Unknown label 'POS'"):
+        labelled([0], ("POS",)).map_labels(["pos", "Pos"])
+
+
+@pytest.mark.parametrize("names", [("3", "1"), ("3.0", "1.0")])
+def test_names_that_are_numerals_match_as_names(names: tuple[str, str]) -> None:
+    mapped = labelled([0, 1], names).map_labels(["1", "2", "3", "4", "5"])
+    assert (mapped.labels, mapped.notices) == ([2, 0], ())
+
+
+def test_bare_integers_are_the_names_of_a_target_of_numerals() -> None:
+    assert labelled([0, 1, 1]).map_labels(["-1", "0", "1"]).labels == [1, 2, 2]
+    assert labelled([1, 2, 4]).map_labels(["1", "2", "3", "4", "5"]).labels == [0, 1, 3]
+    mapped = labelled([0, 1]).map_labels(["1", "0"])
+    assert (mapped.labels, mapped.notices) == ([1, 0], ())
+    with pytest.raises(DataError, match="Unknown label '0'.*Known: 1, 2"):
+        labelled([0, 1]).map_labels(["1", "2"])
+
+
+def test_bare_integers_are_matched_to_words_by_index_with_a_notice() -> None:
+    mapped = labelled([0, 1]).map_labels(["pos", "neg"])
     assert mapped.labels == [0, 1]
-    assert "matched by index" in mapped.notices[0]
+    (notice,) = mapped.notices
+    assert "matched by index: 0 is 'pos', 1 is 'neg'" in notice
+
+
+def test_placeholders_stand_for_their_index_alone() -> None:
+    for own in (None, ("LABEL_0", "LABEL_1"), ("0", "1")):
+        mapped = labelled([0, 1], own).map_labels(["LABEL_0", "LABEL_1"])
+        assert (mapped.labels, mapped.notices) == ([0, 1], ())
+    for own in (("negative", "positive"), ("1", "2"), ("1", "0")):
+        with pytest.raises(DataError, match=f"Unknown label '{own[0]}'.*Known: LABEL_0, LABEL_1"):
+            labelled([0, 1], own).map_labels(["LABEL_0", "LABEL_1"])
 
 
 def test_a_label_unknown_to_the_target_is_named() -> None:

@@ -185,6 +185,23 @@ def test_answers_of_different_widths_are_told() -> None:
         predictor.predict(TWO, batch_size=1)
 
 
+@pytest.mark.parametrize("names", [None, ["no", "yes"]])
+@pytest.mark.parametrize("gives", ["probabilities", "logits"])
+def test_one_number_a_text_is_no_column_a_class(gives: Any, names: Any) -> None:
+    predictor = CallablePredictor(lambda texts: [0.5] * len(texts), gives=gives, label_names=names)
+    with pytest.raises(ModelError, match=r"one number per text .* \[60, C\].*gives='values'"):
+        predictor.predict(Examples("toy", ["a"] * 60))
+
+
+def test_a_text_is_cut_to_the_positions_that_the_model_has(tokenizer: Any, model: Any) -> None:
+    longest = model.config.max_position_embeddings
+    tokenizer.model_max_length = 10**9
+    predictor = ClassifierPredictor(model, tokenizer, max_length=10 * longest)
+    assert predictor.max_length == longest
+    found = predictor.predict(Examples("toy", ["word1 " * 10 * longest]))
+    assert found.truncated == 1.0
+
+
 def test_names_must_fit_the_columns() -> None:
     predictor = CallablePredictor(
         lambda texts: [[0.0, 1.0]] * len(texts), gives="logits", label_names=["a", "b", "c"]

@@ -220,7 +220,11 @@ def test_a_shift_set_with_an_unknown_label_is_refused() -> None:
     dev = numbered(2, [0, 1], label_names=("bad", "good"))
     odd = numbered(2, [0, 1], label_names=("bad", "superb"))
     with pytest.raises(DataError, match="Shift set 'far': .*'superb'"):
-        evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(dev, shift={"far": odd}), CLEAN)
+        evaluate(
+            fixed([[0.5, 0.5]] * 2, label_names=("bad", "good")),
+            EvaluationData(dev, shift={"far": odd}),
+            CLEAN,
+        )
 
 
 def test_a_label_beyond_the_models_classes_is_refused() -> None:

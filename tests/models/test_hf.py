@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import BertForMaskedLM, BertModel, PreTrainedTokenizerFast
 
 from temper.errors import ModelError
+from temper.functional.label_names import GivenNames
 from temper.models import names
 from temper.models.hf import device_of, load_classifier
 from temper.models.names import resolve
@@ -140,11 +141,89 @@ def test_a_fine_tuned_folder_keeps_its_head_and_comes_in_evaluation_mode(bert: P
 
 
 def test_labels_become_the_names_of_the_classes_and_keep_a_head_that_fits(bert: Path) -> None:
-    model, _ = load_classifier(str(bert), labels=["bad", "so so", "good"])
+    given = GivenNames(("bad", "so so", "good"))
+    model, _ = load_classifier(str(bert), labels=["bad", "so so", "good"], given=given)
     assert model.config.id2label == {0: "bad", 1: "so so", 2: "good"}
     assert model.config.label2id == {"bad": 0, "so so": 1, "good": 2}
     assert model.config.problem_type == "single_label_classification"
     assert torch.equal(head(model), head(tiny("bert")))
+
+
+# Names of the classes
+
+
+@pytest.fixture
+def stars(copied: Path) -> Path:
+    """Return a classifier whose three outputs are named 3, 1 and 2."""
+    change_config(copied, id2label={"0": "3", "1": "1", "2": "2"}, label2id={})
+    return copied
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "distilbert"])
+def test_a_head_is_put_in_the_order_of_the_labels(name: str, tmp_path: Path) -> None:
+    folder = save(tmp_path, tiny(name))
+    change_config(folder, id2label={"0": "good", "1": "bad", "2": "so so"}, label2id={})
+    model, tokenizer = load_classifier(str(folder), labels=["bad", "so so", "good"])
+    assert model.config.id2label == {0: "bad", 1: "so so", 2: "good"}
+    assert model.config.label2id == {"bad": 0, "so so": 1, "good": 2}
+    expected = logits_of(*load_classifier(str(folder)))[:, [1, 2, 0]]
+    torch.testing.assert_close(logits_of(model, tokenizer), expected)
+
+
+def test_the_head_of_an_adapter_is_put_in_the_order_of_the_labels(adapter: Path) -> None:
+    given = GivenNames(("good", "bad", "so so"))
+    model, tokenizer = load_classifier(str(adapter), labels=["bad", "so so", "good"], given=given)
+    expected = logits_of(*load_classifier(str(adapter)))[:, [1, 2, 0]]
+    torch.testing.assert_close(logits_of(model, tokenizer), expected)
+    # Still where the base is asked without its adapter.
+    with model.disable_adapter():
+        bare = logits_of(model, tokenizer)
+    first, _ = load_classifier(str(adapter))
+    with first.disable_adapter():
+        torch.testing.assert_close(bare, logits_of(first, tokenizer)[:, [1, 2, 0]])
+
+
+def test_numerals_are_names_and_not_positions(stars: Path) -> None:
+    model, _ = load_classifier(str(stars), labels=["1", "2", "3"])
+    assert torch.equal(head(model), head(tiny("bert"))[[1, 2, 0]])
+
+
+def test_a_head_of_other_classes_is_refused_unless_it_is_drawn_anew(stars: Path) -> None:
+    refused(
+        "the classes 3, 1, 2, .* the labels bad, good, so so",
+        stars,
+        labels=["bad", "good", "so so"],
+    )
+    refused("--label-map .*--label-names .*--new-head", stars, labels=["1", "2", "4"])
+    new, _ = load_classifier(str(stars), labels=["1", "2", "4"], new_head=True, seed=3)
+    again, _ = load_classifier(str(stars), labels=["1", "2", "4"], new_head=True, seed=3)
+    assert torch.equal(head(new), head(again))
+    assert not torch.equal(head(new).sort().values, head(tiny("bert")).sort().values)
+    old = tiny("bert").bert.state_dict()
+    assert all(torch.equal(value, old[name]) for name, value in new.bert.state_dict().items())
+
+
+def test_placeholders_are_no_names_but_stand_for_their_index(bert: Path) -> None:
+    refused("LABEL_0, LABEL_1, LABEL_2", bert, labels=["bad", "good", "so so"])
+    model, _ = load_classifier(str(bert), labels=["0", "1", "2"])
+    assert torch.equal(head(model), head(tiny("bert")))
+    refused("LABEL_0, LABEL_1, LABEL_2", bert, labels=["1", "2", "3"])
+
+
+def test_names_that_a_person_gives_replace_the_checkpoints(stars: Path) -> None:
+    given = GivenNames(label_map={"3": "good", "1": "bad"})
+    model, _ = load_classifier(str(stars), given=given)
+    assert model.config.id2label == {0: "good", 1: "bad", 2: "2"}
+    refused("Unknown class '5'.*Known: 1, 2, 3", stars, given=GivenNames(label_map={"5": "good"}))
+    refused("two classes .* name '1'", stars, given=GivenNames(label_map={"3": "1"}))
+    refused("gives 2 names.* 3 classes", stars, given=GivenNames(("a", "b")))
+
+
+def test_a_head_whose_outputs_cannot_be_found_is_refused(
+    stars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("temper.models.heads.find_head", lambda *_: frozenset())
+    refused("cannot be put in the order", stars, labels=["1", "2", "3"])
 
 
 def test_another_number_of_labels_draws_a_new_head_on_the_old_body(bert: Path) -> None:
@@ -261,7 +340,8 @@ def test_an_adapter_folder_gives_the_adapted_model_with_its_bases_tokenizer(adap
 
 
 def test_an_adapter_can_be_trained_on_and_nothing_of_its_base(adapter: Path) -> None:
-    model, _ = load_classifier(str(adapter), labels=["bad", "so so", "good"])
+    names = ["bad", "so so", "good"]
+    model, _ = load_classifier(str(adapter), labels=names, given=GivenNames(names))
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
     assert any("lora_" in name for name in trainable)
     assert any("score" in name for name in trainable)
@@ -463,7 +543,8 @@ def test_a_wrong_config_is_one_error_or_harmless(copied: Path, changes: dict[str
 def test_two_classes_of_one_name_are_refused(copied: Path) -> None:
     change_config(copied, id2label={"0": "good", "1": "bad", "2": "good"})
     refused(r"names two classes 'good' \(`id2label`\)", copied)
-    load_classifier(str(copied), labels=["a", "b", "c"])
+    refused(r"names two classes 'good' \(`id2label`\)", copied, labels=["good", "bad", "c"])
+    load_classifier(str(copied), labels=["a", "b", "c"], new_head=True)
 
 
 def test_attention_from_the_hub_is_not_fetched(copied: Path) -> None:

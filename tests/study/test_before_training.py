@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def test_rows_whose_answers_have_no_room_are_refused_before_any_is_answered(
         measure.check_size(data, tmp_path / "out")
 
 
-def test_classes_without_names_may_be_attacked_by_number_and_met_by_named_sets() -> None:
+def test_classes_without_names_may_be_attacked_by_number_and_meet_no_named_sets() -> None:
     train = Examples("train", ["a", "b"], labels=[0, 1], kind="classification")
     named_set = Examples(
         "far", ["c"], labels=[1], label_names=("bad", "good"), kind="classification"
@@ -172,9 +173,11 @@ def test_classes_without_names_may_be_attacked_by_number_and_met_by_named_sets()
         {"perspectives": ATTACKED, "text_attack": {"goal": "targeted", "target": 1}}
     )
     check_before_training(data, settings, train)
-    check_before_training(
-        EvaluationData(data.dev, shift={"far": named_set}), EvaluationSettings(), train
-    )
+    far = EvaluationData(data.dev, shift={"far": named_set})
+    with pytest.raises(DataError, match="'far': Unknown label 'good'.*Known: 0, 1.*--label-names"):
+        check_before_training(far, EvaluationSettings(), train)
+    named = replace(train, label_names=("bad", "good"))
+    check_before_training(far, EvaluationSettings(), named)
 
 
 def test_held_out_labels_of_two_classes_are_refused_for_three() -> None:

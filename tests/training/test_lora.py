@@ -169,7 +169,7 @@ def test_an_adapter_in_the_folder_of_a_whole_model_is_not_put_on_silently(
     settings["base_model_name_or_path"] = str(both)
     (both / "adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
     with pytest.raises(ModelError, match=r"beside the weights of a model\. Move the adapter"):
-        load_classifier(str(both), labels=["a", "b"])
+        load_classifier(str(both), labels=["negative", "positive"])
 
 
 def test_an_adapter_that_names_no_base_says_so(whole: Path, tmp_path: Path) -> None:
@@ -227,3 +227,67 @@ def test_networks_from_scratch_take_no_adapter(project: Path) -> None:
     settings = {**tree(project), "model": "text_cnn", "train": {"lora": {}}}
     with pytest.raises(SettingError, match=r"'text_cnn' is trained from scratch. Leave it out"):
         RunConfig.of(settings)
+
+
+@pytest.mark.parametrize("head", ["of the base", "of nobody"])
+def test_an_adapter_made_without_a_task_trains_its_head_and_keeps_it(
+    project: Path, tmp_path: Path, head: str
+) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import BertModel, BertTokenizer
+
+    base = project / "model"
+    if head == "of nobody":
+        base = tmp_path / "base"
+        BertModel.from_pretrained(project / "model").save_pretrained(base)
+        BertTokenizer.from_pretrained(project / "model").save_pretrained(base)
+    plain, _ = load_classifier(str(base), labels=["negative", "positive"])
+    adapted = get_peft_model(plain, LoraConfig(target_modules=["query", "value"]))
+    torch.nn.init.normal_(next(p for n, p in adapted.named_parameters() if "lora_B" in n))
+    adapted.peft_config["default"].base_model_name_or_path = str(base)
+    adapted.save_pretrained(tmp_path / "adapter")
+    first = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert not any("classifier" in name for name in first)
+    began, _ = load_classifier(str(tmp_path / "adapter"), labels=["negative", "positive"], seed=4)
+    state = {n.replace(".default", ""): p for n, p in began.state_dict().items()}
+    assert all(torch.equal(state[name], value) for name, value in first.items())
+    settings = {**tree(project), "model": str(tmp_path / "adapter")}
+    settings["train"].pop("lora")
+    out = train(RunConfig.of(settings), tmp_path / "out")
+    kept = load_file(out / "adapter_model.safetensors")
+    moved = kept["base_model.model.classifier.weight"]
+    before = state["base_model.model.classifier.modules_to_save.weight"]
+    assert not torch.allclose(moved, before, atol=1e-4)
+    again, _ = load_classifier(str(out))
+    assert torch.equal(
+        again.state_dict()["base_model.model.classifier.modules_to_save.default.weight"], moved
+    )
+
+
+@pytest.mark.parametrize("kind", ["trainer", "stepper"])
+def test_a_frozen_head_of_a_given_adapter_is_a_warning(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    from temper import Stepper
+    from tests.training.tiny_training import Rows, collate, make_trainer, tiny_model
+
+    for task, words in ((None, "head of the PEFT model is frozen"), ("SEQ_CLS", "")):
+        config = LoraConfig(task_type=task, target_modules=["query", "value"])
+        model = get_peft_model(tiny_model(), config)
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        caplog.clear()
+        if kind == "trainer":
+            make_trainer(tmp_path, model=model, max_steps=2).train()
+        else:
+            stepper = Stepper(model)
+            stepper.backward(collate([Rows(4)[row] for row in range(4)]))
+            stepper.step(torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1))
+        said = [record.getMessage() for record in caplog.records]
+        assert any("task_type='SEQ_CLS'" in text for text in said) is bool(words)
+        assert any(words in text for text in said) or not words
+        head = [name for name, _ in model.named_parameters() if "classifier" in name]
+        moved = any(not torch.equal(before[n], model.get_parameter(n)) for n in head)
+        # The warning is right: the head moves with a task type only.
+        assert moved is not bool(words)

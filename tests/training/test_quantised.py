@@ -54,7 +54,7 @@ def adapted(project: Path, bits: int, **changes: Any) -> Any:
     """Return a tiny model with an adapter on a quantised base, without dropout."""
     changes = changes or {"target_modules": "all-linear"}
     lora = Lora(base=Quantised(bits), **changes)  # type: ignore[arg-type]
-    model, _ = load_classifier(str(project / "model"), labels=["a", "b"], lora=lora)
+    model, _ = load_classifier(str(project / "model"), labels=["negative", "positive"], lora=lora)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -93,7 +93,9 @@ def test_without_bitsandbytes_the_extra_is_named(
     with pytest.raises(SettingError, match=said):
         RunConfig.of(tree(project))
     with pytest.raises(ModelError, match=said):
-        load_classifier(str(project / "model"), labels=["a", "b"], lora=Lora(base=Quantised(8)))
+        load_classifier(
+            str(project / "model"), labels=["negative", "positive"], lora=Lora(base=Quantised(8))
+        )
 
 
 @pytest.mark.parametrize("told", [{"bits": 3}, {"bits": 4, "compute_dtype": "int8"}])
@@ -242,4 +244,4 @@ def test_weights_that_are_quantised_already_are_refused(project: Path, tmp_path:
     for file in (project / "model").glob("*token*"):
         shutil.copy(file, tmp_path)
     with pytest.raises(ModelError, match=r"quantised already\. Give the model in full precision"):
-        load_classifier(str(tmp_path), labels=["a", "b"], lora=Lora(base=Quantised(8)))
+        load_classifier(str(tmp_path), lora=Lora(base=Quantised(8)))

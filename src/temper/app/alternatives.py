@@ -135,7 +135,10 @@ def fit_alternative(
         ModelError: The model cannot be loaded, or is no encoder.
     """
     names, length = label_names(rows), run.data.max_length
-    classifier, tokenizer = load_classifier(run.model, labels=names, device=run.train.device)
+    # The head is fitted below, so the checkpoint's is not read.
+    classifier, tokenizer = load_classifier(
+        run.model, labels=names, device=run.train.device, new_head=True
+    )
     if getattr(classifier.config, "is_encoder_decoder", False) or not hasattr(
         classifier.config, "hidden_size"
     ):

@@ -41,10 +41,11 @@ from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.files import writing
+from temper.functional.calibration import EveryRowRightError
 from temper.functional.conformal import least_rows
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.resampling import FloatArray, IntegerArray
-from temper.functional.scaling import Scaling, best_scaling
+from temper.functional.scaling import FittedScaling, Scaling, best_scaling
 from temper.locks import locked
 from temper.models.names import checkpoint_folder
 from temper.seeding import derive_seed
@@ -92,7 +93,7 @@ def calibrate(
         max_length=request.max_length,
         batch_size=request.evaluate.batch_size,
         precision=request.evaluate.precision,
-        device=request.predictor.device,
+        settings=request.predictor,
     )
     with writing(folder / FILE), locked(folder):
         rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)
@@ -314,6 +315,14 @@ class _Fit:
         folds = np.asarray([derive_seed(seed, "scaling", key) % FOLDS for key in keys])
         try:
             found = best_scaling(labels, logits, folds)
+        except EveryRowRightError:
+            # What the other rows set, sets and a detector, is as good as with errors among these.
+            self.tell(
+                f"All {len(labels)} rows that a temperature is fitted on are right, so none is "
+                "best. Temperature 1 is kept, which leaves the probabilities as they are. To fit "
+                "one, give more rows (--data) until some of the model's answers are wrong."
+            )
+            found = FittedScaling(1.0, None, np.zeros(0))
         except ValueError as error:
             raise DataError(
                 f"No temperature can be fitted: of the {len(labels)} rows of "

@@ -287,7 +287,9 @@ def evaluate_model(
     asked = {
         "data": data.model_dump(mode="json", exclude={*TRAINING_ONLY, "train_split"}),
         "sets": request.sets.model_dump(mode="json"),
-        "predictor": request.predictor.model_dump(mode="json", include={"gives", "label_names"}),
+        "predictor": request.predictor.model_dump(
+            mode="json", include={"gives", "label_names", "label_map"}
+        ),
     }
     if stored is not None and stored != key:
         tables = {**asked, "evaluate": request.evaluate.model_dump(mode="json")}

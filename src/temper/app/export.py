@@ -22,6 +22,7 @@ from temper.app.classifier import Classifier
 from temper.app.evaluate import EvaluationRequest
 from temper.app.measure import load_evaluated
 from temper.app.predictors import names_code, predictor_identity, skops_file
+from temper.app.settings import PredictorSettings
 from temper.app.sidecar import FILE as CALIBRATION
 from temper.app.sidecar import copy_calibration
 from temper.data.encode import Collator
@@ -125,6 +126,7 @@ def export(
     int8: bool = False,
     request: EvaluationRequest | None = None,
     max_length: int | None = None,
+    settings: PredictorSettings | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write a classifier into a folder that needs no Temper.
@@ -139,6 +141,7 @@ def export(
         int8: Whether ``model-int8.onnx`` is, with weights of eight bits.
         request: Rows to compare on, with labels to be right about; None takes texts of its own.
         max_length: Tokens that texts are cut to; None takes what the model was trained with.
+        settings: Names of the classes, where the model has none or others; they are written.
         progress: Hears what there is to say.
 
     Returns:
@@ -154,11 +157,11 @@ def export(
     check_room(to, what=FILE, held=(to / FILE).exists, option="--to")
     if onnx or int8:
         check_onnx_installed()
-    classifier, predictor = _load(model, max_length)
+    classifier, predictor = _load(model, max_length, settings)
     rows = _rows(model, classifier, request)
     key = digest(
         {
-            "model": predictor_identity(model),
+            "model": predictor_identity(model, settings),
             "calibration": _calibration(model),
             "rows": None if request is None else rows.hash,
             "onnx": [onnx or int8, int8],
@@ -219,14 +222,16 @@ def export(
         return write_json(staged / FILE, {**record, "versions": versions(), "files": files})
 
 
-def _load(model: str, max_length: int | None) -> tuple[Classifier, ClassifierPredictor]:
+def _load(
+    model: str, max_length: int | None, settings: PredictorSettings | None
+) -> tuple[Classifier, ClassifierPredictor]:
     """Load a classifier that Transformers knows without Temper."""
     if names_code(model) or skops_file(model) is not None:
         raise ModelError(
             f"{model} is code or a pipeline of another library. What is exported is a classifier "
             "of Transformers: a run, a soup, a checkpoint or an adapter."
         )
-    classifier = Classifier.load(model, max_length=max_length, device="cpu")
+    classifier = Classifier.load(model, max_length=max_length, device="cpu", settings=settings)
     predictor = classifier.predictor
     assert isinstance(predictor, ClassifierPredictor)
     kind = _config(predictor).model_type

@@ -77,7 +77,7 @@ class Keyword:
         """
         if self.metavar.startswith(f"{NUMBER}|") and isinstance(value, str):
             return parse_value(value)
-        if not self.many or self.metavar == PAIRS or isinstance(value, Mapping):
+        if not self.many or self.metavar in PAIRS or isinstance(value, Mapping):
             return value
         parts: list[Any] = []
         for given in [value] if isinstance(value, str) else value:
@@ -90,7 +90,8 @@ class Keyword:
         return [parse_value(p) if isinstance(p, str) and not texts else p for p in parts]
 
 
-PAIRS = "NAME=PATH"
+SETS, CLASSES = PAIRS = ("NAME=PATH", "MODEL=DATA,...")
+"""How mappings are written: of sets, and of class names."""
 NUMBER = "NUMBER"
 
 
@@ -154,7 +155,8 @@ def keywords_of(table: str) -> dict[str, Keyword]:
             kind, metavar = str, f"{NUMBER}|{metavar}"
         if many:
             kind = next(_alternatives(get_args(many[0])[0]))
-            metavar = PAIRS if get_origin(many[0]) is dict else "|".join((*choices, "A,B"))
+            pairs = CLASSES if setting == "label_map" else SETS
+            metavar = pairs if get_origin(many[0]) is dict else "|".join((*choices, "A,B"))
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         path = (table, setting)
         keywords[name_of(path).replace("-", "_")] = Keyword(
@@ -515,13 +517,17 @@ EVALUATE = Keywords(
 HELD_OUT = Keywords(
     ("data", "predictor", "evaluate"),
     {},
-    {*TRAINING_ONLY, "train_split", "task", "group_column", "gives", "label_names", "trust"},
+    {
+        *TRAINING_ONLY,
+        *("train_split", "task", "group_column", "gives", "label_names", "label_map", "trust"),
+    },
 )
 """Of ``soup``, which reads held-out rows."""
 CALIBRATE = Keywords(
     (*HELD_OUT.tables, "sets", "calibrate"),
     {},
-    {*HELD_OUT.without, *SetSources.model_fields} - {"anomaly", "group_column"},
+    {*HELD_OUT.without, *SetSources.model_fields}
+    - {"anomaly", "group_column", "label_names", "label_map"},
 )
 PREDICT = Keywords(
     ("data", "predictor"),
@@ -537,7 +543,12 @@ PREDICT = Keywords(
     },
 )
 EXPORT = Keywords(
-    ("data",), {}, {*TRAINING_ONLY, "data", "train_split", "task", "group_column", "seed"}
+    ("data", "predictor"),
+    {},
+    {
+        *TRAINING_ONLY,
+        *("data", "train_split", "task", "group_column", "seed", "device", "gives", "trust"),
+    },
 )
 SERVE = Keywords(
     ("data", "predictor", "service"), {}, {"data", *DataSettings.model_fields} - {"max_length"}

@@ -99,10 +99,6 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
     check_pairs(model, trained_pairs(model), paired, rows=f"the rows of {settings.source}")
     if settings.eval_rows is not None:
         examples = examples.sample(settings.eval_rows, seed=settings.seed)
-    if predictor.label_names is None and examples.label_names and predictor.gives != "values":
-        order = ", ".join(examples.label_names)
-        notice = f"{model} names no classes: its answers are read in the data's order, {order}."
-        examples = replace(examples, notices=(*examples.notices, notice))
     return replace(examples, name="dev")
 
 

@@ -59,7 +59,7 @@ def check_named_models(
             if setting == "representation.reference":
                 if reference:
                     # Its head is new: states are read below it.
-                    load_classifier(model, labels=("0", "1"))
+                    load_classifier(model, labels=("0", "1"), new_head=True)
             elif attacks and setting == "text_attack.masked_model":
                 MaskedModel.load(model)
             elif attacks:
@@ -111,7 +111,9 @@ def with_reference(
         )
         return replace(sets, notices=(*sets.notices, notice))
     try:
-        network, tokenizer = load_classifier(name, labels=("0", "1"), device=str(predictor.device))
+        network, tokenizer = load_classifier(
+            name, labels=("0", "1"), device=str(predictor.device), new_head=True
+        )
     except ModelError as error:
         if asked is not None:
             raise

@@ -23,6 +23,7 @@ from temper.evaluation.function import (
     known_gives,
 )
 from temper.evaluation.predictor import Gives, Precision, Predictor
+from temper.functional.label_names import GivenNames, placeholders
 from temper.importing import import_named
 from temper.models.classical.registry import ARCHITECTURES
 from temper.models.hf import load_classifier
@@ -72,8 +73,8 @@ def load_predictor(
     device = device or settings.device
     skops = skops_file(model) if held is None else None
     if skops is None and held is None and not names_code(model):
-        why = "a checkpoint says what it gives and names, and nothing in it is loaded on trust"
-        _refuse(model, why, settings, "gives", "label_names", "trust")
+        why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
+        _refuse(model, why, settings, "gives", "trust")
         if max_length is None:
             max_length = trained_settings(model).get("data", {}).get("max_length", DEFAULT_LENGTH)
         if max_length < 4:
@@ -82,14 +83,18 @@ def load_predictor(
             known_device(device or "auto")
         except ValueError as error:
             raise SettingError(f"`device` {error}, got {device!r}.") from error
-        network, tokenizer = load_classifier(model, device=device or "auto")
-        return ClassifierPredictor(
+        given = settings.given_names
+        network, tokenizer = load_classifier(model, device=device or "auto", given=given)
+        predictor = ClassifierPredictor(
             network,
             tokenizer,
             max_length=max_length,
             batch_size=batch_size,
             precision=precision,
         )
+        if predictor.gives == "values":
+            _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
+        return predictor
     if max_length is not None:
         raise SettingError(
             f"`max_length` cuts the tokens of a checkpoint, and {model} is none. Leave it out."
@@ -104,7 +109,7 @@ def load_predictor(
     if skops is not None:
         _refuse(model, "a scikit-learn pipeline says what it gives", settings, "gives")
         estimator = load_skops(skops, trusted=settings.trust)
-        return EstimatorPredictor(estimator, label_names=settings.label_names)
+        return _mapped(EstimatorPredictor(estimator, label_names=settings.label_names), settings)
     _refuse(model, "only a skops file holds types to trust", settings, "trust")
     return _of_code(model, _named(model) if held is None else held, settings)
 
@@ -204,9 +209,14 @@ def predictor_identity(model: str, settings: PredictorSettings | None = None) ->
     if file is None and names_code(model):
         source, name = _parts(model)
         file = Path(import_named(source, purpose="predictors").__file__ or source)
+    named: dict[str, Any] = {"label_map": settings.label_map} if settings.label_map else {}
     if file is None:
-        return model_identity(model)
-    described = {"gives": settings.gives, "label_names": settings.label_names, "name": name}
+        identity = model_identity(model)
+        if not settings.given_names:
+            return identity
+        return digest({"content": identity, "label_names": settings.label_names, **named})
+    named |= {"label_names": settings.label_names}
+    described = {"gives": settings.gives, "name": name, **named}
     content = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
     return digest({"content": content, **described})
 
@@ -296,15 +306,22 @@ def _of_code(model: str, thing: Any, settings: PredictorSettings) -> Predictor:
     if isinstance(thing, type):
         raise ModelError(f"{model} is a class. Name a function, or an object of the class.")
     if isinstance(thing, Predictor):
-        _refuse(model, "a predictor says what it gives and names", settings, "gives", "label_names")
+        why = "a predictor says what it gives and names"
+        _refuse(model, why, settings, "gives", "label_names", "label_map")
         return thing
     if is_text_pipeline(thing):
-        why = "its model's config says what it gives and names"
-        _refuse(model, why, settings, "gives", "label_names")
-        return PipelinePredictor(thing)
+        _refuse(model, "its model's config says what it gives", settings, "gives")
+        pipeline = PipelinePredictor(thing)
+        if pipeline.gives == "values":
+            _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
+        elif settings.given_names:
+            config = thing.model.config
+            names = pipeline.label_names or placeholders(config.num_labels)
+            pipeline.label_names = settings.given_names.applied(names)
+        return pipeline
     if hasattr(thing, "predict_proba") or (hasattr(thing, "predict") and hasattr(thing, "fit")):
         _refuse(model, "a scikit-learn estimator says what it gives", settings, "gives")
-        return EstimatorPredictor(thing, label_names=settings.label_names)
+        return _mapped(EstimatorPredictor(thing, label_names=settings.label_names), settings)
     if isinstance(thing, Module):
         raise ModelError(
             f"{model} is a network, which takes token ids and no texts. Give its folder, or "
@@ -324,7 +341,21 @@ def _of_code(model: str, thing: Any, settings: PredictorSettings) -> Predictor:
         )
     own = getattr(thing, "label_names", None)
     names = _told(model, "label_names", settings.label_names, None if own is None else tuple(own))
-    return CallablePredictor(thing, gives=known_gives(gives), label_names=names)
+    made = CallablePredictor(thing, gives=known_gives(gives), label_names=names)
+    return _mapped(made, settings)
+
+
+def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> CallablePredictor:
+    """Rename the classes of a function or an estimator as ``label_map`` says."""
+    if settings.label_map:
+        if predictor.label_names is None:
+            raise SettingError(
+                "--label-map renames the model's classes, and the model names none. Give "
+                "--label-names, one name per output."
+            )
+        renaming = GivenNames(label_map=settings.label_map)
+        predictor.label_names = renaming.applied(predictor.label_names)
+    return predictor
 
 
 def _named(model: str) -> Any:

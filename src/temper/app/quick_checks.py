@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from temper.errors import CheckpointError
+from temper.errors import CheckpointError, SettingError
 from temper.training.assignments import Faults
 
 Check = Callable[[], object]
@@ -58,7 +58,19 @@ def of_settings(tree: Mapping[str, Any]) -> list[Check]:
     measured = _setting(tree, "evaluate", "perspectives")
     measured = measured if isinstance(measured, list | tuple) else [measured]
     checks += [partial(_check_perspective, name) for name in measured if isinstance(name, str)]
+    for table in ("train", "predictor"):
+        if (pairs := _setting(tree, table, "label_map")) is not None:
+            checks.append(partial(_check_pairs, f"{table}.label_map", pairs))
     return checks
+
+
+def _check_pairs(setting: str, pairs: object) -> None:
+    from temper.training.settings import named_pairs
+
+    try:
+        named_pairs(pairs)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"`{setting}` (--label-map) {error}, got {pairs!r}.") from error
 
 
 def of_sources(sources: Iterable[str]) -> list[Check]:

@@ -19,6 +19,7 @@ from temper.evaluation.measurement import align, without_unknown
 from temper.evaluation.perspectives.anomaly import AnomalySettings
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
+from temper.functional.label_names import are_named
 from temper.seeding import derive_seed
 from temper.training.config import digest
 
@@ -155,6 +156,9 @@ def load_sets(
 def _check_labels(suite: FoundSuite, dev: Examples) -> None:
     """Refuse a suite for other labels: each of its sets would fail for that one reason."""
     labels = suite.suite.labels
+    if dev.kind == "classification" and not are_named(dev.label_names):
+        # The model may name the classes that the rows do not.
+        return
     one_each = Examples(
         "suite",
         list(labels),

@@ -23,7 +23,9 @@ from pydantic import (
 
 from temper.data.settings import source_name
 from temper.errors import SettingError
+from temper.functional.label_names import GivenNames
 from temper.training.assignments import Tree, section
+from temper.training.settings import LabelMap
 
 if TYPE_CHECKING:
     from temper.data.suites.suite import FoundSuite
@@ -48,7 +50,9 @@ class PredictorSettings(BaseModel):
             takes a GPU where there is one.
         gives: What a function returns: ``probabilities``, ``logits`` or ``values`` of a regression;
             None where its attribute ``gives`` says so.
-        label_names: The classes by column; None where the predictor names them, or nobody does.
+        label_names: Class names in the order of the model's outputs; they replace the model's own.
+        label_map: The data's name of a class by its name in the model, for example
+            ``POSITIVE=pos,NEGATIVE=neg``.
         trust: Types in a skops file that may be loaded though skops does not know them.
     """
 
@@ -57,7 +61,13 @@ class PredictorSettings(BaseModel):
     device: str | None = None
     gives: str | None = None
     label_names: tuple[str, ...] | None = None
+    label_map: LabelMap = Field(default_factory=dict)
     trust: tuple[str, ...] = ()
+
+    @property
+    def given_names(self) -> GivenNames:
+        """What is said of the names of the model's classes."""
+        return GivenNames(self.label_names, self.label_map)
 
 
 def named_sources(given: Any, field: ValidationInfo) -> Any:

@@ -10,9 +10,11 @@ import typer
 
 from temper.app.keywords import EXPORT
 from temper.app.quick_checks import check_predictor, of_settings, refuse
+from temper.app.settings import PredictorSettings
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import SettingError
+from temper.training.assignments import section
 
 
 @options.with_settings(EXPORT)
@@ -65,7 +67,14 @@ def export(
     request = None if data is None else EvaluationRequest.of(tree, model=model)
     with progress() as shown:
         made = write(
-            model, to, onnx=onnx, int8=int8, request=request, max_length=max_length, progress=shown
+            model,
+            to,
+            onnx=onnx,
+            int8=int8,
+            request=request,
+            max_length=max_length,
+            settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
+            progress=shown,
         )
     if as_json:
         print_json({"to": str(to), **made})

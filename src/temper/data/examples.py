@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,14 +16,13 @@ from numpy.typing import NDArray
 from temper.data.stored import RowHashes, values_at
 from temper.data.stored import row_hash as row_hash
 from temper.data.table import skipped_rows
-from temper.errors import DataError, unknown
+from temper.errors import DataError, shortened, unknown
+from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
 from temper.seeding import derive_seeds
 
 Kind = Literal["classification", "regression", "unlabelled"]
 
 _COLUMNS = ("text", "text_pair", "labels", "rows", "group", "pair", "numbers")
-# What Transformers writes where nobody named the labels: such names say nothing.
-_GENERIC_NAME = re.compile(r"label[_ ]?\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -207,8 +205,10 @@ class Examples:
     def map_labels(self, label_names: Sequence[str]) -> Examples:
         """Renumber the labels to those of a model or another set.
 
-        Labels are matched by name (exactly, else in any case) where both sides have names. Names
-        such as ``LABEL_0`` count as none. Else they are matched by index, and a notice says so.
+        Labels are matched by name: exactly, else in any case, else as whole numbers. A set whose
+        labels are bare integers (or placeholders such as ``LABEL_0``) matches names that are
+        numerals by value. Only where a side has truly no names are labels matched by index, and a
+        notice says so if the other side has names.
 
         Args:
             label_names: The target's names by index.
@@ -231,9 +231,11 @@ class Examples:
                 f"Set {self.name!r} must have class labels to be matched to {list(label_names)}; "
                 f"it is of kind {self.kind!r}."
             )
-        target = tuple(label_names)
-        if _named(self.label_names) and _named(target):
-            return replace(self, labels=self._by_name(target), label_names=target)
+        target, own = tuple(label_names), self.label_names or ()
+        if are_named(own) and (are_named(target) or not are_indices(own)):
+            return self._by_name({int(label): own[int(label)] for label in self.labels}, target)
+        if not are_named(own) and any(map(is_numeral, target)):
+            return self._by_name({int(label): str(int(label)) for label in self.labels}, target)
         for index, label in enumerate(self.labels):
             if not 0 <= label < len(target):
                 raise DataError(
@@ -241,26 +243,46 @@ class Examples:
                     f"{len(target)} labels, {list(target)}. Give both sides label names, or use a "
                     "set with the same labels."
                 )
-        side = "the model" if _named(self.label_names) else f"set {self.name!r}"
-        notice = f"Labels of set {self.name!r} are matched by index: {side} has no label names."
+        if not are_named(target):
+            return replace(self, label_names=target)
+        notice = (
+            f"The labels of set {self.name!r} have no names and are matched by index: "
+            f"{', '.join(f'{index} is {name!r}' for index, name in enumerate(target[:8]))}"
+            f"{' ...' if len(target) > 8 else ''}. If that is wrong, name them in dataset.json "
+            'beside the data: {"label_names": [...]}.'
+        )
         return replace(self, label_names=target, notices=(*self.notices, notice))
 
-    def _by_name(self, target: tuple[str, ...]) -> list[int]:
-        exact = {name: index for index, name in enumerate(target)}
-        folded = {name.casefold(): index for index, name in enumerate(target)}
-        names = self.label_names or ()
+    def _by_name(self, names: Mapping[int, str], target: tuple[str, ...]) -> Examples:
+        """Renumber the labels by their names.
+
+        Raises:
+            DataError: A label is unknown to the target, or the target has placeholders alone.
+        """
+        occurring = sorted(names)
+        found = match_names([names[label] for label in occurring], target)
+        if not are_named(target):
+            found = [None] * len(occurring)
         place: dict[int, int] = {}
-        for label in sorted({int(label) for label in self.labels or []}):
-            name = names[label]
-            found = exact.get(name, folded.get(name.casefold()))
-            if found is None:
+        for label, index in zip(occurring, found, strict=True):
+            if index is None:
                 first = (self.labels or []).index(label)
+                all_names = shortened(", ".join(names[each] for each in occurring), longest=300)
                 raise DataError(
-                    f"{unknown('label', name, target)} It stands in {self._where(first)}. "
-                    "Remove such rows or use a set with the target's labels."
+                    f"{unknown('label', names[label], target)} It stands in {self._where(first)}; "
+                    f"set {self.name!r} has the labels {all_names}."
                 )
-            place[label] = found
-        return [place[int(label)] for label in self.labels or []]
+            place[label] = index
+        other = [
+            f"{names[label]!r} is {target[index]!r}"
+            for label, index in place.items()
+            if names[label] != target[index] and not is_numeral(names[label])
+        ]
+        notices = self.notices
+        if other:
+            notices += (f"Labels of set {self.name!r} match in another case: {', '.join(other)}.",)
+        labels = [place[int(label)] for label in self.labels or []]
+        return replace(self, labels=labels, label_names=target, notices=notices)
 
     def _where(self, index: int) -> str:
         """Name a row's file and, as far as it is known, its number there; else its set."""
@@ -376,10 +398,6 @@ class Splits:
         theirs = set(self.unlabeled.notices)
         kept = tuple(notice for notice in self.notices if notice not in theirs)
         return replace(self, notices=kept, unlabeled=None)
-
-
-def _named(names: Sequence[str] | None) -> bool:
-    return bool(names) and not all(_GENERIC_NAME.fullmatch(name) for name in names or ())
 
 
 def _shares(sizes: Mapping[Any, int], n: int) -> dict[Any, int]:

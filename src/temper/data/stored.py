@@ -336,6 +336,9 @@ class RowHashes(StoredStrings):
         Args:
             text: The texts.
             text_pair: The second texts of a pair task.
+
+        Raises:
+            DataError: A text holds half of a surrogate pair, which no tokenizer takes.
         """
         if text_pair is None:
             # As `_digest`, without a call for each of what may be millions.
@@ -347,8 +350,15 @@ class RowHashes(StoredStrings):
             digests = (_digest(*both) for both in zip(text, text_pair, strict=True))
         content = bytearray()
         # To join all of them at once would make a list of as many objects first.
-        while block := b"".join(islice(digests, _BLOCK)):
-            content += block
+        try:
+            while block := b"".join(islice(digests, _BLOCK)):
+                content += block
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"A text holds half of a surrogate pair, {error.object[error.start]!a}, which "
+                "is no character. Replace it: "
+                "text.encode('utf-8', 'replace').decode()."
+            ) from error
         return cls(np.frombuffer(content, dtype=">u8").astype(np.uint64))
 
     def __len__(self) -> int:

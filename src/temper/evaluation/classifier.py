@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -29,7 +28,9 @@ from temper.evaluation.predictor import (
     in_order,
     joined,
 )
+from temper.functional.label_names import are_named
 from temper.functional.resampling import FloatArray
+from temper.models.kinds import longest_row
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.pieces import WholeWords, whole_words
@@ -40,8 +41,6 @@ from temper.types import Batch
 WINDOW = 4096
 """Rows that are tokenised, and sorted by length, at a time."""
 
-# Transformers' placeholder where nobody named the classes: it says nothing.
-_UNNAMED = re.compile(r"label[_ ]?\d+", re.IGNORECASE)
 # [UNK] and [MASK] stand for words of the text, so they are not counted as special here.
 _SPECIAL = ("bos", "eos", "cls", "sep", "pad")
 
@@ -56,7 +55,7 @@ class ClassifierPredictor:
         model: A Transformers sequence classifier, or a module that takes ``input_ids`` and gives
             logits.
         tokenizer: The model's tokenizer.
-        max_length: Tokens a text is cut to, >= 1.
+        max_length: Tokens a text is cut to, >= 1; at most as many as the model has positions for.
         batch_size: Rows of a forward pass, >= 1, where a call does not say otherwise.
         device: Where to move the model; None leaves it where it is.
         precision: ``fp32`` for the weights' own, or mixed precision in ``bf16``.
@@ -80,7 +79,9 @@ class ClassifierPredictor:
                 raise ModelError(f"`{name}` must be >= 1, got {value}.")
         self.model = model if device is None else model.to(device)
         self.tokenizer = tokenizer
-        self.max_length = max_length
+        # More tokens than the model has positions for would fail in the middle of its forward pass.
+        limit = longest_row(model)
+        self.max_length = max_length if limit is None else min(max_length, limit)
         self.batch_size = batch_size
         self.precision = precision
         config = getattr(model, "config", None)
@@ -405,4 +406,4 @@ def label_names_of(config: Any) -> tuple[str, ...] | None:
     if not names:
         return None
     ordered = tuple(str(names[index]) for index in sorted(names, key=int))
-    return None if all(_UNNAMED.fullmatch(name) for name in ordered) else ordered
+    return ordered if are_named(ordered) else None

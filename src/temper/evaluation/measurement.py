@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from temper.data.examples import Examples, without_misfits
-from temper.errors import DataError
+from temper.errors import DataError, shortened
 from temper.evaluation.folder import Texts
 from temper.evaluation.predictor import (
     PerturbablePredictor,
@@ -24,11 +24,18 @@ from temper.evaluation.predictor import (
 )
 from temper.evaluation.rows import Block, Condition
 from temper.functional.calibration import probabilities_of
+from temper.functional.label_names import are_indices, are_named
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.seeding import derive_seed
 
 _TWO = {"not_entailment", "non_entailment", "nonentailment", "notentailment"}
 _THREE = {"entailment", "neutral", "contradiction"}
+HOW_TO_MATCH = (
+    "If the model calls these labels otherwise, map its names to the data's: --label-map "
+    "MODEL=DATA,... (`label_map`); or name its outputs in their order: --label-names A,B "
+    "(`label_names`)."
+)
+"""What to do where the names of a model's classes and a dataset's labels differ."""
 
 
 @dataclass(frozen=True)
@@ -53,26 +60,40 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
         label_names: The predictor's classes by index, None where it names none.
 
     Returns:
-        The set as it is where it has no class labels, has the same names, or the predictor names
-        none.
+        The set as it is where it has no class labels, has the same names, or neither it nor the
+        predictor names any.
 
     Raises:
-        DataError: A label of the set is unknown to the predictor.
+        DataError: A label of the set is unknown to the predictor, or the predictor names none and
+            the set does.
     """
-    if examples.kind != "classification" or label_names is None:
+    if examples.kind != "classification":
         return Aligned(examples)
-    if examples.label_names is not None and tuple(examples.label_names) == tuple(label_names):
+    own = examples.label_names
+    if own is not None and label_names is not None and tuple(own) == tuple(label_names):
         return Aligned(examples)
+    if label_names is None:
+        if own is None or not are_named(own) or are_indices(own):
+            return Aligned(examples)
+        names = shortened(", ".join(own), longest=300)
+        raise DataError(
+            f"Set {examples.name!r} has the labels {names}, and the model does not name its "
+            "classes, so it is unknown which output is which. Give these names in the order of "
+            "the model's outputs: --label-names A,B (`label_names`)."
+        )
     classes = [_plain(name) for name in label_names]
-    own = [_plain(name) for name in examples.label_names or ()]
-    if set(classes) == _THREE and len(own) == 2 and own.count("entailment") == 1:
-        other = next(name for name in own if name != "entailment")
+    plain = [_plain(name) for name in own or ()]
+    if set(classes) == _THREE and len(plain) == 2 and plain.count("entailment") == 1:
+        other = next(name for name in plain if name != "entailment")
         if other in _TWO:
-            entailment = own.index("entailment")
+            entailment = plain.index("entailment")
             labels = [int(label != entailment) for label in examples.labels or []]
             two = replace(examples, labels=labels, label_names=("entailment", "not_entailment"))
             return Aligned(two, classes.index("entailment"))
-    return Aligned(examples.map_labels(label_names))
+    try:
+        return Aligned(examples.map_labels(label_names))
+    except DataError as error:
+        raise DataError(f"{error} {HOW_TO_MATCH}") from error
 
 
 def without_unknown(examples: Examples, label_names: Sequence[str] | None) -> Examples:

@@ -185,7 +185,7 @@ def _measurement(
     settings: EvaluationSettings,
     progress: Progress | None,
 ) -> Measurement:
-    """Bring all labels into the predictor's order, or dev's where it names no classes."""
+    """Bring all labels into the predictor's order."""
     found = _aligned(data, predictor.label_names)
     return Measurement(
         predictor,
@@ -231,9 +231,7 @@ def check_before_training(
     numbers = [str(index) for index in range(train.classes)]
     names = None if regression else train.label_names or numbers
     _refuse_misfits(data, settings, names, regression=regression)
-    # Placeholders, as the trained model will have: labels are matched to them by index.
-    unnamed = [f"LABEL_{number}" for number in numbers]
-    _aligned(data, None if regression else train.label_names or unnamed)
+    _aligned(data, names)
 
 
 def _refuse_misfits(
@@ -293,7 +291,7 @@ def _refuse_misfits(
 def _aligned(
     data: EvaluationData, label_names: Sequence[str] | None
 ) -> dict[str, dict[str, Aligned]]:
-    """Bring the labels of all sets into the model's order, or dev's where it names no classes.
+    """Bring the labels of all sets into the model's order.
 
     Args:
         data: The sets.
@@ -312,7 +310,6 @@ def _aligned(
             f"The dev set {OF_TWO} Give such a set as a shift set, and one with three labels as "
             "dev."
         )
-    target = dev.examples.label_names if label_names is None else label_names
     sets = {"shift": data.shift, "adversarial": data.adversarial}
     for kind, examples in (("fit", data.fit), ("held-out", data.held_out)):
         sets[kind] = {} if examples is None else {examples.name: examples}
@@ -322,7 +319,7 @@ def _aligned(
         aligned = found.setdefault(kind, {})
         for name, examples in named.items():
             try:
-                aligned[name] = align(examples, target)
+                aligned[name] = align(examples, label_names)
             except TemperError as error:
                 faults.append(f"{kind.capitalize()} set {name!r}: {error}")
                 continue

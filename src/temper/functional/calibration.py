@@ -435,6 +435,10 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
     return _over_stretches(log_softmax_of, array, divisors)
 
 
+class EveryRowRightError(ValueError):
+    """No temperature is best: the lower it is, the surer are answers that are all right."""
+
+
 def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
     """Fit a temperature by the mean negative log-likelihood.
 
@@ -451,8 +455,9 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
         The temperature, to a relative error below 1e-8, and the loss before and after.
 
     Raises:
-        ValueError: There are no rows, a label has probability 0, or no temperature is best; says
-            which.
+        EveryRowRightError: Every row is right.
+        ValueError: There are no rows, a label has probability 0, or no temperature is best for
+            another reason; says which.
 
     Example:
         >>> # Three of four are right, and the classifier says e^2 : 1.
@@ -486,7 +491,7 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
 def _check_exists(logits: FloatArray, classes: IntegerArray) -> None:
     """Refuse rows for which no positive finite temperature is best."""
     if bool((_at_labels(logits, classes) == logits.max(axis=-1)).all()):
-        raise ValueError("every row is right, so that no temperature is low enough")
+        raise EveryRowRightError("every row is right, so that no temperature is low enough")
     if _slope(0.0, logits, classes) >= 0:
         raise ValueError(
             "the labels are no likelier than other classes on average, so that no temperature is "

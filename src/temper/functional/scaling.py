@@ -136,7 +136,8 @@ def best_scaling(labels: ArrayLike, logits: ArrayLike, folds: IntegerArray) -> F
         folds: Fold of each row, [n]; each fold's rows are scored with a fit on all others.
 
     Raises:
-        ValueError: No temperature is best.
+        EveryRowRightError: Every row is right.
+        ValueError: No temperature is best for another reason.
     """
     array, classes = np.asarray(logits, dtype=np.float64), np.asarray(labels).astype(np.int64)
     best = fit_temperature(classes, array).value

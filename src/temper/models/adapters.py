@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from safetensors.torch import load_file
 from torch import nn
 
 from temper.errors import ModelError
-from temper.models.blocks import is_linear
+from temper.models.blocks import find_head, is_linear
 from temper.models.quantised import NAME, Quantised, dequantised, is_quantised
 from temper.seeding import derive_seed, seeded
 
@@ -104,6 +105,35 @@ def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
                 f"target_modules {'of PEFT' if names is None else names!r} "
                 f"({str(error).splitlines()[0]}). {to_do}."
             ) from error
+
+
+def with_trained_head(model: Any, source: str) -> Any:
+    """Put an adapter that brings no head on a classifier, whose own head is trained and saved.
+
+    PEFT freezes the head of an adapter that was made without ``task_type``, and saves none.
+
+    Args:
+        model: The classifier.
+        source: Folder of the adapter.
+
+    Returns:
+        The PEFT model.
+    """
+    from peft import (
+        PeftConfig,
+        get_peft_model,
+        get_peft_model_state_dict,
+        set_peft_model_state_dict,
+    )
+
+    config = PeftConfig.from_pretrained(source)
+    heads = {name.partition(".")[0] for name in find_head(model, [])}
+    config.modules_to_save = sorted({*(config.modules_to_save or ()), *heads})
+    config.inference_mode = False
+    adapted = get_peft_model(model, config)
+    kept = load_file(Path(source) / "adapter_model.safetensors")
+    set_peft_model_state_dict(adapted, {**get_peft_model_state_dict(adapted), **kept})
+    return adapted
 
 
 def is_adapted(model: Any) -> bool:

@@ -333,9 +333,16 @@ def head_settings(labels: Sequence[str] | None) -> dict[str, Any]:
         return {"num_labels": 1, "problem_type": "regression"}
     return {
         "num_labels": len(labels),
-        "id2label": dict(enumerate(labels)),
-        "label2id": {label: place for place, label in enumerate(labels)},
+        **names_setting(labels),
         "problem_type": "single_label_classification",
+    }
+
+
+def names_setting(labels: Sequence[str]) -> dict[str, Any]:
+    """Return what a config says of the names of its classes, in the order of the outputs."""
+    return {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: index for index, label in enumerate(labels)},
     }
 
 

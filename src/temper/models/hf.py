@@ -14,8 +14,9 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from transformers.utils import find_adapter_config_file
 
 from temper.errors import ModelError, TemperError
-from temper.models.adapters import Lora, add_lora, is_adapted
-from temper.models.blocks import head_settings
+from temper.functional.label_names import GivenNames, placeholders
+from temper.models.adapters import Lora, add_lora, is_adapted, with_trained_head
+from temper.models.blocks import head_settings, names_setting
 from temper.models.folders import (
     adapter_classes,
     check_config,
@@ -24,6 +25,7 @@ from temper.models.folders import (
     further_blocks,
     misfits,
 )
+from temper.models.heads import draw_head, order_of_head, reorder_head
 from temper.models.multi_task import TYPE as MULTI_TASK
 from temper.models.names import MODELS, not_loaded, resolve
 from temper.models.quantised import Quantised
@@ -41,18 +43,23 @@ def load_classifier(
     device: str = "cpu",
     seed: int = 0,
     lora: Lora | None = None,
+    given: GivenNames | None = None,
+    new_head: bool = False,
 ) -> tuple[Any, Any]:
     """Load a sequence classifier and its tokenizer.
 
     Args:
         name: A short name, a Hub id, a folder with a checkpoint, or a folder with a PEFT adapter.
-        labels: Class names, two or more; a new head of their number is drawn where the checkpoint
-            has none that fits. None takes the checkpoint's own head, and raises if it has none.
+        labels: Class names, two or more. A head with as many classes is kept and its outputs are
+            put in this order by name; else a new one is drawn. None takes the checkpoint's own
+            head, and raises if it has none.
         regression: Whether the head gives one number; then without ``labels``.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
         lora: How a new LoRA adapter is made; None puts none on. One of a run has the base that it
             was trained on, quantised as then.
+        given: What a person says of the names of the checkpoint's classes.
+        new_head: Whether the head is drawn anew even if the checkpoint's would fit.
 
     Returns:
         (model, tokenizer), the model in evaluation mode.
@@ -69,16 +76,12 @@ def load_classifier(
     _check_labels(labels, regression=regression)
     source = resolve(name)
     with _loading(name):
-        source, adapter = _located(source)
+        source, adapter, base, config = _configured(source, name)
         if adapter is not None and lora is not None:
             raise ModelError(
                 f"{name!r} is an adapter already, which trains on as it is. Leave train.lora out "
                 "(--lora), or give its base model."
             )
-        base = source if adapter is None else _base_of(adapter, name)
-        # An adapter of a run has the labels beside it, which the base does not know.
-        own = adapter is not None and Path(source, "config.json").is_file()
-        config = _load_config(source if own else base, weights=base)
         if config.model_type == MULTI_TASK:
             folders = ", ".join(f"{source}/tasks/{task}" for task in config.task_names)
             raise ModelError(
@@ -88,19 +91,24 @@ def load_classifier(
         # PEFT by itself saves no tokenizer beside an adapter.
         beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
         tokenizer = _load_tokenizer(source if beside else base, name)
-        classes = _own_classes(source, config, adapter=adapter is not None)
-        new_head = labels is not None or regression
-        if classes is None and not new_head:
+        classes = _own_classes(source, config, adapter)
+        wanted = labels is not None or regression
+        if classes is None and not wanted:
             raise ModelError(
                 f"{name!r} has no classification head (architectures: {config.architectures}). "
                 "Fine-tune it first with `temper train`, or give a fine-tuned checkpoint."
             )
-        if new_head:
+        own = None if new_head else _class_names(config, classes, source, given)
+        order = None
+        if wanted:
+            if own is not None and labels is not None and len(own) == len(labels):
+                order = order_of_head(own, labels, name)
             config.update(head_settings(labels))
         else:
-            check_names(config.id2label.values(), source)
             if classes != config.num_labels:
                 config.num_labels = classes
+            if own is not None:
+                config.update(names_setting(own))
         _set_padding(tokenizer, config, name)
         if adapter is None:
             quantised = None if lora is None else lora.base
@@ -108,15 +116,39 @@ def load_classifier(
             quantised = Quantised.of_adapter(config)
         placed = {} if quantised is None else quantised.loading(config, where)
         with seeded(derive_seed(seed, "head")):
-            is_new = new_head or adapter is not None
+            is_new = wanted or adapter is not None
             model, drawn = _load_weights(base, config, new_head=is_new, placed=placed)
             if quantised is not None:
                 model = quantised.prepare(model)
             if adapter is not None:
-                model = _add_adapter(model, source, classes=classes)
+                model = _add_adapter(model, source, classes=classes, trained=wanted)
+            if new_head:
+                drawn = sorted({*drawn, *draw_head(model)})
+        if order is not None:
+            reorder_head(model, tokenizer, order, name)
     if lora is not None:
         model = add_lora(model, lora, drawn=drawn, seed=seed)
     return model.eval().to(where), tokenizer
+
+
+def head_names(name: str, given: GivenNames | None = None) -> tuple[str, ...] | None:
+    """Return the classes of the head that a checkpoint comes with; no weights are read.
+
+    Args:
+        name: As `load_classifier` takes it.
+        given: What a person says of the names.
+
+    Returns:
+        The names in the order of the outputs, placeholders where nobody names them; None where the
+        checkpoint has no head or that of a regression.
+
+    Raises:
+        ModelError: If there is nothing under that name, or what is said does not fit its head.
+    """
+    with _loading(name):
+        source, adapter, _, config = _configured(resolve(name), name)
+        classes = _own_classes(source, config, adapter)
+        return _class_names(config, classes, source, given)
 
 
 class PretrainedReader:
@@ -295,6 +327,15 @@ def _located(source: str) -> tuple[str, Any | None]:
     return str(path), PeftConfig.from_pretrained(str(path))
 
 
+def _configured(source: str, name: str) -> tuple[str, Any | None, str, Any]:
+    """Return a model's place, the PEFT config of an adapter, its base and the model's config."""
+    source, adapter = _located(source)
+    base = source if adapter is None else _base_of(adapter, name)
+    # An adapter of a run has the labels beside it, which the base does not know.
+    own = adapter is not None and Path(source, "config.json").is_file()
+    return source, adapter, base, _load_config(source if own else base, weights=base)
+
+
 def _base_of(adapter: Any, name: str) -> str:
     """Return where the model lies that an adapter is put on."""
     base = adapter.base_model_name_or_path
@@ -324,12 +365,33 @@ def _load_tokenizer(source: str, name: str) -> Any:
     return tokenizer
 
 
-def _own_classes(source: str, config: Any, *, adapter: bool) -> int | None:
+def _own_classes(source: str, config: Any, adapter: Any | None) -> int | None:
     """Return the number of outputs of the head that comes with the model, None if none does."""
-    if adapter:
-        return adapter_classes(Path(source))
+    if adapter is not None:
+        own = adapter_classes(Path(source))
+        # An adapter made without task_type leaves the head to its base, whose config this is then.
+        if own is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
+            return own
     named = any("ForSequenceClassification" in each for each in config.architectures or ())
     return int(config.num_labels) if named else None
+
+
+def _brings_head(adapter: Any) -> bool:
+    """Return whether a PEFT config says that a head is trained and saved with the adapter."""
+    return bool(getattr(adapter, "modules_to_save", None)) or adapter.task_type == "SEQ_CLS"
+
+
+def _class_names(
+    config: Any, classes: int | None, source: str, given: GivenNames | None
+) -> tuple[str, ...] | None:
+    """Return the names of a head's classes; None where there is no head or a regression's."""
+    if classes is None or classes == 1 or getattr(config, "problem_type", None) == "regression":
+        return None
+    names = placeholders(classes)
+    if config.num_labels == classes:
+        check_names(config.id2label.values(), source)
+        names = tuple(str(config.id2label[index]) for index in sorted(config.id2label, key=int))
+    return given.applied(names) if given else names
 
 
 def _set_padding(tokenizer: Any, config: Any, name: str) -> None:
@@ -404,12 +466,14 @@ def _lacking(source: str, wrong: Sequence[str], so: str) -> str:
     )
 
 
-def _add_adapter(model: Any, source: str, *, classes: int | None) -> Any:
-    from peft import PeftModel
+def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool) -> Any:
+    from peft import PeftConfig, PeftModel
 
     if classes not in (None, model.config.num_labels):
         raise ModelError(
             f"The adapter in {source} has a head for {classes} classes, and "
             f"{model.config.num_labels} are wanted. Train another adapter for other classes."
         )
+    if trained and not _brings_head(PeftConfig.from_pretrained(source)):
+        return with_trained_head(model, source)
     return PeftModel.from_pretrained(model, source, is_trainable=True)

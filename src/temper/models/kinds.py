@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from torch import nn
 from transformers.models.auto import modeling_auto
 
@@ -18,6 +20,26 @@ OTHERS = {
     "a model for multiple choice": "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
 }
 """Heads that no method trains, and where Transformers lists their classes."""
+
+
+# Learned embeddings of absolute positions; relative ones and rotations have no table to run out of.
+_POSITIONS = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
+
+
+def longest_row(model: nn.Module) -> int | None:
+    """Return the most tokens of a row for which a model has positions; None without a limit.
+
+    Args:
+        model: Any model, wrapped or not.
+    """
+    limits = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) and _POSITIONS.search(name):
+            # RoBERTa counts from behind its padding token, OPT and BART from an offset.
+            padding = module.padding_idx
+            first = getattr(module, "offset", 0) if padding is None else padding + 1
+            limits.append(module.num_embeddings - int(first))
+    return min(limits, default=None)
 
 
 def check_sequence_classifier(model: nn.Module) -> None:

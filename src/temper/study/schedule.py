@@ -44,6 +44,7 @@ from temper.study.workers import check_workers, run_in_words, side_by_side
 from temper.training.checkpoint_folder import check_study_room, held_folder, read_json
 from temper.training.checks import check_regressions
 from temper.training.config import model_identity, run_key, weights_size
+from temper.training.prepared import with_head
 from temper.training.progress import Progress
 from temper.training.rate import RateSearch
 from temper.training.settings import AUTO
@@ -218,7 +219,7 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
     progress.info_all(splits_read_as(splits))
     progress.notice_all(splits.notices)
     # The evaluation does the same; here a wrong label or model shows before hours of training.
-    check_before_training(sets.data, config.evaluate, splits.train)
+    check_before_training(sets.data, config.evaluate, with_head(config.any_run, splits).train)
     check_named_models(config.evaluate, regression=regression)
     progress.notice_all(notice for notice in sets.notices if notice not in sets.seen)
     return splits, sets

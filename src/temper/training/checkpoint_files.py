@@ -284,3 +284,26 @@ def set_generator_states(states: dict[str, Any]) -> None:
     torch.random.set_rng_state(states["cpu"])
     if torch.cuda.is_available() and "cuda" in states:
         torch.cuda.random.set_rng_state(states["cuda"])
+
+
+@contextmanager
+def of_same_sizes(checkpoint: str) -> Iterator[None]:
+    """Turn what torch raises at weights of other sizes into one error.
+
+    Args:
+        checkpoint: Folder that the weights are loaded from inside.
+
+    Raises:
+        CheckpointError: A weight has another size in the model.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        said = next((line for line in str(error).splitlines() if "size mismatch" in line), None)
+        if said is None:
+            raise
+        raise CheckpointError(
+            f"The weights of {checkpoint} have other sizes than the model's, as with another "
+            f"number of classes ({said.strip()}). Resume with the model that was trained, or train "
+            "anew."
+        ) from error

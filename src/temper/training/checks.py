@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 from temper.errors import (
+    DataError,
     MemoryLimitError,
     NonFiniteError,
     ProcessLostError,
@@ -21,14 +22,16 @@ from temper.errors import (
     one_line,
 )
 from temper.files import check_free
+from temper.functional.label_names import are_named, match_names
 from temper.methods import Method
 from temper.models.adapters import is_adapted
-from temper.models.blocks import unwrap
+from temper.models.blocks import find_head, unwrap
+from temper.models.kinds import longest_row
 from temper.models.probing import innermost
 from temper.training.assignments import Faults
-from temper.training.loading import TaskRows, countable
+from temper.training.loading import LABELS, TaskRows, countable
 from temper.training.settings import HALVE
-from temper.types import Step
+from temper.types import Batch, Step
 
 
 def check_one_process() -> None:
@@ -99,6 +102,23 @@ def check_device_map(model: Any) -> None:
         )
 
 
+def frozen_head(model: nn.Module) -> str:
+    """Say that no weight of an adapted model's head is trained; empty where that is not so.
+
+    Args:
+        model: As a trainer or a `Stepper` is given it.
+    """
+    inner = unwrap(model)
+    head = find_head(inner, []) if is_adapted(inner) else frozenset()
+    if not head or any(p.requires_grad for name, p in inner.named_parameters() if name in head):
+        return ""
+    return (
+        f"The classification head of the PEFT model is frozen ({min(head)}): if it is newly drawn, "
+        "it stays random, and it is not saved with the adapter. Give the adapter's config "
+        "task_type='SEQ_CLS', or modules_to_save with the head's name."
+    )
+
+
 def check_halving(present: int, error: BaseException, *, halves: bool) -> str:
     """Refuse to go on after memory ran out, where nobody asked for that or a row is too much.
 
@@ -158,10 +178,17 @@ def check_rows(trainer: Any) -> None:
         trainer: The `RobustTrainer`.
 
     Raises:
-        SettingError: If they are streams and must not be; unlabelled ones are missing, of no use or
-            empty; tasks are not the model's; or a setting is not meant for such rows.
+        SettingError: If there are none, they are streams and must not be; unlabelled ones are
+            missing, of no use or empty; tasks are not the model's; or a setting is not meant for
+            such rows.
+        DataError: If their labels are texts, or are named in another order than the model's
+            classes.
     """
     method, labelled, unlabelled = trainer.method, trainer.train_dataset, trainer.unlabeled_dataset
+    if labelled is None or (countable(labelled) and not len(labelled)):
+        has = "There is no train_dataset" if labelled is None else "train_dataset has no rows"
+        raise SettingError(f"{has}. Give a dataset with at least one row.")
+    _check_labels(trainer.model, labelled)
     if method.rule.pre_pass and not countable(labelled):
         raise SettingError(
             "This method measures what matters in a pass over all rows before training and needs a "
@@ -187,6 +214,89 @@ def check_rows(trainer: Any) -> None:
         raise SettingError(
             "`dispatch_batches` of accelerator_config has one process read the batches of all, "
             "which is not supported with unlabeled_dataset or several tasks. Leave it out."
+        )
+
+
+def _check_labels(model: Any, rows: Any) -> None:
+    """Refuse labels that are texts, and names of them that are not the model's."""
+    if not countable(rows) or isinstance(rows, TaskRows):
+        return
+    first = rows[0]
+    columns = [name for name in LABELS if isinstance(first, Mapping) and name in first]
+    if not columns:
+        return
+    label, column = first[columns[0]], columns[0]
+    if isinstance(label, str):
+        raise DataError(
+            f"The labels of train_dataset are texts: {label!r:.40} in row 0. Give the numbers of "
+            "the classes, from 0: with datasets, rows.class_encode_column"
+            f"({column!r}), and the model's config.id2label in the same order."
+        )
+    names = getattr((getattr(rows, "features", None) or {}).get(column), "names", None)
+    config = getattr(innermost(unwrap(model)), "config", None)
+    own = [str(name) for _, name in sorted((getattr(config, "id2label", None) or {}).items())]
+    if names is None or not are_named(names) or not are_named(own):
+        return
+    if match_names(names, own) != list(range(len(names))):
+        raise DataError(
+            f"The labels of train_dataset are named {', '.join(names)}, and the outputs of the "
+            f"model (config.id2label) {', '.join(own)}: number 0 would be learned as {own[0]!r}. "
+            f"Renumber the rows, rows.align_labels_with_mapping(model.config.label2id, {column!r})"
+            ", or set config.id2label to the rows' names if the head is to learn them anew."
+        )
+
+
+def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
+    """Refuse rows without tokens, and rows that are longer than the model has positions for.
+
+    Args:
+        lengths: Tokens of each row, as far as they are known before training.
+        model: The network.
+
+    Raises:
+        DataError: If there is such a row.
+    """
+    # Rows of Temper's own are tokenised pool by pool; their batches are checked instead.
+    if not isinstance(lengths, list) or not lengths:
+        return
+    most, least = max(lengths), min(lengths)
+    _refuse_length(least, lengths.index(least), longest=None)
+    _refuse_length(most, lengths.index(most), longest=longest_row(model))
+
+
+def check_batch(batch: Batch, *, longest: int | None) -> None:
+    """Refuse a batch without tokens, or of more tokens than the model has positions for.
+
+    Args:
+        batch: The micro-batch.
+        longest: What `temper.models.kinds.longest_row` says of the model.
+
+    Raises:
+        DataError: If it is one.
+    """
+    ids = batch.inputs.get("input_ids")
+    if not isinstance(ids, Tensor) or ids.ndim != 2:
+        return
+    width = ids.shape[1]
+    if width and (longest is None or width <= longest):
+        return
+    place = int(batch.mask.sum(1).argmax()) if width else 0
+    row = None if batch.rows is None else int(batch.rows[place])
+    _refuse_length(width, row, longest=longest)
+
+
+def _refuse_length(tokens: int, row: int | None, *, longest: int | None) -> None:
+    where = "A batch" if row is None else f"Row {row} of train_dataset"
+    if not tokens:
+        raise DataError(
+            f"{where} has no tokens. Leave empty texts out, or have the tokenizer add special "
+            "tokens."
+        )
+    if longest is not None and tokens > longest:
+        raise DataError(
+            f"{where} has {tokens} tokens, and the model has positions for {longest}. Cut texts to "
+            f"that length: tokenizer(..., truncation=True, max_length={longest}), or --max-length "
+            f"{longest} (`data.max_length`)."
         )
 
 

@@ -20,6 +20,7 @@ from temper.data.examples import Examples
 from temper.errors import ModelError, WriteError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.files import replaced
+from temper.functional.label_names import match_names, placeholders
 from temper.functional.resampling import FloatArray
 from temper.models.hf import load_classifier
 from temper.training.checkpoint_folder import TEACHER_ANSWERS
@@ -131,8 +132,7 @@ def _answers(folder: str, examples: Examples, *, max_length: int, device: str) -
     values = found.prediction[:, np.newaxis] if found.regression else found.probabilities
     names = None
     if not found.regression:
-        unnamed = [f"LABEL_{index}" for index in range(values.shape[1])]
-        names = list(predictor.label_names or unnamed)
+        names = list(predictor.label_names or placeholders(values.shape[1]))
     by_row = {} if kept is None else dict(kept.by_row)
     by_row |= zip([examples.rows[at] for at in missing], values.tolist(), strict=True)
     answers = _Answers(names, by_row)
@@ -167,7 +167,13 @@ def _order_of_classes(
     folder: str, theirs: Sequence[str] | None, labels: Sequence[str] | None
 ) -> list[int] | None:
     """Return where a teacher has each class of the student; None for a regression."""
-    if (labels is None) != (theirs is None) or sorted(labels or ()) != sorted(theirs or ()):
+    found = None
+    if labels is not None and theirs is not None:
+        found = [index for index in match_names(labels, theirs) if index is not None]
+    fits = labels is None and theirs is None
+    if found is not None:
+        fits = len(set(found)) == len(labels or ()) == len(theirs or ())
+    if not fits:
         came, expected = (
             "no classes (a regression)" if names is None else f"the classes {', '.join(names)}"
             for names in (theirs, labels)
@@ -176,4 +182,4 @@ def _order_of_classes(
             f"The teacher {folder} has {came}, and the training data has {expected}. Give a model "
             "that was trained on these."
         )
-    return None if theirs is None else [theirs.index(label) for label in labels or ()]
+    return found

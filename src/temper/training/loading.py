@@ -27,7 +27,7 @@ import torch
 from torch.utils.data import BatchSampler, ConcatDataset, Dataset, IterableDataset, Sampler
 
 from temper.data.batches import EqualShares, pack_steps
-from temper.errors import SettingError
+from temper.errors import DataError, SettingError
 from temper.seeding import derive_seed, generator
 
 ROW = "row_index"
@@ -77,9 +77,32 @@ class RowKeeper:
         self.collator = collator
 
     def __call__(self, items: Sequence[tuple[int, Any]]) -> dict[str, Any]:
-        """Collate the items without their numbers, and add the numbers."""
+        """Collate the items without their numbers, and add the numbers.
+
+        Raises:
+            DataError: An item has no token ids, or a label that is no number.
+        """
         numbers = torch.tensor([number for number, _ in items])
-        return {**self.collator([item for _, item in items]), ROW: numbers}
+        try:
+            batch = self.collator([item for _, item in items])
+        except (TypeError, ValueError, RuntimeError, LookupError) as error:
+            for number, item in items:
+                if fault := _fault_of(item):
+                    raise DataError(f"Row {number} of train_dataset {fault}") from error
+            raise
+        return {**batch, ROW: numbers}
+
+
+def _fault_of(item: Any) -> str:
+    """Say why an item cannot be collated, where it is plain to see; else nothing."""
+    if not isinstance(item, Mapping):
+        return ""
+    if "input_ids" not in item:
+        return f"has no input_ids; it has {', '.join(map(str, item))}. Tokenize the texts first."
+    label = next((item[name] for name in LABELS if name in item), 0)
+    if label is None or isinstance(label, str):
+        return f"has the label {label!r:.40}, which is no number. Give every row a class number."
+    return ""
 
 
 def countable(dataset: Any) -> bool:

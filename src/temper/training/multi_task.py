@@ -283,11 +283,16 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
             if splits[name].train.kind == "regression"
         ),
     )
+    if config.first.train.given_names:
+        raise SettingError(
+            "`train.label_names` and `train.label_map` name the classes of one head, and each of "
+            "several tasks gets a new one. Leave them out."
+        )
     heads = [_head(name, splits[name].train) for name in config.tasks]
     texts = [text for each in splits.values() for text in _texts(each.train)]
     # Its own head is left: the labels are those that fit any checkpoint.
     classifier, tokenizer, notices = make_network(
-        config.first, Examples("tasks", texts), labels=heads[0].labels or None
+        config.first, Examples("tasks", texts), labels=heads[0].labels or None, new_head=True
     )
     model = share_encoder(classifier, heads, seed=config.seed)
     parts = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from temper import methods
@@ -13,8 +13,10 @@ from temper.data.encode import LazilyEncoded, unknown_notices
 from temper.data.examples import Examples, Splits, label_counts
 from temper.data.tasks.registry import default_metric
 from temper.errors import SettingError
+from temper.functional.label_names import are_named, is_numeral, match_names
 from temper.models.classical.build import build_classifier
-from temper.models.hf import load_classifier
+from temper.models.heads import order_of_head
+from temper.models.hf import head_names, load_classifier
 from temper.models.quantised import is_quantised
 from temper.training.arguments import training_arguments
 from temper.training.checks import check_regressions, check_unlabelled
@@ -126,7 +128,7 @@ def unknown_tokens(
 
 
 def make_network(
-    config: RunConfig, rows: Examples, *, labels: Sequence[str] | None
+    config: RunConfig, rows: Examples, *, labels: Sequence[str] | None, new_head: bool = False
 ) -> tuple[Any, Any, tuple[str, ...]]:
     """Load a run's model, or build it from the training text where it is trained from scratch.
 
@@ -134,6 +136,7 @@ def make_network(
         config: The checked settings.
         rows: The training rows.
         labels: Names of the classes; None is a regression.
+        new_head: Whether the head is drawn anew even if the checkpoint's would fit.
 
     Returns:
         (model, tokenizer, notices), the head or the whole network drawn from the seed.
@@ -152,6 +155,8 @@ def make_network(
             device=_training_device(config) if quantises else "cpu",
             seed=config.seed,
             lora=None if lora is None else lora.adapter(config.train.precision),
+            given=config.train.given_names,
+            new_head=new_head or config.train.new_head,
         )
         if is_quantised(model):
             # The Trainer leaves such a model where it is, that of an adapter's folder too.
@@ -253,10 +258,83 @@ def metric_of(config: RunConfig, rows: Examples) -> str:
 
 
 def label_names(examples: Examples) -> list[str]:
-    """Return the names of the classes; those without names get Transformers' own ``LABEL_0`` ..."""
+    """Return the names of the classes; those without names are called by their numbers."""
     if examples.label_names is not None:
         return list(examples.label_names)
-    return [f"LABEL_{index}" for index in range(examples.classes)]
+    return [str(index) for index in range(examples.classes)]
+
+
+def with_head(config: RunConfig, splits: Splits) -> Splits:
+    """Name the classes as the run's model will, where its checkpoint or a setting says more.
+
+    The labels of a dataset without names get those of the checkpoint's head, and classes that only
+    the head knows are added behind the data's, so that the head keeps them. Labels are matched by
+    name; a difference that cannot be matched is refused by `load_classifier`.
+
+    Args:
+        config: The checked settings.
+        splits: The data.
+
+    Returns:
+        The data with these names; what a person should know is among its notices.
+
+    Raises:
+        SettingError: A setting names the classes of a head that there is none of.
+        ModelError: The names do not fit the checkpoint's head.
+        DataError: The labels do not fit the names.
+    """
+    train, given = splits.train, config.train.given_names
+    from_scratch = config.architecture is not None
+    head = None if from_scratch or config.train.new_head else head_names(config.model, given)
+    if train.kind == "regression":
+        if given:
+            raise SettingError(
+                "`train.label_names` and `train.label_map` name classes, and the labels are "
+                "numbers of a regression. Leave them out, or set data.kind=classification."
+            )
+        return splits
+    if head is None:
+        if given.label_map:
+            raise SettingError(
+                f"`train.label_map` (--label-map) renames the classes of {config.model}, whose "
+                "head is new. Leave it out."
+            )
+        return splits if given.label_names is None else _named_like(splits, given.label_names)
+    own = label_names(train)
+    occurring = own if train.label_names else sorted({str(label) for label in train.labels or ()})
+    found = match_names(occurring, head)
+    if None not in found and are_named(head):
+        others = [name for index, name in enumerate(head) if index not in found]
+        # The labels of named data keep their numbers; the head's outputs are put in their order.
+        by_name = are_named(train.label_names)
+        named = _named_like(splits, (*own, *others) if by_name else head)
+        if others:
+            said = f"{config.model} has classes without a row in the data, which are kept: "
+            named = replace(named, notices=(*named.notices, f"{said}{', '.join(others)}."))
+        return named
+    if len(own) != len(head):
+        said = (
+            f"The head of {config.model} answers {len(head)} classes, {', '.join(head)}, and the "
+            f"data has {len(own)}, {', '.join(own)}: a new head is drawn."
+        )
+        return replace(splits, notices=(*splits.notices, said))
+    if not are_named(train.label_names) and are_named(head) and not any(map(is_numeral, head)):
+        return _named_like(splits, head)
+    order_of_head(head, own, config.model)
+    return splits
+
+
+def _named_like(splits: Splits, names: Sequence[str]) -> Splits:
+    """Give the sets other names of the classes, and number their labels by them."""
+    train, dev = splits.train.map_labels(names), splits.dev
+    # Dev rows without labels have none to number.
+    dev = dev.map_labels(names) if dev.kind == "classification" else dev
+    test = splits.test
+    if test is not None and test.kind == "classification":
+        test = test.map_labels(names)
+    said = (notice for notice in train.notices if notice not in splits.train.notices)
+    notices = (*splits.notices, *said)
+    return replace(splits, train=train, dev=dev, test=test, notices=notices)
 
 
 def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:

@@ -35,7 +35,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.files import make_folder, write_json
 from temper.training.checkpoint_folder import RATE_FILE, read_json
 from temper.training.config import RunConfig, run_key, with_rate
-from temper.training.prepared import Prepared, prepare
+from temper.training.prepared import Prepared, prepare, with_head
 from temper.training.progress import Progress
 from temper.training.recorder import Listener
 from temper.training.run import make_trainer
@@ -212,7 +212,7 @@ class RateSearch:
                 ),
             }
         )
-        prepared = prepare(config, replace(self.splits, train=rows))
+        prepared = prepare(config, with_head(config, replace(self.splits, train=rows)))
         with tempfile.TemporaryDirectory() as folder:
             trainer = make_trainer(prepared, config, folder, listeners, save_strategy="no")
             try:

@@ -36,6 +36,7 @@ from temper.training.prepared import (
     network_notices,
     parameter_counts,
     prepare,
+    with_head,
 )
 from temper.training.processes import Processes, check_run
 from temper.training.progress import Progress
@@ -139,6 +140,8 @@ def _prepared(
     Returns:
         The data without the rows that choose an epoch, and what is trained.
     """
+    known, splits = splits.notices, with_head(config, splits)
+    progress.notice_all(notice for notice in splits.notices if notice not in known)
     selection = None
     if config.train.keep == "best":
         rest, selection = carve(splits.train, config.train.keep_share, seed=config.data.seed)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from temper.functional.label_names import GivenNames
 from temper.models.quantised import ComputeDtype, Quantised, not_installed
 from temper.training.assignments import Tree
 
@@ -117,6 +119,34 @@ Trackers = Annotated[
 Device = Annotated[str, AfterValidator(known_device)]
 Rate = Annotated[float, Field(gt=0)]
 Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False)]
+
+
+def named_pairs(given: Any) -> Any:
+    """Read ``MODEL=DATA`` pairs of class names; a mapping is left as it is.
+
+    Raises:
+        ValueError: Where a pair has another form or a name comes twice; pydantic turns it into a
+            fault.
+
+    Example:
+        >>> named_pairs(["POSITIVE=pos,NEGATIVE=neg"])
+        {'POSITIVE': 'pos', 'NEGATIVE': 'neg'}
+    """
+    if isinstance(given, Mapping):
+        return dict(given)
+    texts = [given] if isinstance(given, str) else given
+    pairs: dict[str, str] = {}
+    for text in ",".join(map(str, texts)).split(","):
+        model, _, data = (part.strip() for part in text.partition("="))
+        if not model or not data:
+            raise ValueError("is given as MODEL=DATA pairs, for example POSITIVE=pos,NEGATIVE=neg")
+        if model in pairs:
+            raise ValueError(f"names {model!r} twice; name each class of the model once")
+        pairs[model] = data
+    return pairs
+
+
+LabelMap = Annotated[dict[str, str], BeforeValidator(named_pairs)]
 
 
 class LoraSettings(BaseModel):
@@ -228,6 +258,11 @@ class TrainSettings(BaseModel):
         fsdp: Share weights, gradients and the optimiser's states out between the processes of the
             run (FSDP2), where the model is too large for one; else each holds a whole copy.
         lora: A table of settings of a LoRA adapter; None trains all weights.
+        label_names: Names of the model's classes, in the order of its outputs: of a checkpoint's
+            head that names none or others than the data, or of a new head.
+        label_map: The data's name of a class by its name in the checkpoint, for example
+            ``POSITIVE=pos,NEGATIVE=neg``.
+        new_head: Draw a new classification head even if the checkpoint has one that fits.
 
     Example:
         >>> TrainSettings(epochs=1).batch_size
@@ -259,6 +294,14 @@ class TrainSettings(BaseModel):
     on_oom: OnOOM = STOP
     fsdp: bool = False
     lora: Annotated[LoraSettings, Field(strict=False)] | None = None
+    label_names: Names | None = None
+    label_map: LabelMap = Field(default_factory=dict)
+    new_head: bool = False
+
+    @property
+    def given_names(self) -> GivenNames:
+        """What is said of the names of the checkpoint's classes."""
+        return GivenNames(self.label_names, self.label_map)
 
     @model_validator(mode="after")
     def _keep_share_is_read(self) -> Self:
@@ -290,6 +333,9 @@ class TrainSettings(BaseModel):
             apart |= {"keep", "keep_share"}
         if self.lora is None:
             apart |= {"lora"}
+        # What is not set leaves the keys of earlier runs as they are.
+        named = ("label_names", "label_map", "new_head")
+        apart |= {setting for setting in named if not getattr(self, setting)}
         if not self.fsdp:
             apart |= {"fsdp"}
         return self.model_dump(mode="json", exclude=apart)

@@ -26,11 +26,17 @@ from temper.forward.objective import Clean, Joint, Objective
 from temper.functional.losses import GivenLoss, OwnLoss, TaskLoss
 from temper.methods import Method, MethodConfig, build
 from temper.methods.method import size_warning
-from temper.models.kinds import check_sequence_classifier
+from temper.models.kinds import check_sequence_classifier, longest_row
 from temper.models.network import Network, Parameters
 from temper.models.shards import keep_whole, sharded_modules
 from temper.seeding import Streams
-from temper.training.checks import check_device_map, check_sharded, check_task_loss
+from temper.training.checks import (
+    check_batch,
+    check_device_map,
+    check_sharded,
+    check_task_loss,
+    frozen_head,
+)
 from temper.training.step_log import StepLog, moved
 from temper.types import Batch, Gradients, State, Step
 
@@ -111,6 +117,8 @@ class Stepper:
             device = next(model.parameters()).device
             loss = OwnLoss(torch.as_tensor(class_weights, dtype=torch.float32, device=device))
         self.network = Network(model, special_ids=special_ids, task_loss=loss)
+        if said := frozen_head(model):
+            self.network.tell(said)
         self.params = self.network.parameters()
         if self.params.shards:
             check_sharded(self.method)
@@ -119,7 +127,7 @@ class Stepper:
         if self.method.rule.wants_start:
             tensors = self.params.tensors
             self.params.start.update({n: t.detach().clone() for n, t in tensors.items()})
-        self.total = total
+        self.total, self.longest = total, longest_row(model)
         self.state: State = self.method.rule.init(self.params)
         self.number = 0
         self.ranks = ranks
@@ -384,6 +392,7 @@ class Stepper:
         Returns:
             The weighted total of this micro-batch, detached.
         """
+        check_batch(batch, longest=self.longest)
         objective = objective or self.method.objective
         if batch.labels is None:
             objective = self._without_labels(objective)

@@ -78,8 +78,7 @@ class RobustTrainer(Trainer):
         settings: All other arguments of ``Trainer``.
 
     Raises:
-        SettingError: If the method is unknown, or the training arguments ask for what cannot be
-            kept.
+        SettingError: If the method is unknown, or a training argument cannot be kept.
         NonFiniteError: From ``train``, when a loss is NaN or infinite; the last checkpoint stays.
         MemoryLimitError: From ``train``, when memory is not enough for a step; it stays, too.
         ProcessLostError: From ``train``, when another process has died; it stays, too.
@@ -322,7 +321,8 @@ class RobustTrainer(Trainer):
         """Train as ``Trainer.train`` does; see there.
 
         Raises:
-            CheckpointError: If the checkpoint to resume from is missing or not whole.
+            CheckpointError: If the checkpoint to resume from is missing, not whole or does not fit.
+            DataError: If rows or their labels do not fit the model.
             NonFiniteError: If a loss or a gradient is NaN or infinite.
             SettingError: If the rows are a stream that must be counted, or the method wants others.
             KeyboardInterrupt: At Ctrl-C, after a checkpoint was written; a second one does not wait
@@ -435,8 +435,7 @@ class RobustTrainer(Trainer):
         super()._set_signature_columns_if_needed()
         columns: list[str] = self._signature_columns  # type: ignore[has-type]
         # Losses are made of logits here, so a model need not take labels itself.
-        wanted = [name for name in ("labels", ROW, TEACHER) if name not in columns]
-        self._signature_columns = [*columns, *wanted]
+        self._signature_columns = list(dict.fromkeys((*columns, "labels", ROW, TEACHER)))
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Any:
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
@@ -454,6 +453,7 @@ class RobustTrainer(Trainer):
         # An optimiser step has the same rows however it is split, so that memory decides nothing.
         shares = 1 if self.accelerator.split_batches else self.args.world_size
         rows = self._train_batch_size * self.args.gradient_accumulation_steps * shares
+        checks.check_lengths(lengths, self.model)
         checks.check_drop_last(self.args.dataloader_drop_last, rows=len(lengths), step=rows)
         self.sampler = LengthBucketSampler(
             lengths, batch_size=rows, seed=seed, drop_last=self.args.dataloader_drop_last
@@ -548,7 +548,8 @@ class RobustTrainer(Trainer):
                 "The model of this trainer is shared out between processes since an earlier "
                 "train(). Make a new trainer to go on from a checkpoint."
             )
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        with checkpoint_files.of_same_sizes(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:

@@ -1,0 +1,162 @@
+"""Match the names of classes: the rule by which a model's classes and a dataset's labels meet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from temper.errors import ModelError, unknown
+
+# Transformers writes these when nobody named the classes.
+_PLACEHOLDER = re.compile(r"label[_ ]?(\d+)", re.IGNORECASE)
+# "007" is a code, not the number 7; "1.0" is how pandas writes 1 in a column with holes.
+_WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?")
+
+
+def is_placeholder(name: str) -> bool:
+    """Return whether a name is one that Transformers writes for an unnamed class.
+
+    Example:
+        >>> is_placeholder("LABEL_0"), is_placeholder("label")
+        (True, False)
+    """
+    return _PLACEHOLDER.fullmatch(name) is not None
+
+
+def are_named(names: Sequence[str] | None) -> bool:
+    """Return whether classes have names of their own, not only placeholders.
+
+    Example:
+        >>> are_named(None), are_named(["LABEL_0", "LABEL_1"]), are_named(["0", "1"])
+        (False, False, True)
+    """
+    return bool(names) and not all(map(is_placeholder, names or ()))
+
+
+def is_numeral(name: str) -> bool:
+    """Return whether a class is named by a whole number.
+
+    Example:
+        >>> is_numeral("-1"), is_numeral("2.0"), is_numeral("007"), is_numeral("1 star")
+        (True, True, False, False)
+    """
+    return _WHOLE.fullmatch(name) is not None
+
+
+def are_indices(names: Sequence[str]) -> bool:
+    """Return whether names are their own positions, so that they say the same as no names.
+
+    Example:
+        >>> are_indices(["0", "1"]), are_indices(["LABEL_0", "LABEL_1"]), are_indices(["1", "0"])
+        (True, True, False)
+    """
+    return [_number(name) for name in names] == [str(index) for index in range(len(names))]
+
+
+def placeholders(count: int) -> tuple[str, ...]:
+    """Return the names that Transformers gives unnamed classes.
+
+    Example:
+        >>> placeholders(2)
+        ('LABEL_0', 'LABEL_1')
+    """
+    return tuple(f"LABEL_{index}" for index in range(count))
+
+
+def match_names(names: Sequence[str], known: Sequence[str]) -> list[int | None]:
+    """Find names among known ones: exactly, else in any case, else as whole numbers.
+
+    Args:
+        names: The names to find.
+        known: Distinct names.
+
+    Returns:
+        The index of each name in ``known``; None for a name that is not there, or that fits
+        several.
+
+    Example:
+        >>> match_names(["pos", "Neg", "1.0", "neutral"], ["neg", "pos", "1"])
+        [1, 0, 2, None]
+    """
+    exact = {name: index for index, name in enumerate(known)}
+    looser = [_unique(known, str.casefold), _unique(known, _number)]
+    found: list[int | None] = []
+    for name in names:
+        index = exact.get(name)
+        for kind, indices in zip((str.casefold, _number), looser, strict=True):
+            if index is None:
+                index = indices.get(kind(name))
+        found.append(index)
+    return found
+
+
+@dataclass(frozen=True)
+class GivenNames:
+    """What a person says of a model's classes, which the model names otherwise or not at all.
+
+    Args:
+        label_names: Names of the outputs, in their order; they replace the model's.
+        label_map: New name of a class by its name in the model.
+
+    Example:
+        >>> given = GivenNames(label_map={"POSITIVE": "pos", "NEGATIVE": "neg"})
+        >>> given.applied(["POSITIVE", "NEGATIVE"])
+        ('pos', 'neg')
+    """
+
+    label_names: Sequence[str] | None = None
+    label_map: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return whether anything is said."""
+        return bool(self.label_names or self.label_map)
+
+    def applied(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of a model's outputs.
+
+        Args:
+            names: The model's own, or placeholders, in the order of its outputs.
+
+        Raises:
+            ModelError: The number of names is not the model's, a name is unknown, or two classes
+                would have one name.
+        """
+        own = list(names)
+        if self.label_names:
+            if len(self.label_names) != len(own):
+                raise ModelError(
+                    f"`label_names` (--label-names) gives {len(self.label_names)} names, "
+                    f"{', '.join(self.label_names)}, and the model has {len(own)} classes, "
+                    f"{', '.join(own)}. Give one name per output."
+                )
+            own = list(self.label_names)
+        for name in self.label_map:
+            if name not in own:
+                raise ModelError(
+                    f"`label_map` (--label-map MODEL=DATA): {unknown('class', name, own)} Map the "
+                    "names that the model gives its classes."
+                )
+        own = [self.label_map.get(name, name) for name in own]
+        if len(set(own)) < len(own):
+            twice = next(name for name in own if own.count(name) > 1)
+            raise ModelError(
+                f"`label_names` or `label_map` gives two classes of the model the name {twice!r}. "
+                "Give each class a name of its own."
+            )
+        return tuple(own)
+
+
+def _number(name: str) -> str:
+    """Return the whole number of a numeral or a placeholder, else the name."""
+    placeholder = _PLACEHOLDER.fullmatch(name)
+    if placeholder is not None:
+        return str(int(placeholder[1]))
+    numeral = _WHOLE.fullmatch(name)
+    return name if numeral is None else str(int(numeral[1]))
+
+
+def _unique(known: Sequence[str], kind: Callable[[str], str]) -> dict[str, int]:
+    """Index names by what they are in some form, without forms that several share."""
+    forms = [kind(name) for name in known]
+    return {form: index for index, form in enumerate(forms) if forms.count(form) == 1}

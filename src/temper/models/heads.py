@@ -1,0 +1,120 @@
+"""The classification head of a checkpoint: whose classes it answers, and in which order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from temper.errors import ModelError, shortened
+from temper.functional.label_names import are_indices, are_named, match_names
+from temper.models.blocks import find_head
+from temper.models.modes import in_mode
+
+TO_MATCH = (
+    "Map the checkpoint's names to the data's with --label-map MODEL=DATA,... (`label_map`), name "
+    "its outputs in their order with --label-names A,B (`label_names`), or draw a new head with "
+    "--new-head (`new_head`)."
+)
+# PEFT keeps a head that is trained whole twice: as it was, and as it is trained.
+_COPIES = re.compile(r"\.(modules_to_save\.\w+|original_module)(?=\.|$)")
+
+
+def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> list[int] | None:
+    """Find the output of a checkpoint that answers each class.
+
+    Args:
+        own: The checkpoint's classes, in the order of its outputs.
+        labels: The wanted classes; as many.
+        source: The checkpoint, for the error.
+
+    Returns:
+        The output of each wanted class; None where the order is the checkpoint's already.
+
+    Raises:
+        ModelError: The names differ.
+
+    Example:
+        >>> order_of_head(["pos", "neg"], ["neg", "pos"], "a model")
+        [1, 0]
+    """
+    found = match_names(labels, own)
+    if not are_named(own) or not are_named(labels):
+        # A placeholder stands for its index alone, and so does a label that is its own index.
+        fits = all(not are_named(each) or are_indices(each) for each in (own, labels))
+        found = list(range(len(own))) if fits else [None]
+    if None in found or len(set(found)) < len(labels):
+        theirs, wanted = (shortened(", ".join(names), longest=300) for names in (own, labels))
+        raise ModelError(
+            f"The head of {source} answers the classes {theirs}, and the data has the labels "
+            f"{wanted}. {TO_MATCH}"
+        )
+    order = [index for index in found if index is not None]
+    return None if order == list(range(len(own))) else order
+
+
+def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) -> None:
+    """Put the outputs of a classifier in another order, so that a trained head stays right.
+
+    Args:
+        model: A classifier of Transformers, also inside a PEFT wrapper.
+        tokenizer: Its tokenizer.
+        order: The present output of each new one.
+        source: The checkpoint, for the error.
+
+    Raises:
+        ModelError: The outputs do not follow: the head is none that is known.
+    """
+    before = _answers(model, tokenizer)
+    head = find_head(model, [])
+    rows: dict[str, list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        if name in head and parameter.ndim and parameter.shape[0] == len(order):
+            module = _COPIES.sub("", name.rpartition(".")[0])
+            rows.setdefault(module, []).append(parameter)
+    with torch.no_grad():
+        # The last module with a row per class is the output layer; a dense layer before it may
+        # happen to have as many rows.
+        for parameter in rows[list(rows)[-1]] if rows else ():
+            parameter.copy_(parameter[torch.tensor(order, device=parameter.device)])
+    after = _answers(model, tokenizer)
+    if not torch.allclose(after, before[:, torch.tensor(order)], rtol=1e-3, atol=1e-4):
+        raise ModelError(
+            f"The outputs of {source} cannot be put in the order of the data's labels: its head, "
+            f"{type(model).__name__}, has an unknown form. Name the data's labels in the model's "
+            'order in dataset.json beside the data: {"label_names": [...]}.'
+        )
+
+
+def draw_head(model: Any) -> frozenset[str]:
+    """Draw the head of a classifier anew, as Transformers draws one that a checkpoint lacks.
+
+    Args:
+        model: A classifier of Transformers.
+
+    Returns:
+        Names of its weights.
+    """
+    head = find_head(model, [])
+    for module_name, module in model.named_modules():
+        own = [name for name, _ in module.named_parameters(module_name, recurse=False)]
+        if own and head.issuperset(own):
+            for weight in module.parameters(recurse=False):
+                # Transformers skips weights that it has loaded.
+                weight._is_hf_initialized = False
+            with torch.no_grad():
+                model._init_weights(module)
+    return head
+
+
+def _answers(model: Any, tokenizer: Any) -> Tensor:
+    """Return the logits of one short text, on the CPU."""
+    batch = tokenizer(["a b c"], return_tensors="pt")
+    device = next(model.parameters()).device
+    taken = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}
+    with torch.no_grad(), in_mode(model, training=False):
+        logits: Tensor = model(**taken).logits
+    return logits.float().cpu()
