@@ -8,16 +8,17 @@ way a score points (RoAST, arXiv 2312.04032, Section 5.1).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
 
-from temper.display.cells import NOISE, Comparison, Difference, Row, TrainingCost
+from temper.display.cells import Comparison, Difference, Row, TrainingCost
 from temper.display.views import View
 from temper.display.wording import listed, plural, title
 from temper.files import asset
-from temper.functional.effects import LEVEL
+from temper.functional.effects import LEVEL, MOST_SEEDS, POWER, seeds_to_detect
+from temper.functional.intervals import holm
 from temper.functional.scores import SCORES
 from temper.functional.units import PERCENT
 from temper.report.derived import SUMMARY, views
@@ -42,8 +43,8 @@ class Gain:
         column: The column.
         share: Error taken away, in per cent of the reference's; above 0 is better.
         low, high: Its 95 % interval, None where there is none.
-        decided: 1 where it is better outside the noise, after the correction over the columns; -1
-            where it is worse, else 0.
+        decided: 1 where it is significantly better, -1 where it is significantly worse, else 0. In
+            a headline that is after Holm's correction over all columns and perspectives together.
     """
 
     row: Row
@@ -82,7 +83,14 @@ class Gain:
         """What the mark says: score, difference, share and its interval."""
         ends = "" if self.low is None else f" [{self.low:+.0f}, {self.high:+.0f}]"
         share = f"{self.share:+.0f}{ends} % of the error taken away".replace("-", "\u2212")
-        return f"{self.row.heading()}: {self.natural}; {share}; {self.difference.said}"
+        return f"{self.row.heading()}: {self.natural}; {share}; {self.said}"
+
+    @property
+    def said(self) -> str:
+        """The verdict in words, with what the correction over all claims leaves of it."""
+        said = self.difference.said
+        weak = not self.decided and self.difference.verdict in ("better", "worse")
+        return f"{said}, not significant over all comparisons" if weak else said
 
     def sentence(self, reference: str) -> str:
         """Say it as a sentence of its own, with its numbers.
@@ -93,7 +101,7 @@ class Gain:
         if self.decided:
             return f"`{self.column}` {self.clause(reference)}: {self.natural}."
         outlook = self.row.outlook(self.column)
-        said = f"{self.difference.said}{f'; {outlook}' if outlook else ''}"
+        said = f"{self.said}{f'; {outlook}' if outlook else ''}"
         return f"{self.view.title}: `{self.column}` {self.natural}, {said}."
 
     def at(self, reach: float) -> float:
@@ -301,7 +309,7 @@ class Headline:
     def lines(self) -> tuple[tuple[str, str, str], ...]:
         """For a terminal: a perspective, its difference and verdict; of one model its value."""
         levels = [(level.view.title, level.text, level.row.heading()) for level in self.levels]
-        gains = [(gain.view.title, gain.natural, gain.difference.said) for gain in self.gains]
+        gains = [(gain.view.title, gain.natural, gain.said) for gain in self.gains]
         return (*self.values, *levels, *gains)
 
     @property
@@ -342,8 +350,12 @@ def headline(comparison: Comparison) -> Headline:
     """Say which column to ship, and what there is to know about it at a glance.
 
     A column is shipped where it is better than the reference on something and worse on nothing, or
-    where its average relative improvement is better outside the noise and its accuracy is not
-    worse; of several the one with the largest average relative improvement, else with most gains.
+    where its average relative improvement is significantly better and its accuracy is not worse; of
+    several the one with the largest average relative improvement, else with most gains.
+
+    "Better" and "worse" are significant after Holm's correction over the gains of all columns and
+    perspectives and the average improvements, together: of studies whose columns do not differ, at
+    most 5 % recommend anything but the reference.
 
     Args:
         comparison: All scores; its own ``answer`` is ignored.
@@ -361,8 +373,10 @@ def headline(comparison: Comparison) -> Headline:
         return Headline(comparison.unfinished)
     if not_learned := _not_learned(comparison):
         return Headline(not_learned, unmeasured=unmeasured)
-    gains = {name: _gains(comparison, name) for name in others}
-    improved = {name: _improvement(comparison, name) for name in others}
+    gains, improved, tests = _corrected(
+        {name: _gains(comparison, name) for name in others},
+        {name: _improvement(comparison, name) for name in others},
+    )
     shipped = [name for name in others if _ships(gains[name], improved[name], comparison.margin)]
 
     def worth(name: str) -> tuple[float, int]:
@@ -377,7 +391,7 @@ def headline(comparison: Comparison) -> Headline:
             for part in (
                 comparison.unfinished,
                 _average(improved[column]),
-                _sureness(comparison, gains[column]),
+                _sureness(comparison, gains[column], tests=tests),
             )
             if part
         ),
@@ -485,10 +499,34 @@ def _gain(comparison: Comparison, row: Row, column: str) -> Gain | None:
         return None
     ends = [100 * end / error for end in (difference.low, difference.high) if end is not None]
     decided = {"better": 1, "worse": -1}.get(difference.verdict, 0)
-    if difference.holm_p is not None and difference.holm_p > LEVEL:
-        decided = 0
     low, high = (min(ends), max(ends)) if len(ends) == 2 else (None, None)
     return Gain(row, column, 100 * difference.mean / error, low, high, decided)
+
+
+def _corrected(
+    gains: Mapping[str, Sequence[Gain]], improved: Mapping[str, Gain | None]
+) -> tuple[dict[str, tuple[Gain, ...]], dict[str, Gain | None], int]:
+    """Keep as decided what outlasts Holm's correction over everything that may be claimed.
+
+    Returns:
+        Both by column, and how many differences were tested.
+    """
+    every = [gain for of_column in gains.values() for gain in of_column]
+    every += [gain for gain in improved.values() if gain is not None]
+    tested = [gain for gain in every if gain.difference.p is not None]
+    corrected = holm([gain.difference.p or 0.0 for gain in tested])
+    kept = {
+        (gain.column, gain.row.key) for gain, p in zip(tested, corrected, strict=True) if p <= LEVEL
+    }
+
+    def judged(gain: Gain) -> Gain:
+        return gain if (gain.column, gain.row.key) in kept else replace(gain, decided=0)
+
+    return (
+        {name: tuple(map(judged, of_column)) for name, of_column in gains.items()},
+        {name: None if gain is None else judged(gain) for name, gain in improved.items()},
+        len(tested),
+    )
 
 
 def _ships(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
@@ -548,8 +586,14 @@ def _average(improved: Gain | None) -> str:
     return f"Average relative improvement: {improved.natural}."
 
 
-def _sureness(comparison: Comparison, gains: Sequence[Gain]) -> str:
-    """Say how many seeds stand behind the sentence, and what would decide what is open."""
+def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> str:
+    """Say what the sentence rests on, and what this study could have detected.
+
+    Args:
+        comparison: All scores.
+        gains: Of the column that the sentence is about.
+        tests: Differences that the correction is over.
+    """
     if all(gain.low is None for gain in gains):
         return ""
     seeds = min((len(gain.difference.seeds) for gain in gains), default=0)
@@ -560,24 +604,51 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain]) -> str:
             "seeds (--seeds 0,1,2) would compare the methods."
         )
     elif any(gain.decided for gain in gains):
-        several = len(comparison.columns) > 2
-        holm = ", after Holm's correction over the columns" if several else ""
+        holm = f", after Holm's correction over {plural(tests, 'comparison')}" if tests > 1 else ""
         said.append(
-            f"Differences that are told are outside the noise at 95 %, over "
-            f"{plural(seeds, 'seed')}{holm}."
+            f"Named differences are significant at 95 %, over {plural(seeds, 'seed')}{holm}."
         )
     else:
         said.append(f"{plural(seeds, 'seed').capitalize()}.")
-    needed = {
-        gain.view.title.lower(): gain.difference.seeds_needed
-        for gain in gains
-        if gain.difference.verdict == NOISE and gain.difference.seeds_needed is not None
-    }
-    if needed:
-        least = min(needed.values())
-        titles = listed([name for name, count in needed.items() if count == least])
-        said.append(f"{least} seeds would decide {titles}.")
+    open_ = [gain for gain in gains if not gain.decided and gain.difference.least is not None]
+    if open_:
+        sizes = listed(
+            [
+                f"{gain.view.title.lower()} {gain.row.unit.text(gain.difference.least)} "
+                f"{_unit(gain.row)}".rstrip()
+                for gain in open_
+            ]
+        )
+        said.append(f"Minimum detectable difference ({100 * POWER:.0f} % power): {sizes}.")
+    said += _detection(comparison, gains)
     return " ".join(said)
+
+
+def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
+    """Say how many seeds detect the difference that the user states, if one does."""
+    if comparison.detect is None:
+        return []
+    told = []
+    for gain in gains:
+        difference, size = gain.difference, gain.row.unit.margin(comparison.detect)
+        if size is None or difference.standard_error is None or difference.freedom is None:
+            continue
+        count = seeds_to_detect(
+            size,
+            seeds=len(difference.seeds),
+            standard_error=difference.standard_error,
+            freedom=difference.freedom,
+            row_variance=difference.row_variance,
+        )
+        needed = f"more than {MOST_SEEDS}" if count is None else f"about {count}"
+        told.append(f"{gain.view.title.lower()} {needed}")
+    points = f"{comparison.detect:g} points"
+    if not told:
+        return [f"The seeds that detect {points} cannot be told from this study."]
+    return [
+        f"Seeds to detect a true difference of {points} ({100 * POWER:.0f} % power): "
+        f"{listed(told)}."
+    ]
 
 
 def _price(comparison: Comparison, column: str) -> str:
