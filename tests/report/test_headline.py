@@ -19,7 +19,8 @@ from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, Ve
 from temper.display.folders import read
 from temper.display.wording import unit
 from temper.report import build
-from temper.report.headline import Gain, Headline, headline, levels
+from temper.report.gains import Gain
+from temper.report.headline import Headline, headline, levels
 from temper.report.table import _with_differences, compare
 from tests.report.conftest import Plan, score
 

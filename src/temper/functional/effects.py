@@ -36,7 +36,7 @@ LEAST_SEEDS = 3
 LEAST_SEEDS_WITH_ROWS = 2
 """The same where the variance over rows is known too."""
 MOST_SEEDS = 100
-"""Seeds up to which the number that would decide is looked for."""
+"""Seeds up to which the number that detects a difference is looked for."""
 
 # Of the rows' share of the variance over seeds this much counts as known, which raises the degrees
 # of freedom: a variance that cannot be below a known part is surer than its few seeds. With more of
