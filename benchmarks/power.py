@@ -205,8 +205,10 @@ def cases(studies: int) -> Iterator[dict[str, Any]]:
                 for size in (0.0, SIZE)
             ]
             yield from _lines(shape.name, seeds, *both, studies)
-    for rows, taste in ((100, 0.0), (100, 0.5), (1000, 0.0), (1000, 0.5)):
-        name = f"accuracy on {rows} rows" + (", methods differ by row" if taste else "")
+    for rows, taste in ((100, 0.0), (100, 0.5), (1000, 0.0), (1000, 0.5), (2000, 0.5), (2000, 2.0)):
+        name = f"accuracy on {rows} rows"
+        if taste:
+            name += f", methods differ {'much ' if taste > 1 else ''}by row"
         for seeds in SEEDS[:3]:
             both = [
                 shares(of_rows(rows, seeds, size=size, studies=studies, seed=seeds, taste=taste))

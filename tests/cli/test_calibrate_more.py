@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 from scipy.special import softmax
 
 from temper import Classifier
+from temper.app.sidecar import copy_calibration
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.models.hf import load_classifier
@@ -263,11 +264,17 @@ def test_the_coverage_holds_within_each_kind(
     record, arrays = kept(run)
     held = softmax(arrays["held_out.answers"] / record["temperature"], axis=1)
     labels = arrays["held_out.labels"].astype(int)
-    # APS of two classes: the likelier one's own probability, then 1.
-    scores = np.where(labels == held.argmax(1), held.max(1), 1.0)
+    # APS of two classes: 0 for the likelier one, whose probability the other one scores.
+    scores = np.where(labels == held.argmax(1), 0.0, held.max(1))
     kinds = labels if by == "class" else arrays["held_out.groups"]
     wanted = [quantile(scores[kinds == kind], 0.9) for kind in (0, 1)]
     assert record["sets"]["thresholds"]["0.9"]["threshold"] == pytest.approx(wanted)
+    # A copy has the thresholds of today's rule, whatever rule wrote the file.
+    stale = {**record, "sets": {**record["sets"], "thresholds": {"0.9": {"threshold": [2.0, 2.0]}}}}
+    (run / "calibration.json").write_text(json.dumps(stale), encoding="utf-8")
+    copy_calibration(str(run), Path(shutil.copytree(run, tmp_path / "copy")))
+    again = json.loads((tmp_path / "copy" / "calibration.json").read_text(encoding="utf-8"))
+    assert again["sets"]["thresholds"] == record["sets"]["thresholds"]
     assert record["sets"]["groups"] == ([] if by == "class" else ["print", "web"])
     classifier = Classifier.load(run, device="cpu")
     if by == "group":

@@ -18,8 +18,10 @@ import pytest
 
 import temper
 from temper.app import export as exporting
+from temper.app.calibration import Calibration
 from temper.app.export import PIPELINE, Likeness
-from temper.app.sidecar import FILE, store_temperature
+from temper.app.sidecar import FILE, write_calibration
+from temper.functional.scaling import Scaling
 from temper.models.standalone import pipeline, shift
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
@@ -73,9 +75,8 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 def with_temperature(run: Path, value: float) -> None:
-    measures = {"nll": 0.5, "ece_15": 0.1}
-    held_out = {"rows": 40}
-    store_temperature(run, value, before=measures, after=measures, held_out=held_out, max_length=32)
+    told = {"temperature": value, "held_out": {"rows": 40}, "notices": []}
+    write_calibration(run, Calibration(32, Scaling.of_temperature(value)), told)
 
 
 def test_the_export_answers_as_the_model_where_temper_is_not_installed(

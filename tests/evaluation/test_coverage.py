@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from temper.app.calibration import Calibration, Detector, HeldOut, SetRule
 from temper.data.examples import Examples
 from temper.display.drawing import Figure
 from temper.display.folders import read
@@ -15,9 +17,11 @@ from temper.evaluation.folder import write
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.perspectives.calibration import fold_numbers
 from temper.evaluation.perspectives.coverage import MOST, in_words
+from temper.evaluation.predictor import Prediction
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.conformal import chance_coverage
+from temper.functional.scaling import Scaling
 from temper.report.figures import figures
 from temper.report.page import build
 from temper.report.table import comparison
@@ -74,6 +78,33 @@ def test_on_rows_like_dev_the_coverage_is_what_was_asked_for(kind: str) -> None:
     # LAC's sets are the smallest that any score gives where the probabilities are right.
     assert found["near", "lac", "set_size"] <= found["near", kind, "set_size"]
     assert 1 < found["near", kind, "set_size"] < 4
+
+
+@pytest.mark.parametrize("kind", ["lac", "aps", "raps"])
+def test_predict_has_sets_of_the_size_that_evaluate_measures(kind: Any) -> None:
+    # A binary model that is right as often as it says, 87 times in 100.
+    draws = np.random.default_rng(0)
+    sure = 1 - 0.13 * draws.uniform(0.5, 1.5, size=3000)
+    labels = (draws.random(3000) > sure).astype(int)
+    both = np.column_stack([sure, 1 - sure])
+    dev = spoken("dev", both[:2000].tolist(), labels[:2000].tolist())
+    near = spoken("near", both[2000:].tolist(), labels[2000:].tolist())
+    found = evaluate(speaker(), EvaluationData(dev, {"near": near}), ONLY)
+    measured = values(found, "coverage", condition=kind, parameters={})
+    held = Prediction.of_logits(np.log(both[:1000]))
+    made = Calibration(
+        None,
+        Scaling.of_temperature(1.0),
+        HeldOut(held, labels[:1000].astype(float), np.zeros(1000)),
+        SetRule(kind, "all", (0.9,)),
+        Detector("energy"),
+    )
+    sets = made.in_sets(Prediction.of_logits(np.log(both[2000:])), coverage=0.9)
+    sizes = sets.sum(axis=1)
+    # Thresholds of 1,000 rows each, whose coverage varies by 0.01.
+    assert sizes.mean() == pytest.approx(measured["near", kind, "set_size"], abs=0.12)
+    assert sizes.min() == 1 < sizes.max()
+    assert sizes.mean() < 1.5
 
 
 def test_classes_and_groups_are_scored_and_the_worst_of_those_that_are_large_enough() -> None:

@@ -7,9 +7,16 @@ from functools import partial
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
+from scipy.special import softmax
 
 from temper.functional import intervals
+from temper.functional.calibration import (
+    adaptive_calibration_error,
+    classwise_calibration_error,
+    expected_calibration_error,
+)
 from temper.functional.detectors import auroc
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Share
@@ -155,6 +162,53 @@ def test_equal_models_have_no_bootstrap_interval_to_differ_by() -> None:
     assert (found.low, found.high, found.p) == (None, None, None)
     assert apart == intervals.difference_intervals(pairs[1:], 3, resamples=100, seed=0)[0]
     assert apart.low is not None
+
+
+def sure_answers(draws: np.random.Generator, rows: int) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Return probabilities of six classes that are exactly right, and labels drawn by them."""
+    probabilities = softmax(2 * draws.normal(size=(rows, 6)), axis=1)
+    labels = (probabilities.cumsum(axis=1) < draws.random((rows, 1))).sum(axis=1).clip(max=5)
+    return probabilities, labels
+
+
+def calibration_errors(draws: np.random.Generator, rows: int) -> dict[str, Statistic]:
+    probabilities, labels = sure_answers(draws, rows)
+    hits = (probabilities.argmax(axis=1) == labels).astype(float)
+    sure = probabilities.max(axis=1)
+    return {
+        "ece": lambda counts: expected_calibration_error(hits, sure, bins=15, counts=counts),
+        "adaptive": lambda counts: adaptive_calibration_error(hits, sure, counts=counts),
+        "class-wise": lambda counts: classwise_calibration_error(
+            labels, probabilities, counts=counts
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["ece", "adaptive", "class-wise"])
+def test_the_interval_of_a_calibration_error_has_the_score_and_its_mean(name: str) -> None:
+    """By simulation of a calibrated model, where resampling doubles what chance makes of 0."""
+    draws, rows, held, values = np.random.default_rng(0), 200, [], []
+    for _ in range(60):
+        statistic = calibration_errors(draws, rows)[name]
+        centered = intervals.Centered(statistic)
+        (found,) = intervals.score_intervals([centered], rows, resamples=100, seed=0)
+        value = float(statistic(np.ones((1, rows)))[0])
+        assert 0 <= found.low <= value <= found.high
+        held.append((found.low, found.high))
+        values.append(value)
+    # At 95 % fewer than 52 of 60 come with probability 0.01.
+    assert sum(low <= np.mean(values) <= high for low, high in held) >= 52
+
+
+def test_a_difference_of_calibration_errors_has_its_own_value() -> None:
+    draws, rows = np.random.default_rng(0), 200
+    one, other = (
+        intervals.Centered(calibration_errors(draws, rows)["class-wise"]) for _ in range(2)
+    )
+    (found,) = intervals.difference_intervals([(one, other)], rows, resamples=200, seed=0)
+    apart = float((one(np.ones((1, rows))) - other(np.ones((1, rows))))[0])
+    assert found.low <= apart <= found.high
+    assert (found.low + found.high) / 2 == pytest.approx(apart, abs=0.004)
 
 
 def test_a_bootstrap_needs_rows_and_a_sensible_confidence() -> None:

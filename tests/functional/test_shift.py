@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from temper.functional.shift import label_shift, mmd_test
+from temper.functional.shift import alarm_level, label_shift, mmd_test
 
 
 def states(seed: int, rows: int, size: int = 3) -> np.ndarray:
@@ -45,7 +45,7 @@ def test_the_p_value_holds_its_level_where_nothing_has_shifted() -> None:
 
 
 def test_a_shift_is_found() -> None:
-    assert mmd_test(states(0, 60), states(1, 30) + 1.0, seed=0).p == 1 / 200
+    assert mmd_test(states(0, 60), states(1, 30) + 1.0, seed=0).p == 1 / 1000
     assert mmd_test(states(0, 60), states(1, 30) + 1.0, seed=0, permutations=0).p == 1.0
 
 
@@ -132,3 +132,18 @@ def test_shares_below_zero_are_zero() -> None:
 def test_what_cannot_be_tested_is_refused(call, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize(("reference", "batch"), [(200, 200), (200, 20), (30, 300)])
+def test_one_reference_in_twenty_has_more_false_alarms_than_the_rate(
+    reference: int, batch: int
+) -> None:
+    """In the worst case: one direction, normal means, a reference that every batch meets."""
+    z = stats.norm.isf(alarm_level(rate=0.01, references=0.95) / 2)
+    off = np.random.default_rng(0).normal(size=20_000) / reference**0.5
+    reach = z * (1 / reference + 1 / batch) ** 0.5
+    own_rate = stats.norm.sf((reach - off) * batch**0.5) + stats.norm.cdf(
+        (-reach - off) * batch**0.5
+    )
+    # The error of the share is 0.0015. At a level of 1 % it would be 0.10 where both are 200.
+    assert (own_rate > 0.01).mean() <= 0.055

@@ -114,8 +114,9 @@ def test_extreme_logits_neither_overflow_nor_hide_their_temperature() -> None:
         ([1, 1, 0], [[2.0, 0.0]] * 3, "no likelier than other classes"),
         ([0, 1], [[2.0, 0.0]] * 2, "no likelier than other classes"),
         ([0, 1], [[0.0, -np.inf]] * 2, "a label has probability 0"),
+        ([0, 1, 2], [[0.5] * 3, [-2.0] * 3, [0.0] * 3], "no temperature changes anything"),
     ],
-    ids=["empty", "all right", "worse than chance", "chance", "impossible"],
+    ids=["empty", "all right", "worse than chance", "chance", "impossible", "constant"],
 )
 def test_rows_without_a_best_temperature_are_refused(
     labels: list[int], logits: object, words: str

@@ -86,8 +86,10 @@ def test_a_robustness_curve_starts_at_the_clean_score(study: Path) -> None:
     assert radii == [0.0, 0.1, 0.25, 0.5]
     # 82 % less 90 points a unit of radius.
     assert accuracies == pytest.approx([82.0, 73.0, 59.5, 37.0])
+    # A standard deviation of 2 over three seeds: 4.303 * 2 / sqrt(3) to either side.
     for point in curve(figure, "vanilla").points:
-        assert point.ends == pytest.approx((point.y - 2.0, point.y + 2.0))
+        assert point.ends == pytest.approx((point.y - 4.968, point.y + 4.968), abs=1e-3)
+    assert figure.caption.endswith("Lines are 95 % intervals over seeds.")
 
 
 def test_a_curve_of_one_seed_has_the_interval_over_examples(make_study: MakeStudy) -> None:
@@ -333,9 +335,14 @@ def test_a_few_columns_are_bars(make_study: MakeStudy) -> None:
         assert isinstance(found[title].chart, Bars)
 
 
-def test_the_ends_of_a_line_are_an_interval_or_a_deviation() -> None:
+def test_the_ends_of_a_line_are_a_95_percent_interval() -> None:
     assert ends(Cell({0: 0.5}, {}, 0.5, None, low=0.25, high=0.625)) == (0.25, 0.625)
-    assert ends(Cell({0: 0.5, 1: 1.0}, {}, 0.75, 0.25)) == (0.5, 1.0)
+    # t of two degrees of freedom, 4.3027, times a standard deviation of 1 over sqrt(3).
+    three = ends(Cell({0: 1.0, 1: 2.0, 2: 3.0}, {}, 2.0, 1.0))
+    assert three == pytest.approx((2.0 - 2.4841, 2.0 + 2.4841), abs=1e-4)
+    # Two seeds have none, and neither have scores that never vary.
+    assert ends(Cell({0: 0.5, 1: 1.0}, {}, 0.75, 0.25)) is None
+    assert ends(Cell(dict.fromkeys(range(3), 0.5), {}, 0.5, 0.0)) is None
     assert ends(Cell({0: 0.5}, {}, 0.5, None)) is None
     assert ends(Cell({}, {}, None, None)) is None
 
@@ -354,6 +361,6 @@ def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy
         "vanilla",
         "1",
         "0.8000",
-        "\u00b1 0.0000",
+        "\u2013",
         "3 seeds, 8 batches",
     )

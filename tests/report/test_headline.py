@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,9 @@ from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, Ve
 from temper.display.folders import read
 from temper.display.wording import unit
 from temper.report import build
-from temper.report.headline import Gain, Headline, headline, levels
-from temper.report.table import compare
+from temper.report.gains import Gain
+from temper.report.headline import Headline, headline, levels
+from temper.report.table import _with_differences, compare
 from tests.report.conftest import Plan, score
 
 MakeStudy = Callable[[Plan], Path]
@@ -84,13 +86,70 @@ def test_what_may_be_less_accurate_is_not_shipped(verdict: Verdict) -> None:
     assert found.sentence.startswith("Keep" if verdict == "worse" else "Not decided")
 
 
-def test_what_does_not_outlast_the_correction_is_not_told() -> None:
-    made = row("calibration", 0.10, new=(0.06, "better"))
-    cell = made.cells["new"]
-    assert cell.difference is not None
-    weak = Difference(**{**vars(cell.difference), "holm_p": 0.06})
-    made.cells["new"] = Cell(**{**vars(cell), "difference": weak})
-    assert first(made).sentence.startswith("Keep `plain`: nothing")
+def with_p(made: Row, p: float) -> Row:
+    """Return a row whose columns have that p, alone and over the row's columns."""
+    cells = {
+        name: cell
+        if cell.difference is None
+        else replace(cell, difference=replace(cell.difference, p=p, holm_p=p))
+        for name, cell in made.cells.items()
+    }
+    return replace(made, cells=cells)
+
+
+def test_the_correction_is_over_perspectives_too() -> None:
+    # Two comparisons: 2 * 0.03 is above 0.05, 2 * 0.02 is not.
+    task = with_p(row("task", 0.90, new=(0.901, "equal")), 0.9)
+    better = row("calibration", 0.10, new=(0.06, "better"))
+    found = first(task, with_p(better, 0.03))
+    assert found.sentence.startswith("Keep `plain`: nothing")
+    assert "not significant over all comparisons" in found.lines[1][2]
+    assert first(task, with_p(better, 0.02)).sentence.startswith("Ship `new`")
+
+
+def test_the_correction_is_over_columns_and_perspectives_together() -> None:
+    # Four comparisons, of which the smallest p counts four times.
+    both: dict[str, tuple[float, Verdict]] = {"new": (0.06, "better"), "other": (0.06, "better")}
+    equal: dict[str, tuple[float, Verdict]] = {"new": (0.90, "equal"), "other": (0.90, "equal")}
+    task = with_p(row("task", 0.90, **equal), 0.9)
+    assert first(task, with_p(row("calibration", 0.10, **both), 0.012)).sentence.startswith("Ship")
+    kept = first(task, with_p(row("calibration", 0.10, **both), 0.013))
+    assert kept.sentence.startswith("Keep `plain`: nothing")
+
+
+def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() -> None:
+    """By simulation: three columns of one law on four perspectives, three seeds each."""
+    draws, studies, shipped = np.random.default_rng(0), 200, 0
+    reference = {"task": 0.9, "shift": 0.8, "calibration": 0.1, "anomaly": 0.85}
+    for _ in range(studies):
+        rows = []
+        for perspective, start in reference.items():
+            name = SCORES[perspective]
+            values = start + 0.01 * draws.normal(size=(3, 3))
+            cells = {
+                column: Cell(
+                    dict(enumerate(own.tolist())),
+                    dict.fromkeys(range(3), "r"),
+                    float(own.mean()),
+                    float(own.std(ddof=1)),
+                    (500,),
+                    500,
+                )
+                for column, own in zip(("plain", "new", "other"), values, strict=True)
+            }
+            cells = _with_differences(
+                cells,
+                "plain",
+                higher=name != "ece_10",
+                common=dict.fromkeys(cells, range(3)),
+                margin=0.005,
+            )
+            key = ScoreKey(perspective, "dev", "clean", name)
+            shown = unit(name, "accuracy")
+            rows.append(Row(key, perspective, name, name != "ece_10", shown, cells, leads=True))
+        shipped += first(*rows).sentence.startswith("Ship")
+    # At 5 % more than 16 of 200 come with probability 0.03; without the correction it is 40.
+    assert shipped <= 16
 
 
 def test_of_several_the_one_that_is_shipped_has_the_picture_and_the_others_lighter_marks() -> None:
@@ -102,13 +161,31 @@ def test_of_several_the_one_that_is_shipped_has_the_picture_and_the_others_light
     assert [gain.column for gain in found.beside(found.gains[1])] == ["new"]
 
 
-def test_the_seeds_that_would_decide_are_told() -> None:
+def test_the_answer_has_the_minimum_detectable_difference_and_no_seeds() -> None:
     made = row("shift", 0.80, new=(0.81, "inside the noise"))
     cell = made.cells["new"]
     assert cell.difference is not None
-    open_ = Difference(**{**vars(cell.difference), "seeds_needed": 7})
-    made.cells["new"] = Cell(**{**vars(cell), "difference": open_})
-    assert "7 seeds would decide distribution shift." in first(made).sure
+    noted = {"least": 0.0421, "standard_error": 0.01, "freedom": 4.0}
+    open_ = replace(cell.difference, **noted)
+    made.cells["new"] = replace(cell, difference=open_)
+    assert "distribution shift 4.21 points." in first(made).sure
+    assert not re.search(r"\d+ seeds (would|detect)|Seeds to detect", first(made).sure)
+
+
+def test_seeds_are_named_for_a_difference_that_the_user_states() -> None:
+    made = row("shift", 0.80, new=(0.81, "inside the noise"))
+    cell = made.cells["new"]
+    assert cell.difference is not None
+    noted = {"least": 0.0376, "standard_error": 0.01, "freedom": 4.0}
+    made.cells["new"] = replace(cell, difference=replace(cell.difference, **noted))
+    columns = tuple(made.cells)
+    compared = Comparison("study", "m", "accuracy", "plain", columns, (0, 1, 2), (made,))
+    # Two points are two standard errors of three seeds: seven seeds, as `seeds_to_detect` says.
+    asked = headline(replace(compared, detect=2.0)).sure
+    assert "2 points" in asked
+    assert "distribution shift about 7" in asked
+    few = headline(replace(compared, detect=0.1)).sure
+    assert "distribution shift more than 100" in few
 
 
 def test_the_scale_holds_every_mark_and_cuts_what_is_longer() -> None:

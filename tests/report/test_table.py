@@ -54,8 +54,7 @@ def test_a_difference_has_the_interval_of_both_columns_seeds(study: Path) -> Non
     # 3.761 standard errors are the least that 4 degrees of freedom see four times in five.
     assert difference.least == pytest.approx(3.761 * math.sqrt(0.0011 / 3), rel=1e-3)
     assert difference.row_variance is None
-    said = f"a difference of 7.20 would be seen, and this one with {difference.seeds_needed} seeds"
-    assert row.outlook("uegr") == said
+    assert row.outlook("uegr") == "minimum detectable difference 7.20"
 
 
 def keep_variances(folder: Path, luck: float, *own: float, seeds: int = 3) -> None:
@@ -306,7 +305,7 @@ def test_the_terminal_table_has_as_many_cells_as_headings(study: Path) -> None:
         "82.00 \u00b1 2.00",
         "85.00 \u00b1 2.65",
         "+3.00 [\u22122.32, +8.32]",
-        "inside the noise: a difference of 7.20 would be seen, and this one with 11 seeds",
+        "inside the noise: minimum detectable difference 7.20",
     )
 
 

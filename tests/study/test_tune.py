@@ -351,10 +351,8 @@ def test_the_winner_s_file_repeats_its_final_run(raced: Path, tmp_path: Path) ->
     assert again["key"] == json.loads((final / "run.json").read_text(encoding="utf-8"))["key"]
     weights = [folder / "model.safetensors" for folder in (final, tmp_path / "again")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
-    kept = read_calibration(str(final))
-    assert kept is not None
-    assert kept.scaling is not None
-    assert kept.scaling.weights > 0
+    # It has no held-out rows, and a temperature of the trials' smaller models does not fit it.
+    assert read_calibration(str(final)) is None
 
 
 def test_a_finished_race_is_kept_and_its_reported_rows_are_not_looked_at_again(

@@ -56,9 +56,11 @@ class Shift:
     """Whether a batch of texts looks like the held-out rows of the calibration.
 
     Args:
-        p: p value of the two-sample test (MMD of the hidden states, by permutations): a batch that
-            has not shifted is below any level with at most that probability.
-        shifted: Whether it is 0.01 or less.
+        p: p value of the two-sample test (MMD of the hidden states, by permutations): on average
+            over held-out rows, a batch that has not shifted is below any level with at most that
+            probability.
+        shifted: Whether it is 0.0023 or less: for 19 in 20 sets of held-out rows, at most one in a
+            hundred batches that have not shifted are.
         rows: Texts of the batch that were compared.
         shares: Share of each class in the batch, estimated from what is predicted (BBSE) under the
             assumption that only the shares have changed; None where they cannot be.

@@ -7,6 +7,7 @@ fitted, so that conformal guarantees hold as they stand for split conformal pred
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -42,7 +43,7 @@ from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.files import writing
 from temper.functional.calibration import EveryRowRightError
-from temper.functional.conformal import least_rows
+from temper.functional.conformal import BooleanArray, least_rows
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scaling import FittedScaling, Scaling, best_scaling
@@ -154,7 +155,8 @@ class _Fit:
         self._check_kind()
         first, second = self._parts()
         groups = self._groups()
-        self._check_enough(second, groups)
+        repeats = self._repeats(second)
+        self._check_enough(second[~repeats], groups)
         if keeps_sets and not len(second):
             raise SettingError(
                 f"{Path(self.request.model) / FILE} keeps prediction sets and a detector, and "
@@ -181,14 +183,26 @@ class _Fit:
         if not answers.regression:
             self._measure(made, labels, answers, second if len(second) else first, told)
         if len(second):
-            detector = self._detector(made, answers.take(first), states[first], labels[first], told)
+            # A text that sets thresholds too would be its own nearest neighbour.
+            texts = {self.rows.rows[row] for row in second}
+            apart = np.asarray([row for row in first if self.rows.rows[row] not in texts], np.int64)
+            alone = apart if len(apart) else first
+            detector = self._detector(made, answers.take(alone), states[alone], labels[alone], told)
             own, seen = answers.take(second), states[second]
             scores = detector.score(own, made.applied(own), seen)
             chosen = None if groups is None else groups[1][second]
+            if repeats.any():
+                self.tell(
+                    f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
+                    "earlier text. Each threshold is the more careful one of two: over all rows, "
+                    "and over each text once."
+                )
             reference = seen[:REFERENCE] if seen.shape[1] else None
             made = replace(
                 made,
-                held_out=HeldOut(own, labels[second], scores, chosen),
+                held_out=HeldOut(
+                    own, labels[second], scores, chosen, repeats if repeats.any() else None
+                ),
                 rule=SetRule(
                     self.settings.conformal,
                     self.settings.by,
@@ -199,18 +213,24 @@ class _Fit:
                 false_alarms=self.settings.false_alarms,
                 reference=reference,
                 confidences=None if answers.regression else _levels(made, answers.take(first)),
-                spread=self._spread(detector, answers.take(first), states[first], labels[first]),
+                spread=self._spread(detector, answers.take(alone), states[alone], labels[alone]),
             )
         return made, told
 
     def _parts(self) -> tuple[IntegerArray, IntegerArray]:
-        """Draw the rows that are fitted on and those that set thresholds; equal texts go together.
+        """Draw the rows that are fitted on and those that set thresholds.
 
-        Not by label: rows that set thresholds must be exchangeable with new ones.
+        Row by row, not by label and not by text: rows that set thresholds must be exchangeable with
+        new ones. A text that is a tenth of the rows would else be no row of theirs, or a fifth.
         """
         count, settings = len(self.rows), self.settings
         asked = bool(settings.model_fields_set) or bool(self.request.sets.anomaly)
-        keys = [derive_seed(self.request.data.seed, "calibrate", row) for row in self.rows.rows]
+        seen: Counter[str] = Counter()
+        keys = []
+        for row in self.rows.rows:
+            which = (seen[row],) if seen[row] else ()
+            keys.append(derive_seed(self.request.data.seed, "calibrate", row, *which))
+            seen[row] += 1
         order = sorted(range(count), key=lambda place: (keys[place], place))
         if not asked and count < 2 * LEAST_ROWS:
             what = "intervals" if self.predictor.gives == "values" else "prediction sets"
@@ -224,9 +244,17 @@ class _Fit:
             self.tell(said)
             return np.asarray(order, dtype=np.int64), np.zeros(0, dtype=np.int64)
         size = min(count, settings.fit_rows or min(count // 2, MOST_FITTED))
-        while 0 < size < count and keys[order[size]] == keys[order[size - 1]]:
-            size += 1
         return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
+
+    def _repeats(self, rows: IntegerArray) -> BooleanArray:
+        """Return which rows have the text of an earlier one of them."""
+        seen: set[str] = set()
+        found = []
+        for row in rows:
+            text = self.rows.rows[row]
+            found.append(text in seen)
+            seen.add(text)
+        return np.asarray(found, dtype=np.bool_)
 
     def _check_kind(self) -> None:
         """Refuse settings that are of the other kind of model."""

@@ -32,7 +32,7 @@ from temper.functional.conformal import (
 from temper.functional.detectors import Mahalanobis, Neighbours
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scaling import Scaling
-from temper.functional.selective import Selection, selective_threshold, shown_risks
+from temper.functional.selective import Selection, shown_risks
 
 FAILURE = 0.1
 """Probability with which the limit of ``max_risk`` may fail, over the held-out rows."""
@@ -70,12 +70,23 @@ class HeldOut:
         labels: Class indices or targets, [n].
         anomaly: The detector's score, [n].
         groups: Number of each row's group, [n]; None where the coverage is not by group.
+        repeats: Whether an earlier row has the same text, [n]; None where no row has.
     """
 
     prediction: Prediction
     labels: FloatArray
     anomaly: FloatArray
     groups: IntegerArray | None = None
+    repeats: BooleanArray | None = None
+
+    @property
+    def counted(self) -> list[IntegerArray]:
+        """The rows that thresholds are taken over: all, and where texts repeat each text once.
+
+        New texts may repeat as these do, or not at all. The more careful threshold holds for both.
+        """
+        every = np.arange(len(self.labels))
+        return [every] if self.repeats is None else [every, every[~self.repeats]]
 
 
 @dataclass(frozen=True)
@@ -279,11 +290,17 @@ class Calibration:
             SettingError: The held-out rows are too few for it.
         """
         assert self.rule is not None
+        assert self.held_out is not None
         scores, kinds, size = self._scores_at_labels
+        found = []
         try:
-            if kinds is None:
-                return np.asarray(conformal_quantile(scores, coverage=coverage))
-            return conformal_quantiles(scores, kinds, size, coverage=coverage)
+            for rows in self.held_out.counted:
+                if kinds is None:
+                    found.append(np.asarray(conformal_quantile(scores[rows], coverage=coverage)))
+                    continue
+                own = kinds[rows]
+                found.append(conformal_quantiles(scores[rows], own, size, coverage=coverage))
+            return np.asarray(np.max(found, axis=0))
         except ValueError as error:
             raise SettingError(f"{error} Calibrate on more rows, or ask for less.") from error
 
@@ -319,7 +336,10 @@ class Calibration:
         An ordinary row is with probability ``false_alarms`` at most.
         """
         assert self.held_out is not None
-        return conformal_quantile(self.held_out.anomaly, coverage=1.0 - self.false_alarms)
+        coverage, scores = 1.0 - self.false_alarms, self.held_out.anomaly
+        return max(
+            conformal_quantile(scores[rows], coverage=coverage) for rows in self.held_out.counted
+        )
 
     @cached_property
     def shown_risks(self) -> FloatArray:
@@ -327,13 +347,18 @@ class Calibration:
         assert self.held_out is not None
         assert self.confidences is not None
         scaled = self.held_out_answers
-        return shown_risks(
-            scaled.probabilities.max(axis=1),
-            scaled.prediction != self.held_out.labels,
-            failure=FAILURE,
-            thresholds=self.confidences.tolist(),
-            starts=min(STARTS, len(self.confidences)),
-        )
+        sure, wrong = scaled.probabilities.max(axis=1), scaled.prediction != self.held_out.labels
+        found = [
+            shown_risks(
+                sure[rows],
+                wrong[rows],
+                failure=FAILURE,
+                thresholds=self.confidences.tolist(),
+                starts=min(STARTS, len(self.confidences)),
+            )
+            for rows in self.held_out.counted
+        ]
+        return np.asarray(np.max(found, axis=0))
 
     def confident(self, risk: float) -> Selection:
         """Return the confidence from which on answers are wrong at the rate ``risk`` at most.
@@ -349,15 +374,8 @@ class Calibration:
         scaled = self.held_out_answers
         wrong = scaled.prediction != self.held_out.labels
         sure = scaled.probabilities.max(axis=1)
-        found = selective_threshold(
-            sure,
-            wrong,
-            risk=risk,
-            failure=FAILURE,
-            thresholds=self.confidences.tolist(),
-            starts=min(STARTS, len(self.confidences)),
-        )
-        if found is None:
+        kept = np.flatnonzero(self.shown_risks <= risk)
+        if not len(kept):
             least = math.ceil(1000 * self.shown_risks.min()) / 1000
             raise SettingError(
                 f"No confidence is shown to keep the risk at {risk:g}, with probability "
@@ -365,7 +383,9 @@ class Calibration:
                 f"are answered wrongly; the least that is shown is {least:g}. Ask for that or "
                 "more, or calibrate on more rows."
             )
-        return found
+        lowest = float(self.confidences[kept[-1]])
+        answered = sure >= lowest
+        return Selection(lowest, int(answered.sum()), int(wrong[answered].sum()), len(sure))
 
 
 def outputs(answers: Prediction) -> FloatArray:

@@ -32,10 +32,13 @@ from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.selective import Selection
-from temper.functional.shift import label_shift, mmd_test
+from temper.functional.shift import alarm_level, label_shift, mmd_test
 
-ALARM = 0.01
-"""A batch has shifted where its p value is not above this, as one in a hundred is by chance."""
+ALARM = alarm_level(rate=0.01, references=0.95)
+"""A batch has shifted if its p value is not above this.
+
+For 19 in 20 sets of held-out rows, at most one in a hundred batches like them alarms.
+"""
 LEAST_BATCH = 20
 """Texts of a batch from which on it is compared with held-out rows."""
 DRAWN = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -124,39 +124,6 @@ def write_calibration(folder: Path, made: Calibration, told: Mapping[str, Any]) 
     return written
 
 
-def store_temperature(
-    folder: Path,
-    value: float,
-    *,
-    before: Mapping[str, float],
-    after: Mapping[str, float],
-    held_out: Mapping[str, Any],
-    max_length: int | None,
-    notices: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Keep a temperature alone in a checkpoint's folder, whose lock is held.
-
-    Args:
-        folder: The folder.
-        value: T > 0.
-        before: Measures of the held-out rows without it, by name.
-        after: The same with it.
-        held_out: Which rows it was fitted on.
-        max_length: Tokens that their texts were cut to, None where they were not.
-        notices: What a person should know of it.
-
-    Returns:
-        The content of ``calibration.json``.
-    """
-    told = {
-        "temperature": value,
-        **{name: {"before": before[name], "after": after[name]} for name in before},
-        "held_out": held_out,
-        "notices": list(notices),
-    }
-    return write_calibration(folder, Calibration(max_length, Scaling.of_temperature(value)), told)
-
-
 def remove_calibration(model: str) -> Path:
     """Remove a stored calibration.
 
@@ -236,6 +203,10 @@ def copy_calibration(model: str, folder: Path) -> None:
             shutil.copyfile(source / name, folder / name)
     if (source / FILE).is_file():
         content = read_json(source / FILE)
+        made = read_calibration(model)
+        if made is not None and made.rule is not None:
+            # They follow from the arrays; another version may have written those of another rule.
+            content["sets"] = _sets(made, made.rule)
         write_json(folder / FILE, {**content, "model": model_identity(str(folder))})
 
 
@@ -288,6 +259,8 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         arrays["held_out.anomaly"] = held.anomaly
         if held.groups is not None:
             arrays["held_out.groups"] = held.groups.astype(np.int64)
+        if held.repeats is not None:
+            arrays["held_out.repeats"] = held.repeats
     fitted = None if made.detector is None else made.detector.fitted
     if isinstance(fitted, Mahalanobis):
         arrays |= {"mahalanobis.means": fitted.means, "mahalanobis.factor": fitted.factor}
@@ -339,6 +312,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         arrays["held_out.labels"],
         arrays["held_out.anomaly"],
         arrays.get("held_out.groups"),
+        arrays.get("held_out.repeats"),
     )
     if record.sets is not None and record.anomaly is None:
         raise ValueError("`anomaly` is missing.")

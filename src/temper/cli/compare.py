@@ -67,6 +67,7 @@ def compare(
     cluster_cpus: options.ClusterCpus = 1,
     cluster_gpus: options.ClusterGpus = 0.0,
     margin: options.Margin = MARGIN,
+    detect: options.Detect = None,
     full: options.Full = False,
     as_json: options.Json = False,
     **settings: Any,
@@ -89,6 +90,7 @@ def compare(
             cluster_cpus=cluster_cpus,
             cluster_gpus=cluster_gpus,
             margin=margin,
+            detect=detect,
             config=tree,
             progress=screen,
         )

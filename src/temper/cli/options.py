@@ -126,6 +126,15 @@ Margin = Annotated[
         "or no better. 0 asks for none.",
     ),
 ]
+Detect = Annotated[
+    float | None,
+    typer.Option(
+        "--detect",
+        metavar="POINTS",
+        help="Also print about how many seeds a study needs to detect a true difference of this "
+        "size.",
+    ),
+]
 Cluster = Annotated[
     str | None,
     typer.Option(

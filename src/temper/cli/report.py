@@ -45,6 +45,7 @@ def report(
         bool, typer.Option("--figures", help="Write every figure to FOLDER/figures/ as SVG too.")
     ] = False,
     margin: options.Margin = MARGIN,
+    detect: options.Detect = None,
     imports: options.Imports = None,
     as_json: options.Json = False,
 ) -> None:
@@ -63,7 +64,7 @@ def report(
     from temper.report.markdown import markdown as table
 
     if markdown:
-        compared = comparison(folder, margin=margin)
+        compared = comparison(folder, margin=margin, detect=detect)
         if compared.unfinished:
             notice(compared.unfinished)
         if perspectives is not None:
@@ -78,7 +79,7 @@ def report(
             )
         typer.echo(found.markdown())
     else:
-        page = build(folder, examples=examples, margin=margin)
+        page = build(folder, examples=examples, margin=margin, detect=detect)
         files = export_figures(folder) if figures else []
         if as_json:
             print_json({"report": str(page), "figures": [str(file) for file in files]})

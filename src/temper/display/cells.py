@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from temper.display.records import NamedRecord, Parameters
 from temper.display.wording import folded, plural
+from temper.functional.effects import LEAST_SEEDS, effect
 from temper.functional.units import MARGIN, Unit
 
 NAMED = 6
@@ -84,9 +85,8 @@ class Difference:
         freedom: Degrees of freedom of the interval over seeds.
         row_variance: Part of the squared standard error that more seeds would not lower; None where
             rows were not kept, so that the interval is of other seeds on these rows.
-        least: The smallest true difference that these seeds see four times in five.
-        seeds_needed: Seeds that would see a true difference as large as the mean four times in
-            five, where it is inside the noise; None where a hundred would not.
+        least: The minimum detectable difference: such a study finds a true difference of this size
+            four times in five.
     """
 
     seeds: dict[int, float]
@@ -104,7 +104,6 @@ class Difference:
     freedom: float | None = None
     row_variance: float | None = None
     least: float | None = None
-    seeds_needed: int | None = None
 
     @property
     def said(self) -> str:
@@ -140,6 +139,19 @@ class Cell:
     standard_errors: dict[int, float] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     difference: Difference | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean: over examples for one seed, over seeds from three on.
+
+        None where there is none: two seeds leave a t interval of 13 standard errors.
+        """
+        if self.low is not None and self.high is not None:
+            return self.low, self.high
+        if len(self.seeds) < LEAST_SEEDS:
+            return None
+        found = effect(list(self.seeds.values()))
+        return None if found is None else (found.low, found.high)
 
 
 @dataclass(frozen=True)
@@ -207,7 +219,7 @@ class Row:
         return value, f"[{low}, {self.unit.text(difference.high, signed=True)}]"
 
     def outlook(self, column: str) -> str:
-        """Say what a study could have seen where a difference is inside the noise; else nothing.
+        """Say what the study could detect where a difference is inside the noise; else nothing.
 
         Args:
             column: Whose difference.
@@ -215,11 +227,7 @@ class Row:
         difference = self.cells[column].difference
         if difference is None or difference.least is None or not difference.inside_noise:
             return ""
-        return f"a difference of {self.unit.text(difference.least)} would be seen" + (
-            f", and this one with {difference.seeds_needed} seeds"
-            if difference.seeds_needed is not None
-            else ""
-        )
+        return f"minimum detectable difference {self.unit.text(difference.least)}"
 
 
 @dataclass(frozen=True)
@@ -270,6 +278,7 @@ class Comparison:
         notices: What a reader has to know about the numbers: overlap, truncation, undefined scores.
         answer: The outcome in plain sentences.
         margin: Points that a difference must reach to matter.
+        detect: Points that a study shall detect, as its user states them; None where nobody does.
         costs: What a training of each column took, where its runs recorded it.
         classes: Number of classes of the task; 0 of a regression.
         seen: How many scored rows the models were trained on, in sentences.
@@ -286,6 +295,7 @@ class Comparison:
     notices: tuple[str, ...] = ()
     answer: str = ""
     margin: float = MARGIN
+    detect: float | None = None
     costs: dict[str, TrainingCost] = field(default_factory=dict)
     classes: int = 0
     seen: tuple[str, ...] = ()

@@ -33,10 +33,8 @@ def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
         counts: What n counts, where that is no examples.
     """
     reach, interval = ends(cell), ABSENT
-    if cell.low is not None and cell.high is not None:
-        interval = f"[{unit.text(cell.low)}, {unit.text(cell.high)}]"
-    elif cell.standard_deviation is not None:
-        interval = f"\u00b1 {unit.text(cell.standard_deviation)}"
+    if reach is not None:
+        interval = f"[{unit.text(reach[0])}, {unit.text(reach[1])}]"
     examples = " or ".join(str(number) for number in cell.examples) or "not recorded"
     return Mark(
         (cell.mean or 0.0) * unit.scale,
@@ -54,15 +52,9 @@ def ends(cell: Cell) -> tuple[float, float] | None:
         cell: A score of a column.
 
     Returns:
-        The interval of one seed over examples, else a standard deviation over seeds to either side.
+        The 95 % interval; see `Cell.interval`.
     """
-    if cell.mean is None:
-        return None
-    if cell.low is not None and cell.high is not None:
-        return cell.low, cell.high
-    if cell.standard_deviation is not None:
-        return cell.mean - cell.standard_deviation, cell.mean + cell.standard_deviation
-    return None
+    return None if cell.mean is None else cell.interval
 
 
 def lines_are(cells: Iterable[Cell]) -> str:
@@ -75,12 +67,9 @@ def lines_are(cells: Iterable[Cell]) -> str:
     alone = any(cell.low is not None for cell in drawn)
     several = any(cell.low is None for cell in drawn)
     if several and alone:
-        return (
-            "Lines are one standard deviation over seeds, of a column with one seed its 95 % "
-            "interval over examples."
-        )
+        return "Lines are 95 % intervals over seeds, or over examples for a column with one seed."
     if several:
-        return "Lines are one standard deviation over seeds."
+        return "Lines are 95 % intervals over seeds."
     return "Lines are 95 % intervals over examples." if alone else ""
 
 
@@ -246,7 +235,7 @@ def _curves(
     *,
     scale: float = 1.0,
 ) -> tuple[Curve, ...]:
-    """Return a curve through the means of each column, with the spread over seeds.
+    """Return a curve through the means of each column, with their intervals.
 
     Args:
         comparison: Whose columns they are.

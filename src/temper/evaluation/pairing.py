@@ -46,7 +46,7 @@ class _Statistics(Scoring):
         """Keep the statistics of scores."""
         for made, statistic in wanted:
             names = ("perspective", "set", "condition", "parameters", "name")
-            named = {part: made[part] for part in names}
+            named = {part: made[part] for part in (*names, "n")}
             self.taken[condition, made["name"]] = (named, statistic, rows)
 
 
@@ -82,7 +82,7 @@ def paired_differences(
     """
     blocks, others = to_blocks(rows), to_blocks(reference)
     _check_same(blocks, others)
-    first, second = (_statistics(found, metric, chosen) for found in (blocks, others))
+    first, second = (_statistics(found, metric, chosen, seed) for found in (blocks, others))
     both = [key for key in first if key in second and first[key][2] == second[key][2]]
     intervals: dict[tuple[Condition, str], Interval] = {}
     for size in {first[key][2] for key in both}:
@@ -92,11 +92,10 @@ def paired_differences(
         intervals |= dict(zip(alike, drawn, strict=True))
     found = []
     for key in both:
-        named, _, n = first[key]
         interval = intervals[key]
         if interval.low is not None:
             ends = {"low": interval.low, "high": interval.high}
-            found.append({**named, **ends, "p": interval.p, "n": n})
+            found.append({**first[key][0], **ends, "p": interval.p})
     return found
 
 
@@ -128,7 +127,7 @@ class RowSamples:
             seed: Seed of the bootstrap.
         """
         blocks = to_blocks(rows)
-        taken = _statistics(blocks, metric, chosen)
+        taken = _statistics(blocks, metric, chosen, seed)
         parts: dict[tuple[Condition, str], list[FloatArray]] = {}
         # Scores of as many rows share the draws, which take longer than most scores.
         for size in {n for _, _, n in taken.values() if n}:
@@ -193,9 +192,9 @@ def _within(samples: FloatArray) -> float:
 
 
 def _statistics(
-    blocks: Sequence[Block], metric: str, chosen: Sequence[str]
+    blocks: Sequence[Block], metric: str, chosen: Sequence[str], seed: int
 ) -> dict[tuple[Condition, str], tuple[ScoreEntry, Statistic, int]]:
-    scoring = _Statistics(blocks, metric, resamples=0)
+    scoring = _Statistics(blocks, metric, resamples=0, seed=seed)
     for name in perspectives.names():
         if name in chosen and perspectives.perspective(name).paired:
             perspectives.perspective(name).score(scoring)

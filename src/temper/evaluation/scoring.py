@@ -10,7 +10,7 @@ import numpy as np
 
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.functional import calibration, scores
-from temper.functional.intervals import Statistic, fewest_rows, score_intervals
+from temper.functional.intervals import Centered, Statistic, fewest_rows, score_intervals
 from temper.functional.proportions import OfKinds, Share, ShareDifference
 from temper.functional.resampling import FloatArray, weighted_mean
 from temper.functional.scores import SCORES
@@ -61,6 +61,7 @@ class Scoring:
         *,
         statistic: Statistic,
         rows: int,
+        drawn: int | None = None,
         higher_is_better: bool | None = None,
     ) -> ScoreEntry:
         """Compute a score with its interval.
@@ -69,11 +70,17 @@ class Scoring:
             condition: What was done.
             name: Name of the score.
             statistic: From counts [R, n] to [R] values.
-            rows: Number of rows, n.
+            rows: Number of rows that are scored.
+            drawn: Number of rows that a resample draws, n: those that set thresholds too. None
+                draws the scored rows alone.
             higher_is_better: Direction, None for that of the score's name, if it has one.
         """
         (made,) = self.entries_of(
-            condition, {name: statistic}, rows=rows, higher_is_better=higher_is_better
+            condition,
+            {name: statistic},
+            rows=rows,
+            drawn=drawn,
+            higher_is_better=higher_is_better,
         )
         return made
 
@@ -83,6 +90,7 @@ class Scoring:
         statistics: Mapping[str, Statistic],
         *,
         rows: int,
+        drawn: int | None = None,
         higher_is_better: bool | None = None,
     ) -> list[ScoreEntry]:
         """Compute several scores of the same rows, with their intervals.
@@ -90,7 +98,8 @@ class Scoring:
         Args:
             condition: What was done.
             statistics: From counts [R, n] to [R] values, by the score's name.
-            rows: Number of rows, n.
+            rows: Number of rows that are scored.
+            drawn: As `entry` takes it.
             higher_is_better: Direction, None for those of the scores' names, if they have one.
         """
         entries = []
@@ -100,7 +109,8 @@ class Scoring:
             entries.append(
                 self.undefined(condition, name, reason=facts.undefined, rows=rows, higher=higher)
             )
-        self.compute(condition, list(zip(entries, statistics.values(), strict=True)), rows)
+        wanted = list(zip(entries, statistics.values(), strict=True))
+        self.compute(condition, wanted, rows if drawn is None else drawn)
         return entries
 
     def compute(
@@ -111,7 +121,7 @@ class Scoring:
         Args:
             condition: What was done.
             wanted: Entries without a value, and from counts [R, n] to [R] values.
-            rows: Number of rows, n.
+            rows: Number of rows that a resample draws, n.
         """
         defined = []
         for made, statistic in wanted:
@@ -200,18 +210,24 @@ def statistic_of(name: str, block: Block) -> Statistic:
     if name in ("ece_10", "ece_15"):
         bins = int(name.removeprefix("ece_"))
         correct, confidence = block.correct, block.confidence
-        return lambda counts: calibration.expected_calibration_error(
-            correct, confidence, bins=bins, counts=counts
+        return Centered(
+            lambda counts: calibration.expected_calibration_error(
+                correct, confidence, bins=bins, counts=counts
+            )
         )
     if name == "adaptive_ece":
         hits, sure = block.correct, block.confidence
-        return lambda counts: calibration.adaptive_calibration_error(hits, sure, counts=counts)
+        return Centered(
+            lambda counts: calibration.adaptive_calibration_error(hits, sure, counts=counts)
+        )
     if name == "classwise_ece":
-        return OfKinds(
-            lambda counts: calibration.classwise_calibration_error(
-                block.label, block.probabilities, counts=counts
-            ),
-            block.label,
+        return Centered(
+            OfKinds(
+                lambda counts: calibration.classwise_calibration_error(
+                    block.label, block.probabilities, counts=counts
+                ),
+                block.label,
+            )
         )
     if name == "brier":
         return mean_of(calibration.brier_of_rows(block.label, block.probabilities))

@@ -490,6 +490,10 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
 
 def _check_exists(logits: FloatArray, classes: IntegerArray) -> None:
     """Refuse rows for which no positive finite temperature is best."""
+    if bool((logits == logits[:, :1]).all()):
+        raise ValueError(
+            "the logits are the same for every class, so that no temperature changes anything"
+        )
     if bool((_at_labels(logits, classes) == logits.max(axis=-1)).all()):
         raise EveryRowRightError("every row is right, so that no temperature is low enough")
     if _slope(0.0, logits, classes) >= 0:

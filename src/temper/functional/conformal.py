@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -70,7 +71,7 @@ def conformal_quantile(scores: ArrayLike, *, coverage: float) -> float:
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or bool(np.isnan(values).any()):
         raise ValueError(f"Expected scores [n] without NaN, got shape {list(values.shape)}.")
-    rank = _rank(len(values), coverage)
+    rank = conformal_rank(len(values), coverage)
     if rank > len(values):
         raise ValueError(
             f"A coverage of {coverage:g} needs at least {least_rows(coverage)} held-out rows, got "
@@ -124,13 +125,11 @@ def conformal_quantiles(
 class SetScore(Protocol):
     """How strange each class would be as the truth."""
 
-    def scores(self, probabilities: ArrayLike, uniforms: ArrayLike | None = None) -> FloatArray:
+    def scores(self, probabilities: ArrayLike) -> FloatArray:
         """Score every class of every row.
 
         Args:
             probabilities: [N, C].
-            uniforms: A number in [0, 1] for each row, drawn without looking at it, [N]: randomises
-                scores that would else be too high on purpose. None takes 1.
 
         Returns:
             Scores [N, C], high where the class is strange.
@@ -150,32 +149,35 @@ class Lac:
         Levels", 2019, Theorem 1.
     """
 
-    def scores(self, probabilities: ArrayLike, uniforms: ArrayLike | None = None) -> FloatArray:
+    def scores(self, probabilities: ArrayLike) -> FloatArray:
         """Score every class of every row; see `SetScore.scores`."""
         return 1.0 - _probabilities(probabilities)
 
 
 @dataclass(frozen=True)
 class Raps:
-    """Regularised adaptive sets: the probability of the classes before one, and a part of its own.
+    """Regularized adaptive sets: the probability of the more likely classes, plus a penalty.
 
-    ``s_k = sum_{j before k} p_j + u p_k + penalty max(0, rank_k - free)``, classes in order of
-    falling probability, ranks from 1. Hard rows get larger sets than easy ones; without a penalty
-    it is APS. With ``u = 1`` no set leaves out the likeliest class alone, and sets are larger than
-    they need be; uniform draws make the coverage exact.
+    ``s_k = sum_{j before k} p_j + penalty max(0, rank_k - free)``, classes in order of falling
+    probability, ranks from 1. Hard rows get larger sets than easy ones. Without a penalty it is
+    APS: the smallest set of the likeliest classes whose probability reaches the threshold. Nothing
+    is random: the same text always gets the same set. The likeliest class scores 0, so no set is
+    empty.
 
     Args:
-        penalty: What each rank beyond ``free`` costs, >= 0 (the paper tries .001 to .5).
+        penalty: Cost of each rank beyond ``free``, >= 0 (the paper tries 0.001 to 0.5).
         free: Ranks without a penalty, >= 0.
 
     Example:
         >>> Raps().scores([[0.5, 0.125, 0.375]]).tolist()
-        [[0.5, 1.02, 0.885]]
+        [[0.0, 0.895, 0.51]]
 
     References:
         Romano, Sesia and Candes, "Classification with Valid and Adaptive Coverage", NeurIPS 2020,
-        Eq. 5 to 7 (APS); Angelopoulos et al., "Uncertainty Sets for Image Classifiers using
-        Conformal Prediction", ICLR 2021, Eq. 4 (RAPS).
+        Eq. 4 (APS); Angelopoulos et al., "Uncertainty Sets for Image Classifiers using Conformal
+        Prediction", ICLR 2021, Eq. 4 (RAPS).
+        Differs: both papers add ``u p_k`` with a random u to make the coverage exact where scores
+        tie. It leaves out the likeliest class of a random part of the surest rows.
     """
 
     penalty: float = 0.01
@@ -187,16 +189,17 @@ class Raps:
                 f"`penalty` and `free` must be >= 0, got {self.penalty} and {self.free}."
             )
 
-    def scores(self, probabilities: ArrayLike, uniforms: ArrayLike | None = None) -> FloatArray:
+    def scores(self, probabilities: ArrayLike) -> FloatArray:
         """Score every class of every row; see `SetScore.scores`."""
         array = _probabilities(probabilities)
         order = np.argsort(-array, axis=1, kind="stable")
         ranked = np.take_along_axis(array, order, axis=1)
-        own = 1.0 if uniforms is None else _uniforms(uniforms, len(array))
-        before = np.cumsum(ranked, axis=1) - ranked
+        # Shifted, not `cumsum - ranked`: the likeliest class scores 0 without a rounding error.
+        before = np.zeros_like(ranked)
+        np.cumsum(ranked[:, :-1], axis=1, out=before[:, 1:])
         beyond = np.maximum(np.arange(1, array.shape[1] + 1) - self.free, 0)
         found = np.empty_like(array)
-        np.put_along_axis(found, order, before + own * ranked + self.penalty * beyond, axis=1)
+        np.put_along_axis(found, order, before + self.penalty * beyond, axis=1)
         return found
 
 
@@ -231,8 +234,7 @@ def at_labels(scores: ArrayLike, labels: ArrayLike) -> FloatArray:
 def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
     """Return which classes are in each row's set: those whose score is not above the threshold.
 
-    A score that is above it by the rounding of a sum alone, 1e-12 at most, is not above it: the
-    scores of all classes added up are 1 in every row, and 1 less a rounding error in some.
+    A score that is above it by a rounding error alone, 1e-12 at most, is not above it.
 
     Args:
         scores: [N, C].
@@ -373,7 +375,7 @@ def chance_coverage(
         Vovk, "Conditional validity of inductive conformal predictors", 2012, Proposition 2a;
         Angelopoulos and Bates, "A Gentle Introduction to Conformal Prediction", 2023, App. C.
     """
-    rank = _rank(calibration_rows, coverage)
+    rank = conformal_rank(calibration_rows, coverage)
     if rank > calibration_rows:
         raise ValueError(
             f"A coverage of {coverage:g} needs at least {least_rows(coverage)} held-out rows, got "
@@ -384,6 +386,7 @@ def chance_coverage(
     return float(law.ppf(edge)) / rows, float(law.isf(edge)) / rows
 
 
+@cache
 def _exact(coverage: float) -> Fraction:
     """Return a coverage as the decimal that was written: .57 is 57/100, not the double below it."""
     if not 0.0 < coverage < 1.0:
@@ -391,8 +394,17 @@ def _exact(coverage: float) -> Fraction:
     return Fraction(str(float(coverage)))
 
 
-def _rank(rows: int, coverage: float) -> int:
-    """Return ``ceil((n + 1) coverage)``, the rank of the threshold among n scores."""
+def conformal_rank(rows: int, coverage: float) -> int:
+    """Return ``ceil((n + 1) coverage)``, the rank of the threshold among n scores.
+
+    Args:
+        rows: Number of scores, n.
+        coverage: In (0, 1).
+
+    Example:
+        >>> conformal_rank(99, 0.9)
+        90
+    """
     return math.ceil((rows + 1) * _exact(coverage))
 
 
@@ -405,13 +417,3 @@ def _probabilities(values: ArrayLike) -> FloatArray:
     if array.size and not (array.min() >= 0 and array.max() <= 1 + 1e-6):
         raise ValueError("Probabilities must lie in [0, 1]. Pass probabilities, not logits.")
     return array
-
-
-def _uniforms(values: ArrayLike, rows: int) -> FloatArray:
-    """Return one draw a row as [N, 1]."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.shape != (rows,) or (rows and not (array.min() >= 0 and array.max() <= 1)):
-        raise ValueError(
-            f"Expected one number in [0, 1] a row, [{rows}], got shape {list(array.shape)}."
-        )
-    return array[:, None]

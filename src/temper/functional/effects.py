@@ -1,4 +1,4 @@
-"""The difference of two columns over seeds and rows: interval, p, least effect, seeds needed.
+"""The difference of two columns over seeds and rows: interval, p, minimum detectable effect.
 
 Letters: n seeds, m columns that vary, two or one, s_c the standard deviation of column c over the
 seeds. What two columns of one study say of other seeds *and* other rows has the variance
@@ -36,7 +36,7 @@ LEAST_SEEDS = 3
 LEAST_SEEDS_WITH_ROWS = 2
 """The same where the variance over rows is known too."""
 MOST_SEEDS = 100
-"""Seeds up to which the number that would decide is looked for."""
+"""Seeds up to which the number that detects a difference is looked for."""
 
 # Of the rows' share of the variance over seeds this much counts as known, which raises the degrees
 # of freedom: a variance that cannot be below a known part is surer than its few seeds. With more of
@@ -95,27 +95,47 @@ class Effect:
         """The smallest true difference that such a study sees four times in five."""
         return _least_shift(self.freedom) * self.standard_error
 
-    @property
-    def seeds_needed(self) -> int | None:
-        """More seeds with which a true difference as large as this mean is seen four times in five.
 
-        None where more than `MOST_SEEDS` would be needed: more rows would help then, if anything.
-        """
-        if not self.mean:
-            return None
-        rows = self.row_variance or 0.0
-        total = self.standard_error**2
-        for seeds in range(self.seeds + 1, MOST_SEEDS + 1):
-            # The seeds' part falls as 1 / n, and what is unsure of it as 1 / (n^2 (n - 1)).
-            changed = rows + (total - rows) * self.seeds / seeds
-            growth = (seeds / self.seeds) ** 2 * (seeds - 1) / (self.seeds - 1)
-            freedom = self.freedom * (changed / total) ** 2 * growth
-            # No t test sees less than a normal one, which is quick to say.
-            if 2.8 * changed**0.5 > abs(self.mean):
-                continue
-            if _least_shift(min(freedom, _FREEDOM)) * changed**0.5 <= abs(self.mean):
-                return seeds
-        return None
+def seeds_to_detect(
+    difference: float,
+    *,
+    seeds: int,
+    standard_error: float,
+    freedom: float,
+    row_variance: float | None = None,
+) -> int | None:
+    """Return about how many seeds detect a true difference of a given size at `POWER`.
+
+    The size must be stated beforehand. The mean of a study that found nothing is no such size: its
+    chance part would be planned for as an effect.
+
+    Args:
+        difference: The true difference, > 0.
+        seeds: Seeds of the study that the other numbers are of, >= 2.
+        standard_error: Of its mean difference; see `Effect`, as for the next two.
+        freedom: Degrees of freedom of its interval.
+        row_variance: Part of the variance that more seeds do not lower.
+
+    Returns:
+        The fewest seeds; None if more than `MOST_SEEDS` are needed: more rows may help then.
+
+    Example:
+        >>> seeds_to_detect(0.02, seeds=3, standard_error=0.01, freedom=4.0)
+        7
+    """
+    rows, total = row_variance or 0.0, standard_error**2
+    least = LEAST_SEEDS if row_variance is None else LEAST_SEEDS_WITH_ROWS
+    for count in range(least, MOST_SEEDS + 1):
+        # The seeds' part falls as 1 / n, and what is unsure of it as 1 / (n^2 (n - 1)).
+        changed = rows + (total - rows) * seeds / count
+        growth = (count / seeds) ** 2 * (count - 1) / (seeds - 1)
+        ratio = (changed / total) ** 2 * growth if total else 1.0
+        # No t test sees less than a normal one, which is quick to say.
+        if 2.8 * changed**0.5 > difference:
+            continue
+        if _least_shift(min(freedom * ratio, _FREEDOM)) * changed**0.5 <= difference:
+            return count
+    return None
 
 
 def effect(

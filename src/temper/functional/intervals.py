@@ -1,7 +1,8 @@
 """Uncertainty of scores, and what it allows to say when models are compared.
 
-Over examples: closed forms for shares of rows (`temper.functional.proportions`), for all else the
-bootstrap, and both for a difference. Over methods: Holm's correction. Over seeds:
+Over examples: closed forms for shares of rows (`temper.functional.proportions`), the bootstrap for
+all else, and for shares that a threshold decides the wider of both. Over methods: Holm's
+correction. Over seeds:
 `temper.functional.effects`. Letters: n rows, R resamples.
 """
 
@@ -23,7 +24,9 @@ from temper.functional.proportions import (
     ShareDifference,
     paired_shares,
 )
+from temper.functional.refitted import Refitted
 from temper.functional.resampling import FloatArray
+from temper.functional.thresholds import Judged
 from temper.seeding import derive_seed
 
 CLOSED = (Share, ShareDifference, GroupShares)
@@ -31,6 +34,26 @@ CLOSED = (Share, ShareDifference, GroupShares)
 
 Statistic = Callable[[FloatArray], FloatArray]
 """From resample counts [R, n] to [R] values, NaN where undefined; `scores` has the functions."""
+
+
+@dataclass(frozen=True)
+class Centered:
+    """A score that resampling biases upwards, such as a sum of distances from 0.
+
+    Chance moves the gap of each bin of an ECE, and its absolute value counts every move as an
+    error. The rows have that once, a resample of them twice. Intervals are therefore moved by the
+    bootstrap's estimate of that bias: the mean of the resamples less the score.
+
+    Args:
+        statistic: The score, which is never below 0.
+    """
+
+    statistic: Statistic
+
+    def __call__(self, counts: FloatArray) -> FloatArray:
+        """Return the score on each resample, [R], as it is."""
+        return self.statistic(counts)
+
 
 # A million doubles are 8 MB and a correlation holds ten such arrays: drawn in blocks, a large set
 # fits in memory.
@@ -123,10 +146,13 @@ def score_intervals(
 ) -> list[Interval]:
     """Return the interval of each of several scores over the same rows.
 
-    A share of rows has one in closed form, any other score the percentile bootstrap's. Where all
-    resamples score alike, as an AUROC of 1 does, they say nothing of other rows, and no interval is
-    given. Resamples on which the score is undefined (for instance without any anomaly) are left
-    out; where they are more than 5 % the interval would describe other data, so none is given.
+    A share of rows has one in closed form, any other score the percentile bootstrap's. A share that
+    thresholds decide has the wider of both: the closed form knows few rows, the resamples know that
+    other rows would set other thresholds. The interval of a `Centered` score is moved by the bias
+    of its resamples. Where all resamples score alike, as an AUROC of 1 does, they say nothing of
+    other rows, and no interval is given. Resamples on which the score is undefined (for instance
+    without any anomaly) are left out; where they are more than 5 % the interval would describe
+    other data, so none is given.
 
     Args:
         statistics: The scores.
@@ -148,12 +174,21 @@ def score_intervals(
     """
     drawn = [each for each in statistics if not isinstance(each, CLOSED)]
     values = iter(resampled(*drawn, rows=rows, resamples=resamples, seed=seed) if drawn else ())
-    return [
-        each.interval(confidence)
-        if isinstance(each, CLOSED)
-        else _interval(next(values), confidence=confidence)
-        for each in statistics
-    ]
+    found = []
+    for each in statistics:
+        if isinstance(each, CLOSED):
+            found.append(each.interval(confidence))
+            continue
+        if isinstance(each, Centered):
+            score = each(np.ones((1, rows)))
+            moved = np.maximum(_centered(next(values), score), 0.0)
+            found.append(_interval(moved, confidence=confidence))
+            continue
+        interval = _interval(next(values), confidence=confidence)
+        if isinstance(each, Judged) and each.closed is not None:
+            interval = _wider(interval, each.closed.interval(confidence))
+        found.append(interval)
+    return found
 
 
 def difference_intervals(
@@ -162,7 +197,8 @@ def difference_intervals(
     """Return the 95 % interval and p of ``first - second`` on the same rows, score by score.
 
     Of two shares the closed form is taken, else a paired bootstrap: both scores see the same
-    resamples, so what makes a row hard for both cancels.
+    resamples, so what makes a row hard for both cancels. Shares that thresholds decide, and
+    `Centered` scores, are treated as by `score_intervals`.
 
     Args:
         pairs: One model's score and the other's, over the same rows in the same order.
@@ -182,16 +218,32 @@ def difference_intervals(
         >>> 1.0 < found.low < 1.5 < found.high < 2.0, found.p
         (True, 0.01)
     """
-    found = [_shares_apart(first, second) for first, second in pairs]
+    closed = [_shares_apart(first, second) for first, second in pairs]
     drawn = [
-        partial(_apart, *pair) for pair, closed in zip(pairs, found, strict=True) if closed is None
+        partial(_apart, *pair)
+        for pair, known in zip(pairs, closed, strict=True)
+        if known is None or isinstance(pair[0], Judged)
     ]
     values = iter(resampled(*drawn, rows=rows, resamples=resamples, seed=seed) if drawn else ())
-    return [_with_p(next(values)) if closed is None else closed for closed in found]
+    found = []
+    for (first, second), known in zip(pairs, closed, strict=True):
+        if known is not None and not isinstance(first, Judged):
+            found.append(known)
+            continue
+        apart = next(values)
+        if isinstance(first, Centered):
+            apart = _centered(apart, _apart(first, second, np.ones((1, rows))))
+        interval = _with_p(apart)
+        found.append(interval if known is None else _wider(interval, known))
+    return found
 
 
 def _shares_apart(first: Statistic, second: Statistic) -> Interval | None:
     """Return the closed form of two shares of the same rows; None of anything else."""
+    if isinstance(first, Judged) and isinstance(second, Judged):
+        if first.closed is None or second.closed is None:
+            return None
+        return _shares_apart(first.closed, second.closed)
     if not isinstance(first, Share) or not isinstance(second, Share):
         return None
     # Shares among rows that each model chooses are not shares of the same rows.
@@ -201,6 +253,21 @@ def _shares_apart(first: Statistic, second: Statistic) -> Interval | None:
 
 def _apart(first: Statistic, second: Statistic, counts: FloatArray) -> FloatArray:
     return first(counts) - second(counts)
+
+
+def _centered(values: FloatArray, score: FloatArray) -> FloatArray:
+    """Move resampled values so that their mean is the score of the rows as they are."""
+    defined = values[np.isfinite(values)]
+    return values - (defined.mean() - score) if len(defined) else values
+
+
+def _wider(first: Interval, second: Interval) -> Interval:
+    """Return the interval that holds both, with the larger p; one of them may be undefined."""
+    if first.low is None or first.high is None or second.low is None or second.high is None:
+        return second if first.low is None else first
+    both = [each.p for each in (first, second) if each.p is not None]
+    low, high = min(first.low, second.low), max(first.high, second.high)
+    return Interval(low, high, first.undefined, max(both, default=None))
 
 
 def _with_p(values: FloatArray) -> Interval:
@@ -227,7 +294,9 @@ def fewest_rows(statistic: Statistic, rows: int) -> int:
         >>> fewest_rows(OfKinds(lambda counts: counts[:, 0], np.array([0, 1, 1])), 3)
         1
     """
-    if isinstance(statistic, (*CLOSED, OfKinds)):
+    if isinstance(statistic, Centered):
+        return fewest_rows(statistic.statistic, rows)
+    if isinstance(statistic, (*CLOSED, OfKinds, Judged, Refitted)):
         return statistic.fewest
     return rows
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 from scipy.spatial.distance import cdist
 
 from temper.functional.resampling import FloatArray, IntegerArray, pair
@@ -31,7 +32,7 @@ class ShiftTest:
 
 
 def mmd_test(
-    reference: ArrayLike, batch: ArrayLike, *, seed: int, permutations: int = 199
+    reference: ArrayLike, batch: ArrayLike, *, seed: int, permutations: int = 999
 ) -> ShiftTest:
     """Test whether a batch comes from the distribution of reference rows (kernel two-sample test).
 
@@ -39,7 +40,8 @@ def mmd_test(
     ``k(a, b) = exp(-|a - b|^2 / (2 w^2))`` and the median distance of all rows together as w. The
     p value is the rank of the statistic among those of random splits of the rows in two such parts,
     ``(1 + #{permuted >= observed}) / (1 + permutations)``: at most ``alpha`` with probability
-    ``alpha`` or less under exchangeability, for any number of rows.
+    ``alpha`` or less under exchangeability, for any number of rows. That is on average over
+    references; `alarm_level` is for a service that compares all its batches with one.
 
     Args:
         reference: States of reference rows, [n, D], n >= 2.
@@ -53,7 +55,7 @@ def mmd_test(
     Example:
         >>> rows = np.random.default_rng(0).normal(size=(60, 2))
         >>> mmd_test(rows[:40], rows[40:] + 3.0, seed=0).p
-        0.005
+        0.001
 
     References:
         Gretton et al., "A Kernel Two-Sample Test", JMLR 2012, Lemma 6 (statistic), Section 8
@@ -87,6 +89,27 @@ def mmd_test(
         (1 + int(as_large.sum())) / (1 + permutations),
         float(np.sqrt(squared_width)),
     )
+
+
+def alarm_level(*, rate: float, references: float) -> float:
+    """Return the p value at which one reference's own rate of false alarms is bounded.
+
+    All batches of a service meet the same reference rows, whose chance differences stay in every
+    comparison: some references alarm never, others often. The worst case is a difference in one
+    direction. There, batches alarm at ``rate`` beside a reference that is ``z_references`` standard
+    errors off once both are apart by ``z^2 = z_references^2 + z_rate^2`` (Cauchy-Schwarz, whatever
+    the numbers of rows), and z is the level's.
+
+    Args:
+        rate: Largest fraction of batches that alarm though nothing has shifted, in (0, 1).
+        references: Fraction of references for which that holds, in (0, 1).
+
+    Example:
+        >>> round(alarm_level(rate=0.01, references=0.95), 5)
+        0.00235
+    """
+    apart = np.hypot(stats.norm.isf((1 - references) / 2), stats.norm.isf(rate))
+    return float(2 * stats.norm.sf(apart))
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,19 @@ PLAIN = Unit(1.0, 4, "")
 ANY_SIZE = Unit(1.0, 4, "", significant=3)
 
 
+def check_detect(points: float | None) -> None:
+    """Refuse a difference to detect that is no number of points.
+
+    Args:
+        points: Points of a true difference, > 0; None states none.
+
+    Raises:
+        SettingError: It is not above 0, or not finite.
+    """
+    if points is not None and not 0.0 < points < math.inf:
+        raise SettingError(f"`detect` must be a finite number of points > 0, got {points}.")
+
+
 def check_margin(points: float) -> None:
     """Refuse a margin that is no number of points.
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-from temper.display.cells import NOISE, Comparison, Difference, Row, TrainingCost
+from temper.display.cells import Comparison, Row, TrainingCost
 from temper.display.views import View
 from temper.display.wording import listed, plural, title
 from temper.files import asset
-from temper.functional.effects import LEVEL
+from temper.functional.effects import MOST_SEEDS, POWER, seeds_to_detect
 from temper.functional.scores import SCORES
-from temper.functional.units import PERCENT
 from temper.report.derived import SUMMARY, views
-from temper.report.overview import error_of, leading
+from temper.report.gains import Gain, corrected_gains, gain_of, unit_of
+from temper.report.overview import leading
 
 REACHES = (10, 25, 50, 100)
 """Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
@@ -31,126 +31,6 @@ LEARNED = 10.0
 """Per cent of the way from guessing to a perfect score below which a task counts as not learned."""
 MOST = 3
 """Gains that the sentence names."""
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What a column gains on one score, as a share of the reference's own error.
-
-    Args:
-        row: The score.
-        column: The column.
-        share: Error taken away, in per cent of the reference's; above 0 is better.
-        low, high: Its 95 % interval, None where there is none.
-        decided: 1 where it is better outside the noise, after the correction over the columns; -1
-            where it is worse, else 0.
-    """
-
-    row: Row
-    column: str
-    share: float
-    low: float | None
-    high: float | None
-    decided: int
-
-    @property
-    def view(self) -> View:
-        """How its perspective is shown."""
-        return views().of(self.row.key.perspective)
-
-    @property
-    def given(self) -> str:
-        """What both columns were given that needs no training; empty where nothing."""
-        how = self.row.key.condition
-        return self.view.condition(how) if how == self.view.without_training else ""
-
-    @property
-    def difference(self) -> Difference:
-        """The difference that it was made of."""
-        found = self.row.cells[self.column].difference
-        assert found is not None
-        return found
-
-    @property
-    def natural(self) -> str:
-        """The difference in the score's own unit, with its interval."""
-        value, interval = self.row.difference_text(self.column)
-        return " ".join(part for part in (value, interval, _unit(self.row)) if part)
-
-    @property
-    def detail(self) -> str:
-        """What the mark says: score, difference, share and its interval."""
-        ends = "" if self.low is None else f" [{self.low:+.0f}, {self.high:+.0f}]"
-        share = f"{self.share:+.0f}{ends} % of the error taken away".replace("-", "\u2212")
-        return f"{self.row.heading()}: {self.natural}; {share}; {self.difference.said}"
-
-    def sentence(self, reference: str) -> str:
-        """Say it as a sentence of its own, with its numbers.
-
-        Args:
-            reference: The column compared with.
-        """
-        if self.decided:
-            return f"`{self.column}` {self.clause(reference)}: {self.natural}."
-        outlook = self.row.outlook(self.column)
-        said = f"{self.difference.said}{f'; {outlook}' if outlook else ''}"
-        return f"{self.view.title}: `{self.column}` {self.natural}, {said}."
-
-    def at(self, reach: float) -> float:
-        """Return where the share stands on a scale, in per cent of its width.
-
-        Args:
-            reach: What either end of the scale stands for.
-        """
-        return _place(self.share, reach)
-
-    def cut(self, reach: float) -> str:
-        """Say beyond which end of a scale the share lies: ``under``, ``over``, else empty."""
-        return "under" if self.share < -reach else "over" if self.share > reach else ""
-
-    def ends(self, reach: float) -> tuple[float, float]:
-        """Return where the interval begins on a scale and how wide it is; see `at`."""
-        low, high = (_place(end or 0.0, reach) for end in (self.low, self.high))
-        return low, round(high - low, 2)
-
-    def clause(self, reference: str) -> str:
-        """Say it in words.
-
-        Args:
-            reference: The column compared with.
-        """
-        ours, theirs = self.row.cells[self.column].mean, self.row.cells[reference].mean
-        places = 0 if self.row.unit == PERCENT and _apart(ours, theirs) else None
-        return self.view.gain.format(
-            better="better" if self.share > 0 else "worse",
-            score=title(self.row.key.name).lower(),
-            share=f"{abs(self.share):.0f} %",
-            points=f"{self.row.unit.text(abs(self.difference.mean or 0.0))} {_unit(self.row)}",
-            ours=_text(self.row, ours, places),
-            theirs=_text(self.row, theirs, places),
-            reference=f"`{reference}`",
-            title=self.view.title.lower(),
-        )
-
-
-def _unit(row: Row) -> str:
-    """Name what a difference is counted in: hundredths are points, else the score's own."""
-    return "points" if row.unit.margin(1.0) is not None else row.unit.sign
-
-
-def _place(share: float, reach: float) -> float:
-    return round(50.0 + 50.0 * max(-1.0, min(1.0, share / reach)), 2)
-
-
-def _apart(ours: float | None, theirs: float | None) -> bool:
-    """Tell whether two shares differ when they are written as whole numbers of a hundred."""
-    return ours is not None and theirs is not None and round(100 * ours) != round(100 * theirs)
-
-
-def _text(row: Row, value: float | None, places: int | None) -> str:
-    if places is None or value is None:
-        return row.unit.text(value)
-    return f"{row.unit.scale * value:.{places}f}"
 
 
 @dataclass(frozen=True)
@@ -270,7 +150,7 @@ class Headline:
 
     Args:
         sentence: The verdict.
-        sure: How sure it is, and what would decide what is open.
+        sure: How sure it is, and what the study could have detected.
         column: The column that it is about; None where there is no other than the reference.
         gains: Of that column, one a perspective.
         others: Gains of the other columns, and of this one where both are given what needs no
@@ -301,7 +181,7 @@ class Headline:
     def lines(self) -> tuple[tuple[str, str, str], ...]:
         """For a terminal: a perspective, its difference and verdict; of one model its value."""
         levels = [(level.view.title, level.text, level.row.heading()) for level in self.levels]
-        gains = [(gain.view.title, gain.natural, gain.difference.said) for gain in self.gains]
+        gains = [(gain.view.title, gain.natural, gain.said) for gain in self.gains]
         return (*self.values, *levels, *gains)
 
     @property
@@ -342,8 +222,12 @@ def headline(comparison: Comparison) -> Headline:
     """Say which column to ship, and what there is to know about it at a glance.
 
     A column is shipped where it is better than the reference on something and worse on nothing, or
-    where its average relative improvement is better outside the noise and its accuracy is not
-    worse; of several the one with the largest average relative improvement, else with most gains.
+    where its average relative improvement is significantly better and its accuracy is not worse; of
+    several the one with the largest average relative improvement, else with most gains.
+
+    "Better" and "worse" are significant after Holm's correction over the gains of all columns and
+    perspectives and the average improvements, together: of studies whose columns do not differ, at
+    most 5 % recommend anything but the reference.
 
     Args:
         comparison: All scores; its own ``answer`` is ignored.
@@ -361,8 +245,10 @@ def headline(comparison: Comparison) -> Headline:
         return Headline(comparison.unfinished)
     if not_learned := _not_learned(comparison):
         return Headline(not_learned, unmeasured=unmeasured)
-    gains = {name: _gains(comparison, name) for name in others}
-    improved = {name: _improvement(comparison, name) for name in others}
+    gains, improved, tests = corrected_gains(
+        {name: _gains(comparison, name) for name in others},
+        {name: _improvement(comparison, name) for name in others},
+    )
     shipped = [name for name in others if _ships(gains[name], improved[name], comparison.margin)]
 
     def worth(name: str) -> tuple[float, int]:
@@ -377,7 +263,7 @@ def headline(comparison: Comparison) -> Headline:
             for part in (
                 comparison.unfinished,
                 _average(improved[column]),
-                _sureness(comparison, gains[column]),
+                _sureness(comparison, gains[column], tests=tests),
             )
             if part
         ),
@@ -455,7 +341,7 @@ def _given(comparison: Comparison, column: str) -> list[Gain]:
 
 
 def _gains_of(comparison: Comparison, rows: Sequence[Row], column: str) -> list[Gain]:
-    return [gain for row in rows if (gain := _gain(comparison, row, column)) is not None]
+    return [gain for row in rows if (gain := gain_of(comparison, row, column)) is not None]
 
 
 def _judged(comparison: Comparison) -> Iterator[list[Row]]:
@@ -471,24 +357,7 @@ def _hardest(told: Sequence[_Told]) -> Sequence[_Told]:
 
 def _improvement(comparison: Comparison, column: str) -> Gain | None:
     rows = [row for row in comparison.of(SUMMARY.name) if not row.key.set]
-    return _gain(comparison, rows[0], column) if rows else None
-
-
-def _gain(comparison: Comparison, row: Row, column: str) -> Gain | None:
-    """Put a difference on the scale of the reference's own error; None where it has no place."""
-    assert comparison.reference is not None
-    difference = row.cells[column].difference
-    # The average relative improvement is such a share already, in per cent.
-    is_share = row.key.perspective == SUMMARY.name
-    error = 100.0 if is_share else error_of(row, comparison.reference)
-    if error is None or difference is None or difference.mean is None:
-        return None
-    ends = [100 * end / error for end in (difference.low, difference.high) if end is not None]
-    decided = {"better": 1, "worse": -1}.get(difference.verdict, 0)
-    if difference.holm_p is not None and difference.holm_p > LEVEL:
-        decided = 0
-    low, high = (min(ends), max(ends)) if len(ends) == 2 else (None, None)
-    return Gain(row, column, 100 * difference.mean / error, low, high, decided)
+    return gain_of(comparison, rows[0], column) if rows else None
 
 
 def _ships(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
@@ -548,8 +417,14 @@ def _average(improved: Gain | None) -> str:
     return f"Average relative improvement: {improved.natural}."
 
 
-def _sureness(comparison: Comparison, gains: Sequence[Gain]) -> str:
-    """Say how many seeds stand behind the sentence, and what would decide what is open."""
+def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> str:
+    """Say what the sentence rests on, and what this study could have detected.
+
+    Args:
+        comparison: All scores.
+        gains: Of the column that the sentence is about.
+        tests: Differences that the correction is over.
+    """
     if all(gain.low is None for gain in gains):
         return ""
     seeds = min((len(gain.difference.seeds) for gain in gains), default=0)
@@ -560,24 +435,51 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain]) -> str:
             "seeds (--seeds 0,1,2) would compare the methods."
         )
     elif any(gain.decided for gain in gains):
-        several = len(comparison.columns) > 2
-        holm = ", after Holm's correction over the columns" if several else ""
+        holm = f", after Holm's correction over {plural(tests, 'comparison')}" if tests > 1 else ""
         said.append(
-            f"Differences that are told are outside the noise at 95 %, over "
-            f"{plural(seeds, 'seed')}{holm}."
+            f"Named differences are significant at 95 %, over {plural(seeds, 'seed')}{holm}."
         )
     else:
         said.append(f"{plural(seeds, 'seed').capitalize()}.")
-    needed = {
-        gain.view.title.lower(): gain.difference.seeds_needed
-        for gain in gains
-        if gain.difference.verdict == NOISE and gain.difference.seeds_needed is not None
-    }
-    if needed:
-        least = min(needed.values())
-        titles = listed([name for name, count in needed.items() if count == least])
-        said.append(f"{least} seeds would decide {titles}.")
+    open_ = [gain for gain in gains if not gain.decided and gain.difference.least is not None]
+    if open_:
+        sizes = listed(
+            [
+                f"{gain.view.title.lower()} {gain.row.unit.text(gain.difference.least)} "
+                f"{unit_of(gain.row)}".rstrip()
+                for gain in open_
+            ]
+        )
+        said.append(f"Minimum detectable difference ({100 * POWER:.0f} % power): {sizes}.")
+    said += _detection(comparison, gains)
     return " ".join(said)
+
+
+def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
+    """Say how many seeds detect the difference that the user states, if one does."""
+    if comparison.detect is None:
+        return []
+    told = []
+    for gain in gains:
+        difference, size = gain.difference, gain.row.unit.margin(comparison.detect)
+        if size is None or difference.standard_error is None or difference.freedom is None:
+            continue
+        count = seeds_to_detect(
+            size,
+            seeds=len(difference.seeds),
+            standard_error=difference.standard_error,
+            freedom=difference.freedom,
+            row_variance=difference.row_variance,
+        )
+        needed = f"more than {MOST_SEEDS}" if count is None else f"about {count}"
+        told.append(f"{gain.view.title.lower()} {needed}")
+    points = f"{comparison.detect:g} points"
+    if not told:
+        return [f"The seeds that detect {points} cannot be told from this study."]
+    return [
+        f"Seeds to detect a true difference of {points} ({100 * POWER:.0f} % power): "
+        f"{listed(told)}."
+    ]
 
 
 def _price(comparison: Comparison, column: str) -> str:

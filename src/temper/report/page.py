@@ -41,6 +41,7 @@ def build(
     *,
     examples: int = MOST,
     margin: float = MARGIN,
+    detect: float | None = None,
 ) -> Path:
     """Write the report of a study, a run or an evaluation.
 
@@ -52,6 +53,7 @@ def build(
         out: The HTML file to write; ``report.html`` in the folder by default.
         examples: Examples under attack that the page holds at most, >= 0.
         margin: Points that a difference must reach to matter; 0 asks for none.
+        detect: Points that the study should detect: the page then says how many seeds that takes.
 
     Returns:
         The file that was written.
@@ -60,7 +62,7 @@ def build(
         CheckpointError: The folder is none of these or damaged, or ``out`` cannot be written.
     """
     source = read(folder)
-    comparison = compare(source, margin=margin)
+    comparison = compare(source, margin=margin, detect=detect)
     out = Path(folder) / "report.html" if out is None else Path(out)
     if out.is_dir():
         raise CheckpointError(f"Expected a file to write the report to, but {out} is a folder.")

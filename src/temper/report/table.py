@@ -32,7 +32,7 @@ from temper.errors import CheckpointError
 from temper.files import write_text
 from temper.functional.effects import LEAST_SEEDS, RowVariance, effect
 from temper.functional.intervals import LEAST_ROWS, holm
-from temper.functional.units import MARGIN, check_margin
+from temper.functional.units import MARGIN, check_detect, check_margin
 from temper.report.derived import (
     Scores,
     add_mean_rank,
@@ -139,12 +139,15 @@ def read_paired(folder: Path) -> dict[tuple[str, ScoreKey], Paired | OverRows]:
     return found
 
 
-def comparison(folder: Path | str, *, margin: float = MARGIN) -> Comparison:
+def comparison(
+    folder: Path | str, *, margin: float = MARGIN, detect: float | None = None
+) -> Comparison:
     """Compare the columns of a study, from its rows and JSON alone.
 
     Args:
         folder: A study folder; a run or evaluation folder gives its scores without differences.
         margin: Points that a difference must reach to matter; 0 asks for none.
+        detect: Points that the study should detect: the answer then says how many seeds that takes.
 
     Returns:
         Every score of every column with its mean and standard deviation over seeds, and the
@@ -156,13 +159,14 @@ def comparison(folder: Path | str, *, margin: float = MARGIN) -> Comparison:
 
     Raises:
         CheckpointError: The folder is no such folder, is damaged, or its runs had different tasks.
-        SettingError: The margin is no number of points.
+        SettingError: The margin, or what to detect, is no number of points.
     """
     check_margin(margin)
-    return compare(read(folder), margin=margin)
+    check_detect(detect)
+    return compare(read(folder), margin=margin, detect=detect)
 
 
-def compare(source: Source, *, margin: float = MARGIN) -> Comparison:
+def compare(source: Source, *, margin: float = MARGIN, detect: float | None = None) -> Comparison:
     """Compare the columns of a folder that was read already; see `comparison`."""
     scores = _collect(source)
     if source.reference is not None:
@@ -189,6 +193,7 @@ def compare(source: Source, *, margin: float = MARGIN) -> Comparison:
         missing=source.missing,
         notices=(*_notices(source), *scores.notices, *_undefined(rows)),
         margin=margin,
+        detect=detect,
         costs=_costs(source),
         classes=max((len(run.scores.task.labels) for run in source.runs if run.scores), default=0),
         seen=tuple(
@@ -472,7 +477,6 @@ def _difference(
         freedom=test.freedom,
         row_variance=test.row_variance,
         least=test.least,
-        seeds_needed=test.seeds_needed if test.inside_noise else None,
     )
 
 

@@ -14,7 +14,7 @@ from temper.app.keywords import COMPARE, split_list
 from temper.app.quick_checks import check_methods, of_settings, of_sources, refuse
 from temper.app.settings import SetSources
 from temper.app.store import is_url
-from temper.functional.units import MARGIN, check_margin
+from temper.functional.units import MARGIN, check_detect, check_margin
 from temper.methods.recipes import recipe_named
 from temper.training.assignments import section
 from temper.training.checkpoint_folder import check_study_room
@@ -40,6 +40,7 @@ def compare(
     cluster_cpus: int = 1,
     cluster_gpus: float = 0.0,
     margin: float = MARGIN,
+    detect: float | None = None,
     config: Any = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -61,6 +62,7 @@ def compare(
         cluster_cpus: Cores, and threads, of a run there.
         cluster_gpus: GPUs of a run there; parts of one let runs share it.
         margin: Points that a difference must reach to matter; 0 asks for none.
+        detect: Points that the study should detect: the answer then says how many seeds that takes.
         config: TOML file or nested settings, which the others override.
         progress: Hears of runs, steps and evaluations; None logs the notices.
         settings: By the names of the options of ``temper compare`` (``model``, ``data``, ``shift``
@@ -96,6 +98,7 @@ def compare(
             *of_sources(sets.given()),
             *([] if is_url(out) else [partial(check_study_room, Path(out))]),
             partial(check_margin, margin),
+            partial(check_detect, detect),
         ]
     )
     from temper.app.cluster import Cluster
@@ -111,5 +114,11 @@ def compare(
     heard = progress or LoggedNotices()
     with opened(out, machines) as (folder, machines):
         return run_study(
-            plan, folder, workers=workers, cluster=machines, margin=margin, progress=heard
+            plan,
+            folder,
+            workers=workers,
+            cluster=machines,
+            margin=margin,
+            detect=detect,
+            progress=heard,
         )

@@ -16,21 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from temper import report
 from temper.app.alternatives import Alternative, alternatives, fit_alternative
 from temper.app.cluster import Cluster
 from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.sets import EvaluationSets
 from temper.app.settings import SetSources
-from temper.app.sidecar import store_temperature
 from temper.data.examples import Splits
 from temper.errors import CheckpointError, SettingError, TemperError
-from temper.evaluation.folder import read
-from temper.evaluation.rows import to_blocks
 from temper.files import make_folder, write_json, write_text
-from temper.functional.calibration import expected_calibration_error, fit_temperature, scaled
 from temper.methods.recipes import PLAIN, Recipe
 from temper.study.budget import Budget
 from temper.study.cluster import Machines, connected
@@ -192,8 +186,6 @@ def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
     beside = [each for each in field.alternatives if each.name in race.judged]
     if beside:
         study = _with_alternatives(study, final, beside, race)
-    for contender in judged:
-        _keep_temperatures(race, contender, study, progress)
     run = final.runs[winner.recipe.name, order.seeds[0]]
     write_text(folder / WINNER, toml_of({"model": run.model, "seed": run.seed, **run.settings()}))
     said_of = _said(order.goal, winner, best_plain, study, beside, race.judged)
@@ -340,49 +332,6 @@ def _judge(
             predictor, sets, evaluate, out, model=name, key=key, run=key, progress=race.progress
         )
     return key
-
-
-def _keep_temperatures(race: Race, contender: Contender, study: Study, progress: Progress) -> None:
-    """Keep in each final model's folder the temperature that fits the trials' dev folds.
-
-    The final models are trained on all rows, so that none is left to fit on; the folds were
-    answered by models of the same settings that had not seen them.
-    """
-    found = [
-        block
-        for folder in race.evaluations(contender)
-        for block in to_blocks(read(folder).rows)
-        if (block.condition.perspective, block.condition.set) == ("task", "dev")
-    ]
-    if not all(block.classifies for block in found):
-        return
-    labels = np.concatenate([block.label for block in found])
-    with np.errstate(divide="ignore"):
-        logits = np.log(np.concatenate([block.probabilities for block in found]))
-    try:
-        fitted = fit_temperature(labels, logits)
-    except ValueError as error:
-        progress.notice(f"{contender.recipe.name} gets no temperature: {error}.")
-        return
-    hits = (logits.argmax(1) == labels).astype(float)
-    sure = [np.exp(scaled(logits, value)).max(1) for value in (1.0, fitted.value)]
-    ece = [float(expected_calibration_error(hits, each, bins=15)) for each in sure]
-    runs = read_json(study.folder / "study.json")["runs"][contender.recipe.name]
-    for place in runs.values():
-        folder = study.folder / place
-        store_temperature(
-            folder,
-            fitted.value,
-            before={"nll": fitted.before, "ece_15": ece[0]},
-            after={"nll": fitted.after, "ece_15": ece[1]},
-            held_out={
-                "rows": len(labels),
-                "hash": digest([fold.dev.hash for fold in race.folds]),
-                "source": {"folds": "dev folds of temper tune, answered by the trials' models"},
-                "left_out": {"trained": 0, "dev": 0},
-            },
-            max_length=read_json(folder / "run.json")["settings"]["data"]["max_length"],
-        )
 
 
 def toml_of(tree: Mapping[str, Any], *, above: tuple[str, ...] = ()) -> str:

@@ -110,6 +110,7 @@ def run_study(
     workers: int = 1,
     cluster: Cluster | None = None,
     margin: float = MARGIN,
+    detect: float | None = None,
     progress: Progress | None = None,
 ) -> Study:
     """Train and evaluate every run of a plan, and write the report.
@@ -125,6 +126,7 @@ def run_study(
         cluster: Machines that do the runs, in place of workers; their ``out`` is as
             `temper.study.cluster.opened` gives it.
         margin: Points that a difference must reach to matter.
+        detect: Points that the study should detect; None states none.
         progress: Hears of runs, steps and evaluations.
 
     Returns:
@@ -162,7 +164,7 @@ def run_study(
             if is_new and not is_put and not (path / "runs").exists():
                 (path / "study.json").unlink(missing_ok=True)
             raise
-        return replace(finish_study(work, margin=margin), store=store)
+        return replace(finish_study(work, margin=margin, detect=detect), store=store)
 
 
 def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
@@ -240,12 +242,12 @@ def _found_rates(
     return rates
 
 
-def finish_study(work: Work, *, margin: float = MARGIN) -> Study:
+def finish_study(work: Work, *, margin: float = MARGIN, detect: float | None = None) -> Study:
     """Compare the columns of a study whose runs are done, and write its report."""
     _pair_columns(work)
     path = work.folder.path
-    page = report.build(path, margin=margin)
-    return Study(path, page, report.comparison(path, margin=margin))
+    page = report.build(path, margin=margin, detect=detect)
+    return Study(path, page, report.comparison(path, margin=margin, detect=detect))
 
 
 def _do_all(work: Work, runs: Generator[tuple[GridCell, float | None]]) -> None:

@@ -20,12 +20,13 @@ from temper.display.views import Question
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.anomaly import CONDITIONS, values_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.perspectives.coverage import thresholds_of_dev
+from temper.evaluation.perspectives.coverage import rows_drawn, thresholds_of_dev
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.proportions import Share
-from temper.functional.resampling import FloatArray
+from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
+from temper.functional.thresholds import Judged
 from temper.functional.units import PERCENT
 
 RATE = 0.05
@@ -54,18 +55,24 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             condition = Condition("alarms", block.condition.set, detector)
             name = "false_alarms" if block is dev else "detections"
             try:
-                statistic = Share(_alarms(dev, block))
+                statistic = _alarms(dev, block)
             except ValueError as error:
                 said = str(error).partition(". ")[0]
                 entry = scoring.undefined(condition, name, reason=said, rows=len(block))
             else:
-                entry = scoring.entry(condition, name, statistic=statistic, rows=len(block))
+                entry = scoring.entry(
+                    condition,
+                    name,
+                    statistic=statistic,
+                    rows=len(block),
+                    drawn=rows_drawn(dev, block),
+                )
             entries.append(entry)
     return entries
 
 
-def _alarms(dev: Block, block: Block) -> FloatArray:
-    """Return 1 where a row's score of anomaly is above the threshold of dev, else 0, [n].
+def _alarms(dev: Block, block: Block) -> Judged:
+    """Return the share of rows whose score of anomaly is above the threshold of dev.
 
     Raises:
         ValueError: There are no scores, or dev has too few rows.
@@ -73,8 +80,13 @@ def _alarms(dev: Block, block: Block) -> FloatArray:
     if dev.value is None and not dev.classifies:
         raise ValueError("a regression gives no probabilities")
     thresholds = thresholds_of_dev(values_of(dev), dev, block, coverage=1 - RATE)
-    above = values_of(block) > thresholds
-    return np.asarray(above, dtype=np.float64)
+    values = values_of(block)
+
+    def above(limit: float, rows: IntegerArray) -> FloatArray:
+        return np.asarray(values[rows] > limit, dtype=np.float64)
+
+    closed = Share(np.asarray(values > thresholds.of_rows(), dtype=np.float64))
+    return Judged(thresholds, above, np.arange(len(block)), closed)
 
 
 def by_detector(rows: Sequence[Row]) -> list[Row]:

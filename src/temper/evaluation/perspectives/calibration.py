@@ -10,11 +10,11 @@ fold's dev rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison
@@ -26,7 +26,7 @@ from temper.evaluation.measurement import Aligned, Measurement, block_of, labels
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import ScoreEntry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
 from temper.functional.calibration import (
     Temperature,
     fit_temperature,
@@ -34,7 +34,9 @@ from temper.functional.calibration import (
     reliability,
     scaled,
 )
-from temper.functional.resampling import FloatArray
+from temper.functional.intervals import Centered, Statistic, fewest_rows
+from temper.functional.refitted import FittedOn, Refitted
+from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
 from temper.functional.units import PLAIN
 from temper.seeding import derive_seed
@@ -89,17 +91,96 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         for block in scoring.of("calibration")
         if block.condition.name == TEMPERATURE
     }
+    fitted = _fitted_on(scoring) if scaled_blocks else None
     entries = []
     for block in scoring.of(*RESCORED):
         name = block.condition.set
         entries += _entries(scoring, Condition("calibration", name), block, len(block))
         if block.classifies:
             condition = Condition("calibration", name, TEMPERATURE)
-            entries += _entries(scoring, condition, scaled_blocks.get(name), len(block))
+            after = scaled_blocks.get(name)
+            if after is None or fitted is None:
+                entries += _entries(scoring, condition, after, len(block))
+                continue
+            drawn, indices = fitted.drawn(after)
+            statistics = {each: fitted.statistic(each, after, indices) for each in NAMES}
+            entries += scoring.entries_of(condition, statistics, rows=len(block), drawn=drawn)
     return entries
 
 
-def fold_numbers(rows: Iterable[str], *, seed: int) -> NDArray[np.int8]:
+@dataclass(frozen=True)
+class _FittedRows:
+    """The rows that the temperatures were fitted on, which a resample draws first.
+
+    Args:
+        rows: The held-out rows, or dev.
+        folds: What each fold's temperature is fitted on; one without folds.
+        seed: Seed of the folds.
+    """
+
+    rows: Block
+    folds: tuple[FittedOn, ...]
+    seed: int
+
+    def drawn(self, block: Block) -> tuple[int, IntegerArray]:
+        """Return how many rows a resample draws to score a block, and the block's among them."""
+        size, name = len(self.rows), self.rows.condition.set
+        if block.condition.set == name and len(self.folds) > 1:
+            return size, np.searchsorted(self.rows.index, block.index)
+        return size + len(block), size + np.arange(len(block))
+
+    def statistic(self, name: str, block: Block, indices: IntegerArray) -> Statistic:
+        """Return a score of a block as a function of resample counts of all rows drawn.
+
+        Args:
+            name: Of the score.
+            block: Rows after temperature scaling.
+            indices: Of its rows among those drawn.
+        """
+        given = statistic_of(name, block)
+        centered = isinstance(given, Centered)
+        score = given.statistic if isinstance(given, Centered) else given
+        folds = fold_numbers(block.row, seed=self.seed) % len(self.folds)
+        once = np.ones((1, len(block)))
+
+        def at(fold: int, step: float) -> float:
+            temperatures = np.where(folds == fold, np.exp(step), 1.0)
+            moved = statistic_of(name, _rescaled(block, temperatures))
+            return float(moved(once)[0])
+
+        # Over one standard error to either side: rows jump between bins, and an ECE has no slope.
+        slopes = [
+            (at(fold, fit.error) - at(fold, -fit.error)) / (2 * fit.error) if fit.error else 0.0
+            for fold, fit in enumerate(self.folds)
+        ]
+        made = Refitted(score, indices, self.folds, slopes, fewest_rows(given, len(block)))
+        return Centered(made) if centered else made
+
+
+def _fitted_on(scoring: Scoring) -> _FittedRows | None:
+    """Return the rows that the temperatures were fitted on; None where they cannot be found."""
+    held_out = [block for block in scoring.of("calibration") if block.condition.name == "clean"]
+    rows = held_out[0] if held_out else scoring.clean
+    labels, logits = rows.label, log_probabilities(rows.probabilities)
+    folds = fold_numbers(rows.row, seed=scoring.seed)
+    chosen = (
+        [np.arange(len(rows))] if held_out else [np.flatnonzero(folds != fold) for fold in (0, 1)]
+    )
+    try:
+        fits = [FittedOn.of(labels[each], logits[each], each) for each in chosen]
+    except ValueError:
+        return None
+    return _FittedRows(rows, tuple(fits), scoring.seed)
+
+
+def _rescaled(block: Block, temperatures: FloatArray) -> Block:
+    """Return a block whose answers are divided by further temperatures, [n]."""
+    logits = scaled(log_probabilities(block.probabilities), temperatures)
+    labels = block.label.astype(np.int64)
+    return replace(block, probabilities=np.exp(logits), loss=-logits[np.arange(len(block)), labels])
+
+
+def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
     """Return the fold of each row, 0 or 1, by the hash of its text.
 
     Args:
@@ -107,7 +188,7 @@ def fold_numbers(rows: Iterable[str], *, seed: int) -> NDArray[np.int8]:
         seed: The evaluation's seed.
     """
     found = (derive_seed(seed, "calibration", row) % 2 for row in rows)
-    return np.fromiter(found, dtype=np.int8)
+    return np.fromiter(found, dtype=np.int64)
 
 
 def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Prediction:

@@ -25,21 +25,19 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.calibration import fold_numbers
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import ScoreEntry, Scoring, mean_of
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.conformal import (
     SET_SCORES,
     at_labels,
     chance_coverage,
-    conformal_quantile,
     least_rows,
     prediction_sets,
 )
-from temper.functional.intervals import Statistic
 from temper.functional.proportions import GroupShares, Share
-from temper.functional.resampling import FloatArray
+from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
+from temper.functional.thresholds import Judged, Thresholds
 from temper.functional.units import Unit
-from temper.seeding import derive_seed
 
 NOMINAL = 0.9
 """Share of texts whose set shall hold the label."""
@@ -66,15 +64,33 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 @dataclass(frozen=True)
 class _Sets:
-    """The prediction sets of a block's rows.
+    """The prediction sets of a block's rows, at any thresholds.
 
     Args:
-        covered: 1 where the set holds the label, else 0, [n].
-        sizes: Number of classes in each set, [n].
+        thresholds: How the thresholds are set.
+        scores: How strange each class is, [n, C].
+        labels: [n].
     """
 
-    covered: FloatArray
-    sizes: FloatArray
+    thresholds: Thresholds
+    scores: FloatArray
+    labels: IntegerArray
+
+    def sizes(self, limit: float, rows: IntegerArray) -> FloatArray:
+        """Return the number of classes in the sets of some rows."""
+        return np.asarray(prediction_sets(self.scores[rows], limit).sum(axis=1), dtype=np.float64)
+
+    def covers(self, limit: float, rows: IntegerArray) -> FloatArray:
+        """Return 1 where the set of a row holds the label, else 0."""
+        own = at_labels(self.scores[rows], self.labels[rows])
+        return prediction_sets(own, limit).astype(np.float64)
+
+    def share(self, rows: IntegerArray, groups: IntegerArray | None = None) -> Judged:
+        """Return the share of some rows that are covered, or the least of groups of them."""
+        own = at_labels(self.scores, self.labels)
+        covered = prediction_sets(own, self.thresholds.of_rows()).astype(np.float64)[rows]
+        closed = Share(covered) if groups is None else GroupShares(covered, groups, least=True)
+        return Judged(self.thresholds, self.covers, rows, closed, groups)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -94,22 +110,29 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
                 said = str(error).partition(". ")[0]
                 found.append(scoring.undefined(condition, "set_size", reason=said, rows=len(block)))
                 continue
-            parts: list[tuple[Condition, str, Statistic, int]] = [
-                (condition, "set_size", mean_of(sets.sizes), len(block)),
-                (condition, "coverage", Share(sets.covered), len(block)),
+            every = np.arange(len(block))
+            parts: list[tuple[Condition, str, Judged]] = [
+                (condition, "set_size", Judged(sets.thresholds, sets.sizes, every)),
+                (condition, "coverage", sets.share(every)),
             ]
             if kind == MAIN and not attacked:
                 parts += _by_part(condition, block, sets)
             found += [
-                scoring.entry(place, name, statistic=statistic, rows=count)
-                for place, name, statistic, count in parts
+                scoring.entry(
+                    place,
+                    name,
+                    statistic=statistic,
+                    rows=len(statistic.rows),
+                    drawn=rows_drawn(dev, block),
+                )
+                for place, name, statistic in parts
             ]
     return found
 
 
 def _by_part(
     condition: Condition, block: Block, sets: _Sets
-) -> Iterator[tuple[Condition, str, Statistic, int]]:
+) -> Iterator[tuple[Condition, str, Judged]]:
     """Yield the coverage of each class and each group, and the worst of those with enough rows."""
     parts = {"class": np.array([f"{int(label)}" for label in block.label])}
     if block.group is not None:
@@ -120,13 +143,11 @@ def _by_part(
             if name and len(known) <= MOST:
                 value = int(name) if what == "class" else name
                 own = replace(condition, parameters=Parameters({what: value}))
-                yield own, "coverage", Share(sets.covered[places == place]), int(rows[place])
+                yield own, "coverage", sets.share(np.flatnonzero(places == place))
         enough = np.flatnonzero((rows >= ENOUGH) & (known != ""))
-        kept = np.isin(places, enough)
-        worst = GroupShares(
-            sets.covered[kept], np.searchsorted(enough, places[kept]).astype(np.int64), least=True
-        )
-        yield condition, f"worst_{what}_coverage", worst, int(kept.sum())
+        kept = np.flatnonzero(np.isin(places, enough))
+        groups = np.searchsorted(enough, places[kept]).astype(np.int64)
+        yield condition, f"worst_{what}_coverage", sets.share(kept, groups)
 
 
 def _sets(kind: str, dev: Block, block: Block) -> _Sets:
@@ -140,41 +161,44 @@ def _sets(kind: str, dev: Block, block: Block) -> _Sets:
         raise ValueError("a regression gives no sets of classes")
     if block.probabilities.shape[1] != dev.probabilities.shape[1]:
         raise ValueError("its classes are not those of dev")
-    own = at_labels(_scores(kind, dev), dev.label.astype(np.int64))
+    score = SET_SCORES[kind].scores
+    own = at_labels(score(dev.probabilities), dev.label.astype(np.int64))
     thresholds = thresholds_of_dev(own, dev, block, coverage=NOMINAL)
-    inside = prediction_sets(_scores(kind, block), thresholds[:, None])
-    labels = block.label.astype(np.int64)
-    return _Sets(
-        inside[np.arange(len(block)), labels].astype(np.float64),
-        inside.sum(axis=1).astype(np.float64),
-    )
+    return _Sets(thresholds, score(block.probabilities), block.label.astype(np.int64))
 
 
 def thresholds_of_dev(
     scores: FloatArray, dev: Block, block: Block, *, coverage: float
-) -> FloatArray:
-    """Return the conformal threshold of each row of a block, [N].
+) -> Thresholds:
+    """Return how dev sets the conformal threshold of each row of a block.
 
     Dev has two folds by a hash of the text; a row gets the threshold of the fold that it is not in.
+    Resamples draw dev's rows and, of another set, that set's rows behind them.
 
     Args:
         scores: Of dev's rows, high is strange, [n].
         dev: Those rows.
-        block: The rows that are judged; may be dev itself.
+        block: The rows that are judged; may be dev itself, or some of its rows under an attack.
         coverage: Share of rows like dev's that shall not be above.
 
     Raises:
         ValueError: A fold of dev has too few rows.
     """
+    indices = len(dev) + np.arange(len(block))
+    if block.condition.set == dev.condition.set:
+        indices = np.searchsorted(dev.index, block.index)
     folds = fold_numbers(dev.row, seed=0)
-    both = [conformal_quantile(scores[folds != fold], coverage=coverage) for fold in (0, 1)]
-    return np.array(both)[fold_numbers(block.row, seed=0)]
+    return Thresholds(scores, folds, coverage, indices, fold_numbers(block.row, seed=0))
 
 
-def _scores(kind: str, block: Block) -> FloatArray:
-    """Score every class of every row; a row's draw is a function of its text alone."""
-    draws = (derive_seed(0, "coverage", "draw", row) / 2.0**63 for row in block.row)
-    return SET_SCORES[kind].scores(block.probabilities, np.fromiter(draws, dtype=np.float64))
+def rows_drawn(dev: Block, block: Block) -> int:
+    """Return how many rows a resample draws to judge a block; see `thresholds_of_dev`.
+
+    Args:
+        dev: The rows that set thresholds.
+        block: The rows that are judged.
+    """
+    return len(dev) + (0 if block.condition.set == dev.condition.set else len(block))
 
 
 def details(keys: Sequence[ScoreKey]) -> list[ScoreKey]:

@@ -189,9 +189,10 @@ def _set_scores(kind: str, shares: Array) -> Array:
     if kind == "lac":
         return 1.0 - shares
     order = np.argsort(-shares, axis=1, kind="stable")
-    summed = np.cumsum(np.take_along_axis(shares, order, axis=1), axis=1)
+    before = np.zeros_like(shares)
+    np.cumsum(np.take_along_axis(shares, order, axis=1)[:, :-1], axis=1, out=before[:, 1:])
     penalty = 0.01 * np.arange(shares.shape[1]) if kind == "raps" else 0.0
-    return np.take_along_axis(summed + penalty, np.argsort(order, axis=1), axis=1)
+    return np.take_along_axis(before + penalty, np.argsort(order, axis=1), axis=1)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,0 +1,145 @@
+"""Scores of rows that are judged by a threshold which other rows set.
+
+The threshold is drawn as much as the judged rows are, so a resample draws the rows that set it and
+sets it anew. With fixed thresholds, two models of one law differ significantly in up to half of all
+studies. Letters: n rows drawn, m of them set thresholds, K are judged, R resamples, G groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from temper.functional.conformal import conformal_quantile, conformal_rank
+from temper.functional.proportions import GroupShares, Share
+from temper.functional.resampling import FloatArray, IntegerArray, divide, group_sums
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Conformal thresholds in two folds: each judged row gets that of the other fold's rows.
+
+    Args:
+        scores: Scores of the rows that set thresholds, [m]; they are the first rows drawn.
+        folds: Fold of each, 0 or 1, [m].
+        coverage: Fraction of such rows that must not be above the threshold, in (0, 1).
+        indices: Index of each judged row among the rows drawn, [K].
+        judged_folds: Fold of each judged row, [K].
+
+    Raises:
+        ValueError: A fold has too few rows for that coverage.
+    """
+
+    scores: FloatArray
+    folds: IntegerArray
+    coverage: float
+    indices: IntegerArray
+    judged_folds: IntegerArray
+    # The counts asked about last, and what they gave: several scores are judged by the same ones.
+    _last: list[tuple[FloatArray, list[FloatArray]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        for fold in (0, 1):
+            conformal_quantile(self.scores[self.folds != fold], coverage=self.coverage)
+
+    def of_fold(self, fold: int, counts: FloatArray) -> FloatArray:
+        """Return the threshold that judges a fold's rows in each resample, [R].
+
+        Args:
+            fold: 0 or 1.
+            counts: How often each row is drawn, [R, n].
+        """
+        if not self._last or self._last[0][0] is not counts:
+            both = []
+            for each in (0, 1):
+                rows = np.flatnonzero(self.folds != each)
+                drawn = counts[:, rows]
+                both.append(resampled_quantiles(self.scores[rows], drawn, coverage=self.coverage))
+            self._last[:] = [(counts, both)]
+        return self._last[0][1][fold]
+
+    def of_rows(self) -> FloatArray:
+        """Return the threshold that judges each row, from the rows as they are, [K]."""
+        once = np.ones((1, len(self.scores)))
+        return np.concatenate([self.of_fold(fold, once) for fold in (0, 1)])[self.judged_folds]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The mean of what thresholds make of rows, as a statistic: from counts [R, n] to [R] values.
+
+    Args:
+        thresholds: How they are set.
+        values: From a threshold and numbers of judged rows to one value per such row.
+        rows: Numbers of the judged rows that are averaged, [k].
+        closed: The same share with the thresholds as they are, for its closed form; None of a mean
+            that is not a share.
+        groups: Group of each of these rows, whole numbers from 0 on without a gap, [k]: the least
+            of the groups' means is the score. None takes one mean over all rows.
+    """
+
+    thresholds: Thresholds
+    values: Callable[[float, IntegerArray], FloatArray]
+    rows: IntegerArray
+    closed: Share | GroupShares | None = None
+    groups: IntegerArray | None = None
+
+    def __call__(self, counts: FloatArray) -> FloatArray:
+        """Return the score on each resample, [R]; NaN without rows."""
+        if not len(self.rows):
+            return np.full(len(counts), np.nan)
+        groups = np.zeros(len(self.rows), np.int64) if self.groups is None else self.groups
+        size = int(groups.max()) + 1
+        folds, indices = self.thresholds.judged_folds, self.thresholds.indices
+        sums = np.zeros((len(counts), size))
+        for fold in (0, 1):
+            own = np.flatnonzero(folds[self.rows] == fold)
+            drawn = counts[:, indices[self.rows[own]]]
+            # Resamples share few thresholds, each of which is one row's score.
+            limits, which = np.unique(self.thresholds.of_fold(fold, counts), return_inverse=True)
+            for number, limit in enumerate(limits.tolist()):
+                alike = which == number
+                found = self.values(limit, self.rows[own])
+                sums[alike] += group_sums(found, groups[own], size, drawn[alike])
+        everyone = counts[:, indices[self.rows]]
+        means = divide(sums, group_sums(np.ones(len(self.rows)), groups, size, everyone))
+        # A group that a resample misses is not looked at, as in `least_accuracy`.
+        least = np.where(np.isnan(means), np.inf, means).min(axis=1)
+        return np.where(np.isinf(least), np.nan, least)
+
+    @property
+    def fewest(self) -> int:
+        """The rows of the smallest group, or those that set thresholds where they are fewer."""
+        own = len(self.rows) if self.groups is None else int(np.bincount(self.groups).min())
+        return min(own, len(self.thresholds.scores)) if len(self.rows) else 0
+
+
+def resampled_quantiles(scores: FloatArray, counts: FloatArray, *, coverage: float) -> FloatArray:
+    """Return the conformal quantile of each resample; see `conformal_quantile`.
+
+    Args:
+        scores: [m].
+        counts: How often each row stands in each resample, [R, m].
+        coverage: In (0, 1).
+
+    Returns:
+        Thresholds, [R]; infinite where a resample has too few rows for the coverage.
+
+    Example:
+        >>> resampled_quantiles(
+        ...     np.array([1.0, 3.0, 2.0]),
+        ...     np.array([[1.0, 1.0, 1.0], [3.0, 0.0, 0.0]]),
+        ...     coverage=0.5,
+        ... ).tolist()
+        [2.0, 1.0]
+    """
+    order = np.argsort(scores, kind="stable")
+    reached = np.cumsum(counts[:, order], axis=1)
+    totals, which = np.unique(reached[:, -1], return_inverse=True)
+    ranks = np.array([conformal_rank(int(total), coverage) for total in totals])[which]
+    found = scores[order][(reached >= ranks[:, None]).argmax(axis=1)]
+    return np.where(ranks > reached[:, -1], np.inf, found)

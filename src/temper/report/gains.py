@@ -1,0 +1,202 @@
+"""What a column gains on a score, and which gains may be claimed.
+
+Everything stands on one scale, the share of the reference's own error that is taken away:
+``(s - s_reference) / (s_perfect - s_reference)``, so that equal lengths mean equal worth whichever
+way a score points (RoAST, arXiv 2312.04032, Section 5.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from temper.display.cells import Comparison, Difference, Row
+from temper.display.views import View
+from temper.display.wording import title
+from temper.functional.effects import LEVEL
+from temper.functional.intervals import holm
+from temper.functional.units import PERCENT
+from temper.report.derived import SUMMARY, views
+from temper.report.overview import error_of
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a column gains on one score, as a share of the reference's own error.
+
+    Args:
+        row: The score.
+        column: The column.
+        share: Error taken away, in per cent of the reference's; above 0 is better.
+        low, high: Its 95 % interval, None where there is none.
+        decided: 1 where it is significantly better, -1 where it is significantly worse, else 0. In
+            a headline that is after Holm's correction over all columns and perspectives together.
+    """
+
+    row: Row
+    column: str
+    share: float
+    low: float | None
+    high: float | None
+    decided: int
+
+    @property
+    def view(self) -> View:
+        """How its perspective is shown."""
+        return views().of(self.row.key.perspective)
+
+    @property
+    def given(self) -> str:
+        """What both columns were given that needs no training; empty where nothing."""
+        how = self.row.key.condition
+        return self.view.condition(how) if how == self.view.without_training else ""
+
+    @property
+    def difference(self) -> Difference:
+        """The difference that it was made of."""
+        found = self.row.cells[self.column].difference
+        assert found is not None
+        return found
+
+    @property
+    def natural(self) -> str:
+        """The difference in the score's own unit, with its interval."""
+        value, interval = self.row.difference_text(self.column)
+        return " ".join(part for part in (value, interval, unit_of(self.row)) if part)
+
+    @property
+    def detail(self) -> str:
+        """What the mark says: score, difference, share and its interval."""
+        ends = "" if self.low is None else f" [{self.low:+.0f}, {self.high:+.0f}]"
+        share = f"{self.share:+.0f}{ends} % of the error taken away".replace("-", "\u2212")
+        return f"{self.row.heading()}: {self.natural}; {share}; {self.said}"
+
+    @property
+    def said(self) -> str:
+        """The verdict in words, with what the correction over all claims leaves of it."""
+        said = self.difference.said
+        weak = not self.decided and self.difference.verdict in ("better", "worse")
+        return f"{said}, not significant over all comparisons" if weak else said
+
+    def sentence(self, reference: str) -> str:
+        """Say it as a sentence of its own, with its numbers.
+
+        Args:
+            reference: The column compared with.
+        """
+        if self.decided:
+            return f"`{self.column}` {self.clause(reference)}: {self.natural}."
+        outlook = self.row.outlook(self.column)
+        said = f"{self.said}{f'; {outlook}' if outlook else ''}"
+        return f"{self.view.title}: `{self.column}` {self.natural}, {said}."
+
+    def at(self, reach: float) -> float:
+        """Return where the share stands on a scale, in per cent of its width.
+
+        Args:
+            reach: What either end of the scale stands for.
+        """
+        return _place(self.share, reach)
+
+    def cut(self, reach: float) -> str:
+        """Say beyond which end of a scale the share lies: ``under``, ``over``, else empty."""
+        return "under" if self.share < -reach else "over" if self.share > reach else ""
+
+    def ends(self, reach: float) -> tuple[float, float]:
+        """Return where the interval begins on a scale and how wide it is; see `at`."""
+        low, high = (_place(end or 0.0, reach) for end in (self.low, self.high))
+        return low, round(high - low, 2)
+
+    def clause(self, reference: str) -> str:
+        """Say it in words.
+
+        Args:
+            reference: The column compared with.
+        """
+        ours, theirs = self.row.cells[self.column].mean, self.row.cells[reference].mean
+        places = 0 if self.row.unit == PERCENT and _apart(ours, theirs) else None
+        return self.view.gain.format(
+            better="better" if self.share > 0 else "worse",
+            score=title(self.row.key.name).lower(),
+            share=f"{abs(self.share):.0f} %",
+            points=f"{self.row.unit.text(abs(self.difference.mean or 0.0))} {unit_of(self.row)}",
+            ours=_text(self.row, ours, places),
+            theirs=_text(self.row, theirs, places),
+            reference=f"`{reference}`",
+            title=self.view.title.lower(),
+        )
+
+
+def unit_of(row: Row) -> str:
+    """Name what a difference is counted in: hundredths are points, else the score's own.
+
+    Args:
+        row: The score.
+    """
+    return "points" if row.unit.margin(1.0) is not None else row.unit.sign
+
+
+def _place(share: float, reach: float) -> float:
+    return round(50.0 + 50.0 * max(-1.0, min(1.0, share / reach)), 2)
+
+
+def _apart(ours: float | None, theirs: float | None) -> bool:
+    """Tell whether two shares differ when they are written as whole numbers of a hundred."""
+    return ours is not None and theirs is not None and round(100 * ours) != round(100 * theirs)
+
+
+def _text(row: Row, value: float | None, places: int | None) -> str:
+    if places is None or value is None:
+        return row.unit.text(value)
+    return f"{row.unit.scale * value:.{places}f}"
+
+
+def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
+    """Put a difference on the scale of the reference's own error; None where it has no place.
+
+    Args:
+        comparison: All scores.
+        row: The score.
+        column: Whose difference.
+    """
+    assert comparison.reference is not None
+    difference = row.cells[column].difference
+    # The average relative improvement is such a share already, in per cent.
+    is_share = row.key.perspective == SUMMARY.name
+    error = 100.0 if is_share else error_of(row, comparison.reference)
+    if error is None or difference is None or difference.mean is None:
+        return None
+    ends = [100 * end / error for end in (difference.low, difference.high) if end is not None]
+    decided = {"better": 1, "worse": -1}.get(difference.verdict, 0)
+    low, high = (min(ends), max(ends)) if len(ends) == 2 else (None, None)
+    return Gain(row, column, 100 * difference.mean / error, low, high, decided)
+
+
+def corrected_gains(
+    gains: Mapping[str, Sequence[Gain]], improved: Mapping[str, Gain | None]
+) -> tuple[dict[str, tuple[Gain, ...]], dict[str, Gain | None], int]:
+    """Keep as decided what outlasts Holm's correction over everything that may be claimed.
+
+    Args:
+        gains: On the perspectives, by column.
+        improved: On the average relative improvement, by column.
+
+    Returns:
+        Both by column, and how many differences were tested.
+    """
+    every = [gain for of_column in gains.values() for gain in of_column]
+    every += [gain for gain in improved.values() if gain is not None]
+    tested = [gain for gain in every if gain.difference.p is not None]
+    corrected = holm([gain.difference.p or 0.0 for gain in tested])
+    kept = {
+        (gain.column, gain.row.key) for gain, p in zip(tested, corrected, strict=True) if p <= LEVEL
+    }
+
+    def judged(gain: Gain) -> Gain:
+        return gain if (gain.column, gain.row.key) in kept else replace(gain, decided=0)
+
+    return (
+        {name: tuple(map(judged, of_column)) for name, of_column in gains.items()},
+        {name: None if gain is None else judged(gain) for name, gain in improved.items()},
+        len(tested),
+    )
