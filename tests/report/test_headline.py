@@ -69,6 +69,17 @@ def test_an_interval_stands_the_right_way_round_where_less_is_better() -> None:
     assert (gain.share, gain.low, gain.high) == pytest.approx((40.0, 30.0, 50.0))
 
 
+def test_a_perfect_or_tied_reference_keeps_its_place_on_the_scale() -> None:
+    calibration = row("calibration", 0.10, new=(0.06, "better"))
+    for reference, ours in ((1.0, 0.98), (1.0, 1.0), (0.9, 0.9)):
+        gains = first(row("task", reference, new=(ours, "equal")), calibration).gains
+        assert [gain.view.name for gain in gains] == ["task", "calibration"]
+        # A loss against a perfect score counts by the whole scale: 2 points are 2%.
+        assert gains[0].share == pytest.approx(100 * (ours - reference), abs=1e-9)
+    (perfect,) = first(row("calibration", 0.0, new=(0.06, "worse"))).gains
+    assert perfect.share == pytest.approx(-6.0)
+
+
 def test_what_is_better_on_something_and_worse_on_nothing_is_shipped() -> None:
     found = first(
         row("task", 0.90, new=(0.901, "equal")), row("calibration", 0.10, new=(0.06, "better"))

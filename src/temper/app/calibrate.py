@@ -1,6 +1,6 @@
 """Fit on held-out rows what makes a checkpoint's answers trustworthy, and keep it in its folder.
 
-The rows are drawn into two parts by the hash of their texts. The scaling is fitted, and the
+The rows are drawn into two parts by a hash of each row. The scaling is fitted, and the
 detector chosen, on the first; every threshold is a quantile over the second, on which nothing was
 fitted, so that conformal guarantees hold as they stand for split conformal prediction.
 """

@@ -15,6 +15,7 @@ from temper.display.views import View
 from temper.display.wording import title
 from temper.functional.effects import LEVEL
 from temper.functional.intervals import holm
+from temper.functional.scores import SCORES
 from temper.functional.units import PERCENT
 from temper.report.derived import SUMMARY, views
 from temper.report.overview import error_of
@@ -164,6 +165,10 @@ def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
     # The average relative improvement is such a share already, in per cent.
     is_share = row.key.perspective == SUMMARY.name
     error = 100.0 if is_share else error_of(row, comparison.reference)
+    facts, start = SCORES.get(row.key.name), row.cells[comparison.reference].mean
+    if error is None and facts is not None and start == facts.perfect:
+        # A perfect reference has no error to take away; what others lose counts by the whole scale.
+        error = 1.0 if row.higher_is_better else -1.0
     if error is None or difference is None or difference.mean is None:
         return None
     ends = [100 * end / error for end in (difference.low, difference.high) if end is not None]
