@@ -206,10 +206,13 @@ def test_held_out_rows_of_two_merged_classes_are_refused() -> None:
     predictor = answering(logits, more, label_names=names)
     with pytest.raises(DataError, match=r"'hans' tells entailment .* give rows with three labels"):
         evaluate(predictor, EvaluationData(dev, held_out=merged), ONLY)
-    # Without names anywhere, only the answers tell how many classes there are.
     unnamed, plain = replace(dev, label_names=None), answering(logits, more)
-    with pytest.raises(DataError, match="labelled with the model's 3 classes"):
+    with pytest.raises(DataError, match="'hans'.*entailment, non-entailment.*--label-names"):
         evaluate(plain, EvaluationData(unnamed, held_out=merged), ONLY)
+    # Without names anywhere, only the answers show how many classes there are.
+    numbered = replace(merged, label_names=("0", "1"))
+    with pytest.raises(DataError, match="labelled with the model's 3 classes"):
+        evaluate(plain, EvaluationData(unnamed, held_out=numbered), ONLY)
 
 
 def test_a_regression_is_never_scaled(model_of: Any, tokenizer: Any, examples_of: Any) -> None:

@@ -137,7 +137,9 @@ class Uncased(CallablePredictor):
 
 
 def test_perturbations_that_an_uncased_tokenizer_undoes_get_no_score() -> None:
-    yes = Uncased(lambda texts: [[0.2, 0.8]] * len(texts), gives="probabilities")
+    yes = Uncased(
+        lambda texts: [[0.2, 0.8]] * len(texts), gives="probabilities", label_names=("no", "yes")
+    )
     found = evaluate(yes, EvaluationData(DEV), settings("lowercase", "spaces", "contractions"))
     assert list(worst_blocks(found)) == ["contractions"]
     (skipped,) = [notice for notice in found.notices if "spaces" in notice]
