@@ -30,13 +30,7 @@ from temper.models.kinds import check_sequence_classifier, longest_row
 from temper.models.network import Network, Parameters
 from temper.models.shards import keep_whole, sharded_modules
 from temper.seeding import Streams
-from temper.training.checks import (
-    check_batch,
-    check_device_map,
-    check_sharded,
-    check_task_loss,
-    frozen_head,
-)
+from temper.training import checks
 from temper.training.step_log import StepLog, moved
 from temper.types import Batch, Gradients, State, Step
 
@@ -109,19 +103,19 @@ class Stepper:
             rank, ranks = accelerator.process_index, accelerator.num_processes
         self.method = build(method)
         _check_ranks(model, rank, ranks)
-        check_device_map(model)
+        checks.check_device_map(model)
         check_sequence_classifier(model)
-        check_task_loss(self.method, task_loss, class_weights)
+        checks.check_task_loss(self.method, task_loss, class_weights)
         loss: TaskLoss = OwnLoss() if task_loss is None else GivenLoss(task_loss)
         if class_weights is not None:
             device = next(model.parameters()).device
             loss = OwnLoss(torch.as_tensor(class_weights, dtype=torch.float32, device=device))
         self.network = Network(model, special_ids=special_ids, task_loss=loss)
-        if said := frozen_head(model):
+        if said := checks.frozen_head(model):
             self.network.tell(said)
         self.params = self.network.parameters()
         if self.params.shards:
-            check_sharded(self.method)
+            checks.check_sharded(self.method)
         if getattr(self.method.objective, "keeps_weights", False):
             keep_whole(self.network.model)
         if self.method.rule.wants_start:
@@ -392,7 +386,7 @@ class Stepper:
         Returns:
             The weighted total of this micro-batch, detached.
         """
-        check_batch(batch, longest=self.longest)
+        checks.check_batch(batch, longest=self.longest)
         objective = objective or self.method.objective
         if batch.labels is None:
             objective = self._without_labels(objective)
