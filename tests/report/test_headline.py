@@ -130,13 +130,13 @@ def test_the_correction_is_over_columns_and_perspectives_together() -> None:
 
 def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() -> None:
     """By simulation: three columns of one law on four perspectives, three seeds each."""
-    draws, studies, shipped = np.random.default_rng(0), 200, 0
+    draws, studies, shipped = np.random.default_rng(0), 400, 0
     reference = {"task": 0.9, "shift": 0.8, "calibration": 0.1, "anomaly": 0.85}
     for _ in range(studies):
         rows = []
         for perspective, start in reference.items():
             name = SCORES[perspective]
-            values = start + 0.01 * draws.normal(size=(3, 3))
+            values = start + 0.002 * draws.normal(size=(3, 3))
             cells = {
                 column: Cell(
                     dict(enumerate(own.tolist())),
@@ -159,8 +159,8 @@ def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() 
             shown = unit(name, "accuracy")
             rows.append(Row(key, perspective, name, name != "ece_10", shown, cells, leads=True))
         shipped += first(*rows).sentence.startswith("Ship")
-    # At 5 % more than 16 of 200 come with probability 0.03; without the correction it is 40.
-    assert shipped <= 16
+    # That is 20 of 400. With a correction over the columns of each perspective it is 32.
+    assert shipped <= 20
 
 
 def test_of_several_the_one_that_is_shipped_has_the_picture_and_the_others_lighter_marks() -> None:

@@ -14,7 +14,7 @@ import pytest
 from temper.display import cells
 from temper.display.cells import Row
 from temper.errors import CheckpointError, SettingError
-from temper.report import comparison, write
+from temper.report import build, comparison, write
 from tests.report.conftest import Plan, score
 
 # t quantile for 97.5 % at 4 degrees of freedom, from a printed table.
@@ -356,3 +356,17 @@ def test_a_terminal_shows_what_sums_up_a_perspective_where_there_are_many_scores
     assert any(label.startswith("Accuracy, dev") for label in labels)
     assert not any(label.startswith("Macro-F1") for label in labels)
     assert short.notes[-1].startswith(f"{len(labels)} of {len(found.shown)} scores;")
+
+
+@pytest.mark.parametrize("points", [0.0, -1.0, math.nan, math.inf])
+def test_a_difference_to_detect_is_a_positive_number_of_points(study: Path, points: float) -> None:
+    with pytest.raises(SettingError, match="`detect` must be"):
+        comparison(study, detect=points)
+    with pytest.raises(SettingError, match="`detect` must be"):
+        build(study, detect=points)
+
+
+def test_the_stated_difference_is_in_the_answer_of_the_page(study: Path) -> None:
+    assert "true difference of 3 points" not in comparison(study).answer
+    assert "true difference of 3 points" in comparison(study, detect=3.0).answer
+    assert "true difference of 3 points" in build(study, detect=3.0).read_text(encoding="utf-8")

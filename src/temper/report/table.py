@@ -162,12 +162,12 @@ def comparison(
         SettingError: The margin, or what to detect, is no number of points.
     """
     check_margin(margin)
-    check_detect(detect)
     return compare(read(folder), margin=margin, detect=detect)
 
 
 def compare(source: Source, *, margin: float = MARGIN, detect: float | None = None) -> Comparison:
     """Compare the columns of a folder that was read already; see `comparison`."""
+    check_detect(detect)
     scores = _collect(source)
     if source.reference is not None:
         add_relative_improvement(scores, source.reference)
