@@ -113,7 +113,7 @@ def test_the_correction_is_over_perspectives_too() -> None:
     task = with_p(row("task", 0.90, new=(0.901, "equal")), 0.9)
     better = row("calibration", 0.10, new=(0.06, "better"))
     found = first(task, with_p(better, 0.03))
-    assert found.sentence.startswith("Keep `plain`: nothing")
+    assert found.sentence.startswith("Keep `plain`: no difference")
     assert "not significant over all comparisons" in found.lines[1][2]
     assert first(task, with_p(better, 0.02)).sentence.startswith("Ship `new`")
 
@@ -125,7 +125,7 @@ def test_the_correction_is_over_columns_and_perspectives_together() -> None:
     task = with_p(row("task", 0.90, **equal), 0.9)
     assert first(task, with_p(row("calibration", 0.10, **both), 0.012)).sentence.startswith("Ship")
     kept = first(task, with_p(row("calibration", 0.10, **both), 0.013))
-    assert kept.sentence.startswith("Keep `plain`: nothing")
+    assert kept.sentence.startswith("Keep `plain`: no difference")
 
 
 def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() -> None:

@@ -73,11 +73,18 @@ class Gain:
         return f"{self.row.heading()}: {self.natural}; {share}; {self.said}"
 
     @property
+    def weak(self) -> str:
+        """What to add where it is significant by itself and not over all comparisons; else empty.
+
+        Its own interval leaves 0 out then, and the correction over all claims does not.
+        """
+        alone = not self.decided and self.difference.verdict in ("better", "worse")
+        return ", not significant over all comparisons" if alone else ""
+
+    @property
     def said(self) -> str:
         """The verdict in words, with what the correction over all claims leaves of it."""
-        said = self.difference.said
-        weak = not self.decided and self.difference.verdict in ("better", "worse")
-        return f"{said}, not significant over all comparisons" if weak else said
+        return f"{self.difference.said}{self.weak}"
 
     def sentence(self, reference: str) -> str:
         """Say it as a sentence of its own, with its numbers.

@@ -395,7 +395,7 @@ def _sentence(comparison: Comparison, column: str, gains: Sequence[Gain], *, shi
         return f"Keep `{reference}`: `{column}` {listed(against)}{though}{beside}."
     if gained:
         return f"Not decided: `{column}` {listed(gained)}{beside}."
-    return f"Keep `{reference}`: nothing that was measured tells `{column}` from it."
+    return f"Keep `{reference}`: no difference of `{column}` is significant over all comparisons."
 
 
 def _is_task(told: Gain | Level) -> bool:
@@ -414,7 +414,7 @@ def _average(improved: Gain | None) -> str:
     """Say the average relative improvement, where it has an interval."""
     if improved is None or improved.low is None:
         return ""
-    return f"Average relative improvement: {improved.natural}."
+    return f"Average relative improvement: {improved.natural}{improved.weak}."
 
 
 def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> str:
