@@ -18,7 +18,7 @@ def test_uegrs_table_says_what_the_issue_missed() -> None:
     lines = {cells[1].strip(" `"): [cell.strip() for cell in cells[2:]] for cells in split}
     assert lines["adaptive.low"][:2] == ["0.05; 0.3 from scratch", "≥ 0, < 1"]
     assert lines["adaptive.high"][0] == "0.2; 0.5 from scratch"
-    assert lines["mask.alpha"][:3] == ["0.6", "≥ 0, ≤ 1", ".6 to .95 (Section VI-A)"]
+    assert lines["mask.alpha"][:3] == ["0.6", "≥ 0, ≤ 1", "0.6 to 0.95 (Section VI-A)"]
     assert lines["mask.beta"][0] == "1"
     assert lines["train.learning_rate"][0] == "2e-5"
     assert lines["train.epochs"][0] == "3"

@@ -39,7 +39,7 @@ class AdvEmbed(AttackConfig):
     """Settings of RoAST's objective, with those of the attack.
 
     Args:
-        epsilon: Budget, at least 0 (the paper: .1, the largest entry of each token's step).
+        epsilon: Budget, at least 0 (the paper: 0.1, the largest entry of each token's step).
         relative: Whether epsilon is a share of the token's own norm.
         norm: ``linf_scaled`` as published (direction kept), ``l2`` or ``linf`` (its sign).
         attack_scope: ``token`` as published, ``example`` or ``batch``.
@@ -58,21 +58,21 @@ class AdvEmbed(AttackConfig):
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "epsilon": Published(".1", "run.sh"),
+        "epsilon": Published("0.1", "run.sh"),
         "relative": Published("false", "released code"),
         "norm": Published("linf_scaled", "released code"),
         "attack_scope": Published("token", "released code"),
         "site": Published("output", "released code"),
         "noise": Published("1e-5", "released code"),
-        "clean_weight": Published(".5", "the paper"),
-        "adversarial_weight": Published(".5", "the paper; 0 in the released code"),
-        "divergence_weight": Published(".01", "the paper"),
+        "clean_weight": Published("0.5", "the paper"),
+        "adversarial_weight": Published("0.5", "the paper; 0 in the released code"),
+        "divergence_weight": Published("0.01", "the paper"),
         "divergence": Published("sym_kl", "the paper"),
         "train.learning_rate": Published("1e-5", "run.sh"),
         "train.epochs": Published("10", "run.sh"),
         "train.batch_size": Published("16", "run.sh"),
-        "train.weight_decay": Published(".01", "run.sh"),
-        "train.warmup_ratio": Published(".06", "run.sh"),
+        "train.weight_decay": Published("0.01", "run.sh"),
+        "train.warmup_ratio": Published("0.06", "run.sh"),
     }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

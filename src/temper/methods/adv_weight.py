@@ -56,8 +56,8 @@ class AdvWeight(MethodConfig):
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "rho": Published(".05", "the paper"),
-        "adaptive.eta": Published(".01", "ASAM's paper"),
+        "rho": Published("0.05", "the paper"),
+        "adaptive.eta": Published("0.01", "ASAM's paper"),
     }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -75,7 +75,7 @@ class AdvWeight(MethodConfig):
         super().check()
         if self.adaptive.is_off and self.rho >= LARGE:
             logger.warning(
-                "rho=%g is a radius for adaptive=True. Without it the published one is .05, and "
+                "rho=%g is a radius for adaptive=True. Without it the published one is 0.05, and "
                 "one so large takes the gradient far from the weights.",
                 self.rho,
             )

@@ -37,11 +37,11 @@ class AttackConfig(MethodConfig):
     """Settings of the attack on the embeddings.
 
     Args:
-        epsilon: Budget, at least 0 (the paper: .01, .1 or .4 absolute). 0 leaves the embeddings
+        epsilon: Budget, at least 0 (the paper: 0.01, 0.1 or 0.4 absolute). 0 leaves the embeddings
             where they are; the passes under attack still run, as UEGR's sub-models without the
             attack do. For no such pass set their weights to 0.
         relative: Whether epsilon is a share of the example's own embedding norm, which carries
-            over between models; .025 is about .15 absolute on MiniLM.
+            over between models; 0.025 is about 0.15 absolute on MiniLM.
         norm: ``l2``, ``linf`` (the sign of the gradient), or ``linf_scaled`` (the gradient over its
             largest entry, in the same ball).
         attack_scope: What shares the budget: ``example``, ``token``, or ``batch``.

@@ -30,12 +30,12 @@ class AWP(MethodConfig):
     """Settings of adversarial weight perturbation.
 
     Args:
-        gamma: Share of each matrix's norm, at least 0 (the paper: .01 with plain adversarial
-            training, .005 with TRADES); 0 is plain fine-tuning.
+        gamma: Share of each matrix's norm, at least 0 (the paper: 0.01 with plain adversarial
+            training, 0.005 with TRADES); 0 is plain fine-tuning.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "gamma": Published(".01; .005 beside TRADES", "the paper; released script"),
+        "gamma": Published("0.01; 0.005 beside TRADES", "the paper; released script"),
     }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

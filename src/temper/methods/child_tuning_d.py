@@ -32,14 +32,14 @@ class ChildTuningD(MethodConfig):
     """Settings of Child-Tuning-D.
 
     Args:
-        reserve_p: Share of the blocks' entries that train, in (0, 1] (the released script: .3); 1
+        reserve_p: Share of the blocks' entries that train, in (0, 1] (the released script: 0.3); 1
             is plain fine-tuning.
         largest_norm: What the gradient of each tensor is clipped to before it is squared, above 0
             (the released code: the training's ``max_grad_norm``, 1).
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "reserve_p": Published(".3", "released script"),
+        "reserve_p": Published("0.3", "released script"),
         "largest_norm": Published("max_grad_norm, 1", "released code"),
     }
 

@@ -29,12 +29,12 @@ class ChildTuningF(MethodConfig):
     """Settings of Child-Tuning-F.
 
     Args:
-        reserve_p: Probability that an entry is kept, in (0, 1] (the released script: .3); 1 is
+        reserve_p: Probability that an entry is kept, in (0, 1] (the released script: 0.3); 1 is
             plain fine-tuning.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "reserve_p": Published(".3", "released script"),
+        "reserve_p": Published("0.3", "released script"),
     }
 
     reserve_p: FiniteFloat = Field(default=0.3, gt=0.0, le=1.0)

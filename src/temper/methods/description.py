@@ -35,7 +35,7 @@ def settings(name: str) -> list[dict[str, Any]]:
         >>> [each["setting"] for each in settings("r_drop")]
         ['weight', 'divergence', 'reduction']
         >>> settings("r_drop")[0]["bounds"], settings("r_drop")[0]["published"]
-        ('≥ 0', '.5 to 5 (the paper, for the batch mean)')
+        ('≥ 0', '0.5 to 5 (the paper, for the batch mean)')
     """
     config = entry(name).config
     sources = config.PUBLISHED

@@ -69,7 +69,7 @@ class Distil(MethodConfig):
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "teacher.decay": Published(".99, then .999", "Tarvainen and Valpola, section 3"),
+        "teacher.decay": Published("0.99, then 0.999", "Tarvainen and Valpola, section 3"),
         "teacher.warm_up": Published("1", "Tarvainen and Valpola, code"),
         "temperature": Published("20; 2.5 to 4 for small students", "Hinton et al., section 3"),
     }

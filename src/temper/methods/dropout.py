@@ -1,6 +1,6 @@
 """Dropout at a set rate: every site at the same rate, one pass.
 
-Source: UEGR (arXiv 2503.16550), Table IV's "w/" rows, where classical models run at .5.
+Source: UEGR (arXiv 2503.16550), Table IV's "w/" rows, where classical models run at 0.5.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Dropout(MethodConfig):
 
     Args:
         rate: Rate of every dropout layer, attention included where it reads its layer's rate; None
-            leaves the model's own. The paper uses .5 for classical models.
+            leaves the model's own. The paper uses 0.5 for classical models.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "rate": Published(".5", "UEGR, Table IV"),
+        "rate": Published("0.5", "UEGR, Table IV"),
     }
 
     rate: FiniteFloat | None = Field(default=0.5, ge=0.0, lt=1.0)

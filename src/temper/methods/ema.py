@@ -39,9 +39,9 @@ class EMA(MethodConfig):
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "decay": Published(".999", "Tarvainen and Valpola, NeurIPS 2017"),
+        "decay": Published("0.999", "Tarvainen and Valpola, NeurIPS 2017"),
         "warm_up": Published("9, 1", "tf.train.ExponentialMovingAverage, Mean Teacher's code"),
-        "begin": Published(".75", "Izmailov et al."),
+        "begin": Published("0.75", "Izmailov et al."),
     }
 
     # SWA: the mean over the last quarter of the run.

@@ -24,7 +24,7 @@ from temper.methods import Method, MethodConfig, Published, register
 
 logger = logging.getLogger(__name__)
 
-# One step of .17 of the embeddings' norm (1.0 on MiniLM) brought training to chance.
+# One step of 0.17 of the embeddings' norm (1.0 on MiniLM) brought training to chance.
 FAR = 0.15
 
 
@@ -53,13 +53,13 @@ class FreeLB(MethodConfig):
         passes: K, passes in all, at least 2; the first stands at the start.
         adversarial_weight: Weight of the mean loss along the ascent.
         clean_weight: Weight of the clean loss beside it.
-        step_size: l2 length of each example's step, above 0 (the paper: .025 to .2 absolute).
+        step_size: l2 length of each example's step, above 0 (the paper: 0.025 to 0.2 absolute).
         init: Size of the random start; its l2 norm is about init / sqrt 3. 0 starts at the clean
             example, so that the first pass is the clean one (the paper: 0 to 1 absolute).
-        max_norm: l2 radius of the ball that delta is kept in, 0 for none (the paper: 0 to .7
+        max_norm: l2 radius of the ball that delta is kept in, 0 for none (the paper: 0 to 0.7
             absolute).
         relative: Whether these three are shares of the example's own embedding norm, which carry
-            over between models; .0125 is about .075 absolute on MiniLM.
+            over between models; 0.0125 is about 0.075 absolute on MiniLM.
         special_tokens: Whether [CLS], [SEP] and the like move too.
     """
 
@@ -68,9 +68,9 @@ class FreeLB(MethodConfig):
         "adversarial_weight": Published("1", "the paper"),
         "clean_weight": Published("0", "the paper"),
         "relative": Published("false", "released code"),
-        "step_size": Published(".025 to .2", "scripts of the released code, absolute"),
+        "step_size": Published("0.025 to 0.2", "scripts of the released code, absolute"),
         "init": Published("0 to 1", "scripts of the released code, absolute"),
-        "max_norm": Published("0 to .7", "scripts of the released code, absolute"),
+        "max_norm": Published("0 to 0.7", "scripts of the released code, absolute"),
         "train.learning_rate": Published(
             "1e-5; MRPC 5e-6, STS-B 2e-5", "scripts of the released code, RoBERTa-large"
         ),
@@ -85,7 +85,7 @@ class FreeLB(MethodConfig):
         "roberta_large_mrpc": _published(0.04, 0.64, 0.4, 4),
         "roberta_large_cola": _published(0.025, 0.4, 0.3, 4),
         "roberta_large_stsb": _published(0.1, 0.16, 0.28, 4),
-        # Commented out in the script, with .03 beside it; used in issue #11.
+        # Commented out in the script, with 0.03 beside it; used in issue #11.
         "roberta_large_rte": _published(0.06, 0.16, 0.14, 4),
         "albert_xxl_mnli": _published(0.04, 0.08, 0.0, 3),
         "albert_xxl_qnli": _published(0.05, 0.1, 0.0, 3),

@@ -42,8 +42,8 @@ class HiddenCut(MethodConfig):
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "ratio": Published(".1", "released code"),
-        "candidates": Published(".4", "released code"),
+        "ratio": Published("0.1", "released code"),
+        "candidates": Published("0.4", "released code"),
         "cut_weight": Published("1", "released code"),
         "divergence_weight": Published("1", "released code"),
         "train.learning_rate": Published("7e-6", "SST-2 script"),

@@ -30,14 +30,14 @@ class Jacobian(SmoothnessConfig):
 
     Args:
         strength: How strong the penalty is: by the ``gradient_ratio``, or by its ``weight``, eta
-            before half of the squared norm (the paper: .01, for images).
+            before half of the squared norm (the paper: 0.01, for images).
             A penalty on the logits opposes the task's loss itself, so that the default is small.
         hessian_weight: Factor on half the Hessian's mean squared norm, at least 0; the paper has
             none.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "strength.weight": Published(".01", "the paper, images"),
+        "strength.weight": Published("0.01", "the paper, images"),
         "jacobian_weight": Published("1", "the paper"),
         "hessian_weight": Published("0", "the paper has no such term"),
     }

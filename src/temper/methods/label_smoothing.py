@@ -28,11 +28,11 @@ class LabelSmoothing(MethodConfig):
 
     Args:
         smoothing: Share s of each label that is spread over all classes, in [0, 1) (the paper:
-            .1); 0 is plain fine-tuning.
+            0.1); 0 is plain fine-tuning.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "smoothing": Published(".1", "the paper"),
+        "smoothing": Published("0.1", "the paper"),
     }
 
     smoothing: FiniteFloat = Field(default=0.1, ge=0.0, lt=1.0)

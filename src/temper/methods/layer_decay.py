@@ -4,7 +4,7 @@
 down to the embeddings, one deeper than the lowest block.
 
 Source: discriminative fine-tuning, Howard and Ruder, ACL 2018 (1/2.6 a layer); ELECTRA, Clark et
-al., ICLR 2020 (.8 and .9); Sun et al., CCL 2019 (.95). Differs: docs/methods/layer_decay.md.
+al., ICLR 2020 (0.8 and 0.9); Sun et al., CCL 2019 (0.95). Differs: docs/methods/layer_decay.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LayerDecayConfig(MethodConfig):
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "decay": Published(".385, .8 or .9, .95", "Howard and Ruder; Clark et al.; Sun et al."),
+        "decay": Published("0.385, 0.8 or 0.9, 0.95", "Howard and Ruder; Clark et al.; Sun et al."),
     }
 
     PRETRAINED = "trains pre-trained layers more slowly than the head"

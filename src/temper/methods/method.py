@@ -242,5 +242,5 @@ def size_warning(method: Method, *, moved: float, own: float) -> str:
     value = float(getattr(config, config.SIZE))
     advice = f"Lower {config.SIZE}={value:g}: at {value * own / moved:.2g} the norms are equal"
     if getattr(config, "relative", None) is False:
-        advice += ", or set relative=True and a share of the norm (.025, say)"
+        advice += ", or set relative=True and a share of the norm (0.025, say)"
     return f"{text} Texts are then lost in the perturbation. {advice}."

@@ -40,7 +40,7 @@ class Mixout(MethodConfig):
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "probability": Published(".7 to .9", "the paper"),
+        "probability": Published("0.7 to 0.9", "the paper"),
     }
 
     PRETRAINED = "mixes the weights with pre-trained ones"

@@ -43,7 +43,7 @@ class PGD(AttackConfig):
         "adversarial_weight": Published("1", "the paper"),
         "clean_weight": Published("0", "the paper"),
         "steps": Published("7", "the paper, CIFAR-10"),
-        "step_size": Published(".25", "the paper, CIFAR-10"),
+        "step_size": Published("0.25", "the paper, CIFAR-10"),
         "random_start": Published("true", "the paper"),
     }
 

@@ -47,7 +47,7 @@ class RAT(AttackConfig):
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "adversarial_weight": Published("1", "the paper"),
-        "divergence_weight": Published(".5", "the paper"),
+        "divergence_weight": Published("0.5", "the paper"),
         "divergence": Published("sym_kl", "the paper"),
         "reduction": Published("sum", "released code"),
         "epsilon": Published("1, of the whole embedding matrix", "released code"),

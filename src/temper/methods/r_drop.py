@@ -5,7 +5,7 @@ difference.
 
 Source: Liang et al., NeurIPS 2021; released code dropreg/R-Drop@9dcc830. The released code sums
 the divergence over the batch while the CE is a mean, so its effective weight grows with the batch:
-.25 B for BERT, .7 B for RoBERTa. Differs: both passes are one batched forward.
+0.25 B for BERT, 0.7 B for RoBERTa. Differs: both passes are one batched forward.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class RDrop(MethodConfig):
     """Settings of R-Drop.
 
     Args:
-        weight: Weight of the divergence (the paper: .5 to 5 for the batch mean); 0 is plain
+        weight: Weight of the divergence (the paper: 0.5 to 5 for the batch mean); 0 is plain
             fine-tuning.
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``mean`` over the rows (the paper's formula) or ``sum`` (the released code).
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "weight": Published(".5 to 5", "the paper, for the batch mean"),
+        "weight": Published("0.5 to 5", "the paper, for the batch mean"),
         "divergence": Published("sym_kl", "the paper"),
         "reduction": Published("mean; sum in the released code", "the paper"),
         "train.learning_rate": Published("1e-5", "README of the released code, GLUE"),

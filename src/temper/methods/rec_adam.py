@@ -24,7 +24,7 @@ class Sigmoid(Variant):
     """lambda(t) = 1 / (1 + exp(-k (t - t0))).
 
     Args:
-        k: Steepness (searched: .05, .1, .2, .5, 1; the released code: .5).
+        k: Steepness (searched: 0.05, 0.1, 0.2, 0.5, 1; the released code: 0.5).
         t0: Step, counted from 1, at which it is 1/2 (searched: 100, 250, 500, 1000; the code: 250).
             Set it below the number of steps.
     """
@@ -77,7 +77,7 @@ class RecAdam(MethodConfig):
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "anneal": Published("sigmoid", "the paper"),
-        "anneal.k": Published(".5; searched .05 to 1", "released code"),
+        "anneal.k": Published("0.5; searched 0.05 to 1", "released code"),
         "anneal.t0": Published("250; searched 100 to 1000", "released code"),
         "gamma": Published("5000", "the paper"),
         "train.learning_rate": Published("1e-5 and 2e-5", "the paper"),

@@ -33,7 +33,7 @@ class Reinit(MethodConfig):
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "layers": Published("1 to 6 of 24", "Section 5, chosen on dev rows"),
-        "std": Published(".02", "BERT's initialisation"),
+        "std": Published("0.02", "BERT's initialisation"),
     }
 
     PRETRAINED = "draws some of the pre-trained layers anew"

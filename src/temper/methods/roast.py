@@ -34,12 +34,12 @@ class RoAST(AdvEmbed, SelectionConfig):
 
     Args:
         mask: ``selective``, or ``off``. A mask lasts an epoch, as published; alpha and beta are
-            the milder ones: p is .23 at least, so that nothing is divided by less.
+            the milder ones: p is 0.23 at least, so that nothing is divided by less.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         **AdvEmbed.PUBLISHED,
-        "mask.alpha": Published(".9 sentiment, .6 entailment", "run.sh"),
+        "mask.alpha": Published("0.9 sentiment, 0.6 entailment", "run.sh"),
         "mask.beta": Published("10 sentiment, 1 entailment", "run.sh"),
         "mask.refresh": Published("epoch", "the paper"),
         "mask.scale": Published("true", "run.sh, --unbiased_scale"),

@@ -17,7 +17,7 @@ from temper.methods.variants import Off, Variant
 logger = logging.getLogger(__name__)
 
 OF_UEGR: dict[str, Published] = {
-    "mask.alpha": Published(".6 to .95", "Section VI-A"),
+    "mask.alpha": Published("0.6 to 0.95", "Section VI-A"),
     "mask.beta": Published("1, 5 or 10", "Section VI-A"),
     "mask.scale": Published("true", "Section VI-A"),
     "mask.normalise": Published("range", "Eq. 8"),
@@ -25,8 +25,8 @@ OF_UEGR: dict[str, Published] = {
     "mask.refresh": Published("step", "Algorithm 1"),
     "train.epochs": Published("10", "Section VI-A"),
     "train.batch_size": Published("16", "Section VI-A"),
-    "train.weight_decay": Published(".01", "Section VI-A"),
-    "train.warmup_ratio": Published(".06", "Section VI-A"),
+    "train.weight_decay": Published("0.01", "Section VI-A"),
+    "train.warmup_ratio": Published("0.06", "Section VI-A"),
     "train.schedule": Published("linear", "Section VI-A"),
 }
 """What UEGR's paper gives the selective update, and the runs with it."""

@@ -46,13 +46,13 @@ class SMART(VAT):
     PUBLISHED: ClassVar[dict[str, Published]] = {
         **VAT.PUBLISHED,
         "proximal_weight": Published("1 of a divergence without the half, 2 here", "the paper"),
-        "decay": Published(".99", "the paper"),
-        "final_decay": Published(".999", "the paper"),
-        "early": Published(".1", "the paper"),
+        "decay": Published("0.99", "the paper"),
+        "final_decay": Published("0.999", "the paper"),
+        "early": Published("0.1", "the paper"),
     }
 
-    # The paper's experiments: as VAT's preset, with mu = 1, beta = .99 for the first tenth of the
-    # steps and .999 for the rest.
+    # The paper's experiments: as VAT's preset, with mu = 1, beta = 0.99 for the first tenth of the
+    # steps and 0.999 for the rest.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {**VAT.PRESETS["smart_paper"], "proximal_weight": 2.0},
     }

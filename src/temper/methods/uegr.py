@@ -31,7 +31,7 @@ class Gradient(Variant):
     """A rate per example and channel that follows the clean pass's gradient (section V-A).
 
     Args:
-        low: Smallest adaptive rate (the paper's best region: .3 to .5, for models trained from
+        low: Smallest adaptive rate (the paper's best region: 0.3 to 0.5, for models trained from
             scratch, which a run of such a model takes).
         high: Largest adaptive rate.
     """
@@ -94,16 +94,16 @@ class UEGR(AttackConfig, SelectionConfig):
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "epsilon": Published(".01, .1 or .4", "Section VI-A"),
+        "epsilon": Published("0.01, 0.1 or 0.4", "Section VI-A"),
         "relative": Published("false", "Section VI-A"),
         "norm": Published("l2", "Eq. 2"),
         "site": Published("word", "Eq. 2"),
         "passes": Published("2", "Section VI-A"),
         "adversarial_weight": Published("1", "Eq. 6"),
-        "divergence_weight": Published(".01", "Section VI-A"),
+        "divergence_weight": Published("0.01", "Section VI-A"),
         "divergence": Published("js", "Eq. 4"),
-        "adaptive.low": Published(".3", "Figure 3, best region"),
-        "adaptive.high": Published(".5", "Figure 3, best region"),
+        "adaptive.low": Published("0.3", "Figure 3, best region"),
+        "adaptive.high": Published("0.5", "Figure 3, best region"),
         **OF_UEGR,
     }
 

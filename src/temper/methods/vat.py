@@ -43,7 +43,7 @@ class VAT(AttackConfig):
     """Settings of virtual adversarial training, with those of the attack.
 
     Args:
-        epsilon: Budget, at least 0. The default, .025 of the largest entry of each token, carries
+        epsilon: Budget, at least 0. The default, 0.025 of the largest entry of each token, carries
             over between models (SMART's paper: 1e-5 absolute, which is inert).
         norm: ``linf_scaled`` (largest entry epsilon, direction kept: as SMART), ``l2`` or ``linf``
             (its sign).
@@ -100,7 +100,7 @@ class VAT(AttackConfig):
         if self.epsilon == 0 or (not self.relative and self.epsilon < SMALLEST_NOISE):
             logger.warning(
                 "epsilon=%g%s moves the embeddings by next to nothing, so the divergence is next "
-                "to 0 and the method is inert. Use relative=True with epsilon .025, or an "
+                "to 0 and the method is inert. Use relative=True with epsilon 0.025, or an "
                 "absolute epsilon of the embeddings' size.",
                 self.epsilon,
                 "" if self.relative else " (absolute)",

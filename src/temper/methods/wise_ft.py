@@ -29,12 +29,12 @@ class WiseFT(MethodConfig):
     """Settings of WiSE-FT.
 
     Args:
-        alpha: Share of the trained weights, in [0, 1] (the paper: .5 where nothing is known); 1 is
+        alpha: Share of the trained weights, in [0, 1] (the paper: 0.5 where nothing is known); 1 is
             plain fine-tuning, 0 leaves nothing trained but the head.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "alpha": Published(".5", "the paper, where nothing is known"),
+        "alpha": Published("0.5", "the paper, where nothing is known"),
     }
 
     PRETRAINED = "goes back to pre-trained weights part of the way"
