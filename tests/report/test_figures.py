@@ -89,7 +89,7 @@ def test_a_robustness_curve_starts_at_the_clean_score(study: Path) -> None:
     # A standard deviation of 2 over three seeds: 4.303 * 2 / sqrt(3) to either side.
     for point in curve(figure, "vanilla").points:
         assert point.ends == pytest.approx((point.y - 4.968, point.y + 4.968), abs=1e-3)
-    assert figure.caption.endswith("Lines are 95 % intervals over seeds.")
+    assert figure.caption.endswith("Lines are 95% intervals over seeds.")
 
 
 def test_a_curve_of_one_seed_has_the_interval_over_examples(make_study: MakeStudy) -> None:
@@ -99,7 +99,7 @@ def test_a_curve_of_one_seed_has_the_interval_over_examples(make_study: MakeStud
     for point in points:
         assert point.ends == pytest.approx((point.y - 2.0, point.y + 2.0))
     assert points[0].detail.endswith("radius 0: 80.00; 78.00 to 82.00; 1 seed, n = 500")
-    assert figure.caption.endswith("Lines are 95 % intervals over examples.")
+    assert figure.caption.endswith("Lines are 95% intervals over examples.")
 
 
 def test_relative_radii_are_a_curve_of_their_own(make_study: MakeStudy) -> None:

@@ -56,11 +56,11 @@ class Shift:
     """Whether a batch of texts looks like the held-out rows of the calibration.
 
     Args:
-        p: p value of the two-sample test (MMD of the hidden states, by permutations): on average
-            over held-out rows, a batch that has not shifted is below any level with at most that
-            probability.
-        shifted: Whether it is 0.0023 or less: for 19 in 20 sets of held-out rows, at most one in a
-            hundred batches that have not shifted are.
+        p: p value of the two-sample test (MMD of the hidden states, by permutations). On average
+            over sets of held-out rows, it is valid: without a shift, it is below any level with at
+            most that probability.
+        shifted: Whether p is at most 0.0023. For 19 in 20 sets of held-out rows, this holds for at
+            most one in a hundred batches without a shift.
         rows: Texts of the batch that were compared.
         shares: Share of each class in the batch, estimated from what is predicted (BBSE) under the
             assumption that only the shares have changed; None where they cannot be.

@@ -171,8 +171,8 @@ class _Fit:
                 f"{answers.truncated:.1%} of the held-out rows are cut at {longest} tokens."
                 + (" Raise --max-length to read more." if answers.truncated >= WARNED else "")
             )
-        for said in unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}):
-            self.tell(said)
+        for notice in unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}):
+            self.tell(notice)
         labels = labels_of(self.rows)
         told: dict[str, Any] = {}
         scaling = None
@@ -183,10 +183,10 @@ class _Fit:
         if not answers.regression:
             self._measure(made, labels, answers, second if len(second) else first, told)
         if len(second):
-            # A text that sets thresholds too would be its own nearest neighbour.
+            # A text that also sets thresholds would be its own nearest neighbor.
             texts = {self.rows.rows[row] for row in second}
-            apart = np.asarray([row for row in first if self.rows.rows[row] not in texts], np.int64)
-            alone = apart if len(apart) else first
+            distinct = [row for row in first if self.rows.rows[row] not in texts]
+            alone = np.asarray(distinct, np.int64) if distinct else first
             detector = self._detector(made, answers.take(alone), states[alone], labels[alone], told)
             own, seen = answers.take(second), states[second]
             scores = detector.score(own, made.applied(own), seen)
@@ -194,8 +194,8 @@ class _Fit:
             if repeats.any():
                 self.tell(
                     f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
-                    "earlier text. Each threshold is the more careful one of two: over all rows, "
-                    "and over each text once."
+                    "earlier text. Each threshold is the more conservative of two: over all rows, "
+                    "and over each distinct text."
                 )
             reference = seen[:REFERENCE] if seen.shape[1] else None
             made = replace(
@@ -220,16 +220,17 @@ class _Fit:
     def _parts(self) -> tuple[IntegerArray, IntegerArray]:
         """Draw the rows that are fitted on and those that set thresholds.
 
-        Row by row, not by label and not by text: rows that set thresholds must be exchangeable with
-        new ones. A text that is a tenth of the rows would else be no row of theirs, or a fifth.
+        The draw is by row, not by label or text, because rows that set thresholds must be
+        exchangeable with new ones. Drawn by text, a text that is a tenth of all rows would be none
+        of those that set thresholds, or a fifth of them.
         """
         count, settings = len(self.rows), self.settings
         asked = bool(settings.model_fields_set) or bool(self.request.sets.anomaly)
         seen: Counter[str] = Counter()
         keys = []
         for row in self.rows.rows:
-            which = (seen[row],) if seen[row] else ()
-            keys.append(derive_seed(self.request.data.seed, "calibrate", row, *which))
+            repeat = (seen[row],) if seen[row] else ()
+            keys.append(derive_seed(self.request.data.seed, "calibrate", row, *repeat))
             seen[row] += 1
         order = sorted(range(count), key=lambda place: (keys[place], place))
         if not asked and count < 2 * LEAST_ROWS:
@@ -249,12 +250,12 @@ class _Fit:
     def _repeats(self, rows: IntegerArray) -> BooleanArray:
         """Return which rows have the text of an earlier one of them."""
         seen: set[str] = set()
-        found = []
+        repeats = []
         for row in rows:
             text = self.rows.rows[row]
-            found.append(text in seen)
+            repeats.append(text in seen)
             seen.add(text)
-        return np.asarray(found, dtype=np.bool_)
+        return np.asarray(repeats, dtype=np.bool_)
 
     def _check_kind(self) -> None:
         """Refuse settings that are of the other kind of model."""
@@ -344,11 +345,11 @@ class _Fit:
         try:
             found = best_scaling(labels, logits, folds)
         except EveryRowRightError:
-            # What the other rows set, sets and a detector, is as good as with errors among these.
+            # Prediction sets and the detector need no temperature, so calibration continues.
             self.tell(
-                f"All {len(labels)} rows that a temperature is fitted on are right, so none is "
-                "best. Temperature 1 is kept, which leaves the probabilities as they are. To fit "
-                "one, give more rows (--data) until some of the model's answers are wrong."
+                f"All {len(labels)} rows that a temperature is fitted on are right, so no "
+                "temperature is optimal. Temperature 1 is kept, which leaves the probabilities "
+                "unchanged. To fit one, give more rows (--data) until some predictions are wrong."
             )
             found = FittedScaling(1.0, None, np.zeros(0))
         except ValueError as error:

@@ -81,9 +81,10 @@ class HeldOut:
 
     @property
     def counted(self) -> list[IntegerArray]:
-        """The rows that thresholds are taken over: all, and where texts repeat each text once.
+        """The sets of rows to compute thresholds on: all rows and, if texts repeat, each text once.
 
-        New texts may repeat as these do, or not at all. The more careful threshold holds for both.
+        New texts may repeat as these do, or not at all. The more conservative threshold is valid
+        in both cases.
         """
         every = np.arange(len(self.labels))
         return [every] if self.repeats is None else [every, every[~self.repeats]]

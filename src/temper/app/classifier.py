@@ -37,7 +37,7 @@ from temper.functional.shift import alarm_level, label_shift, mmd_test
 ALARM = alarm_level(rate=0.01, references=0.95)
 """A batch has shifted if its p value is not above this.
 
-For 19 in 20 sets of held-out rows, at most one in a hundred batches like them alarms.
+For 19 in 20 sets of held-out rows, at most one in a hundred batches without a shift alarms.
 """
 LEAST_BATCH = 20
 """Texts of a batch from which on it is compared with held-out rows."""
@@ -248,11 +248,12 @@ class Classifier:
             own, states = self._read(examples)
         made = self._described(own, states, terms, groups)
         shift = self.shift(own, states) if compare else None
-        told = made.notices
+        notices = made.notices
         if compare:
-            told += unknown_in(self.predictor, self.name, {"texts": examples})
-        told = told if shift is None else (*told, str(shift))
-        return replace(made, notices=told, shift=shift, own=own, states=states)
+            notices += unknown_in(self.predictor, self.name, {"texts": examples})
+        if shift is not None:
+            notices += (str(shift),)
+        return replace(made, notices=notices, shift=shift, own=own, states=states)
 
     def notices(self, terms: Terms) -> tuple[str, ...]:
         """Return what is to be said of every answer: the texts' length, the confidence needed.

@@ -205,7 +205,7 @@ def evaluate_model(
     Args:
         request: What to evaluate.
         out: The folder; an evaluation that was made under the same settings is kept.
-        notices: What to say after which rows the model was trained on.
+        notices: Further notices, shown after those about rows that the model was trained on.
         progress: Hears how far it is.
 
     Returns:
@@ -260,7 +260,7 @@ def evaluate_model(
     # Detectors learn from the rows that the model was trained on; a temperature must not.
     learns = request.sets.detects(request.evaluate) and request.sets.fit is None
     wanted = learns or request.sets.held_out is not None
-    train, untaught = trained_rows(request.model) if wanted else (None, ())
+    train, unread = trained_rows(request.model) if wanted else (None, ())
     sets = load_sets(
         request.sets,
         settings=request.data,
@@ -270,7 +270,7 @@ def evaluate_model(
         trained=trained_among(request.model),
         known=trained_columns(request.model),
         classes=predictor.label_names,
-        notices=(*untaught, *calibration_notices(request.model)),
+        notices=(*unread, *calibration_notices(request.model)),
     )
     progress.notice_all(sets.seen)
     progress.notice_all(notices)
@@ -317,7 +317,7 @@ def evaluate_model(
                 asked=asked,
                 progress=progress,
             )
-        progress.notice_all(folded(n for n in evaluation.notices if n not in sets.seen))
+        progress.notice_all(folded(each for each in evaluation.notices if each not in sets.seen))
     else:
         progress.notice(f"{out} holds this very evaluation already; it is kept.")
     return read_json(out / "scores.json")

@@ -141,7 +141,7 @@ def export(
         int8: Whether ``model-int8.onnx`` is, with weights of eight bits.
         request: Rows to compare on, with labels to be right about; None takes texts of its own.
         max_length: Tokens that texts are cut to; None takes what the model was trained with.
-        settings: Names of the classes, where the model has none or others; they are written.
+        settings: Class names that replace the model's own; the export has them.
         progress: Hears what there is to say.
 
     Returns:

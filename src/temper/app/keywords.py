@@ -91,7 +91,7 @@ class Keyword:
 
 
 SETS, CLASSES = PAIRS = ("NAME=PATH", "MODEL=DATA,...")
-"""How mappings are written: of sets, and of class names."""
+"""Metavars of the options that take mappings: of sets, and of class names."""
 NUMBER = "NUMBER"
 
 
@@ -374,7 +374,7 @@ class Keywords:
 
 
 def _is_settings(data: Any) -> bool:
-    """Tell settings of data from data themselves, which may be a mapping too."""
+    """Return whether a value is data settings; data itself may be a mapping too."""
     if not isinstance(data, Mapping) or set(data) <= set(DataSettings.model_fields):
         return isinstance(data, Mapping | BaseModel)
     from temper.data.in_memory import is_data

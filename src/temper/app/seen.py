@@ -75,7 +75,7 @@ def trained_among(model: str) -> Callable[[Examples], tuple[set[str], list[str]]
     """Return a function that finds the rows that a checkpoint was trained on.
 
     Args:
-        model: As `seen_among` takes it. A run that began from another run has seen its rows too.
+        model: As `seen_among` takes it. A run that started from another run has seen its rows too.
 
     Returns:
         A function from a set to the hashes of rows that were trained on, and notices of what could
@@ -88,8 +88,8 @@ def trained_among(model: str) -> Callable[[Examples], tuple[set[str], list[str]]
     for folder in folders:
         record = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
         base = runs_of(str(record.get("model", "")))
-        # The loop goes through what is added too.
-        folders += [each for each in base if each not in folders]
+        # The loop also visits the folders that are added here.
+        folders += [run for run in base if run not in folders]
     return partial(_trained_on, _read_runs(folders, model))
 
 

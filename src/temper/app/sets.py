@@ -24,7 +24,7 @@ from temper.seeding import derive_seed
 from temper.training.config import digest
 
 Trained = Callable[[Examples], tuple[Collection[str], Sequence[str]]]
-"""Finds the hashes of rows that a model was trained on, and says what could not be checked."""
+"""Returns the hashes of the rows that a model was trained on, and notices of failed checks."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class EvaluationSets:
         data: The sets.
         missing: Why sets of the suite are not among them, by name.
         notices: What a reader should know of their choice.
-        seen: Which of the rows the model was trained on, a sentence for each set; said before
-            everything else.
+        seen: How many rows the model was trained on, a sentence for each such set; reported before
+            all other notices.
     """
 
     data: EvaluationData
@@ -82,8 +82,8 @@ def load_sets(
         trained: Finds the rows that the model was trained on among those of a set, as
             `temper.app.seen.trained_among` returns it; None looks for none.
         known: What the columns of the model's own data are called, beside those of ``settings``.
-        classes: The model's classes, None for those of ``dev``; where bad rows are skipped, rows of
-            other classes are, too.
+        classes: The model's classes, None for those of ``dev``. If bad rows are skipped, so are rows
+            of other classes.
         notices: What is to be said already.
 
     Returns:
@@ -149,15 +149,15 @@ def load_sets(
         fit=fit,
         held_out=held_out,
     )
-    notices = dict.fromkeys((*unseen.said, *unseen.unknown, *told))
-    return EvaluationSets(data, dict(sources.missing), tuple(notices), tuple(unseen.said))
+    notices = dict.fromkeys((*unseen.seen, *unseen.unchecked, *told))
+    return EvaluationSets(data, dict(sources.missing), tuple(notices), tuple(unseen.seen))
 
 
 def _check_labels(suite: FoundSuite, dev: Examples) -> None:
     """Refuse a suite for other labels: each of its sets would fail for that one reason."""
     labels = suite.suite.labels
     if dev.kind == "classification" and not are_named(dev.label_names):
-        # The model may name the classes that the rows do not.
+        # The rows have no class names, but the model may.
         return
     one_each = Examples(
         "suite",
@@ -225,14 +225,14 @@ class _Unseen:
     Args:
         trained: As `load_sets` takes it.
         drops: Whether they are left out.
-        said: How many there were in each set.
-        unknown: What could not be checked.
+        seen: How many there are in each set, in sentences.
+        unchecked: Notices of what could not be checked.
     """
 
     trained: Trained | None
     drops: bool
-    said: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
 
     def rows(self, examples: Examples, name: str) -> Examples:
         """Return the rows of a set to score.
@@ -246,20 +246,20 @@ class _Unseen:
         """
         if self.trained is None:
             return examples
-        trained, unknown = self.trained(examples)
-        self.unknown += unknown
-        kept = [place for place, row in enumerate(examples.rows) if row not in trained]
-        seen = len(examples) - len(kept)
-        if not seen:
+        trained, unchecked = self.trained(examples)
+        self.unchecked += unchecked
+        kept = [index for index, row in enumerate(examples.rows) if row not in trained]
+        count = len(examples) - len(kept)
+        if not count:
             return examples
-        those = f"{seen:,} of {len(examples):,} rows of set {name!r} were trained on"
+        sentence = f"{count:,} of {len(examples):,} rows of set {name!r} were trained on"
         if not self.drops:
-            self.said.append(f"{those}: scores on them overstate performance on new rows.")
+            self.seen.append(f"{sentence}: scores on them overstate performance on new rows.")
             return examples
         if examples.pair is not None:
-            # Half a pair says nothing.
-            held = set(kept)
-            torn = {examples.pair[row] for row in range(len(examples)) if row not in held} - {None}
+            # A contrast pair is scored as a whole.
+            whole = set(kept)
+            torn = {examples.pair[row] for row in range(len(examples)) if row not in whole} - {None}
             kept = [row for row in kept if examples.pair[row] not in torn]
         if not kept:
             raise DataError(
@@ -267,8 +267,8 @@ class _Unseen:
                 "say nothing about new rows. Give rows that the model has not seen, or score these "
                 "with --seen-rows keep (`seen_rows`)."
             )
-        self.said.append(
-            f"{those} and are left out of its scores (--seen-rows keep scores them too)."
+        self.seen.append(
+            f"{sentence} and are left out of its scores (--seen-rows keep scores them too)."
         )
         return examples.select(kept)
 

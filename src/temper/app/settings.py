@@ -51,7 +51,7 @@ class PredictorSettings(BaseModel):
         gives: What a function returns: ``probabilities``, ``logits`` or ``values`` of a regression;
             None where its attribute ``gives`` says so.
         label_names: Class names in the order of the model's outputs; they replace the model's own.
-        label_map: The data's name of a class by its name in the model, for example
+        label_map: Maps the model's class names to the data's, for example
             ``POSITIVE=pos,NEGATIVE=neg``.
         trust: Types in a skops file that may be loaded though skops does not know them.
     """
@@ -66,7 +66,7 @@ class PredictorSettings(BaseModel):
 
     @property
     def given_names(self) -> GivenNames:
-        """What is said of the names of the model's classes."""
+        """The class names that the user gives."""
         return GivenNames(self.label_names, self.label_map)
 
 

@@ -203,10 +203,10 @@ def copy_calibration(model: str, folder: Path) -> None:
             shutil.copyfile(source / name, folder / name)
     if (source / FILE).is_file():
         content = read_json(source / FILE)
-        made = read_calibration(model)
-        if made is not None and made.rule is not None:
-            # They follow from the arrays; another version may have written those of another rule.
-            content["sets"] = _sets(made, made.rule)
+        calibration = read_calibration(model)
+        if calibration is not None and calibration.rule is not None:
+            # Another version may have computed the stored thresholds by another rule.
+            content["sets"] = _sets(calibration, calibration.rule)
         write_json(folder / FILE, {**content, "model": model_identity(str(folder))})
 
 

@@ -73,7 +73,7 @@ class ScreenProgress(Progress):
         self._show("evaluation", done, total, f"evaluating {what}")
 
     def info(self, text: str) -> None:
-        """Print what was decided, once above the bars."""
+        """Print an informational message once above the bars."""
         if text not in self._noticed:
             self._noticed.add(text)
             self._bars.console.print(text, markup=False)

@@ -131,7 +131,7 @@ Detect = Annotated[
     typer.Option(
         "--detect",
         metavar="POINTS",
-        help="Also print about how many seeds a study needs to detect a true difference of this "
+        help="Also print the approximate number of seeds that detect a true difference of this "
         "size.",
     ),
 ]

@@ -30,7 +30,7 @@ RESERVED = {
     "row", *TEXTS, "label", "value", "set", "interval", "low", "high", "anomaly", "anomalous",
     "abstain", "probabilities",
 }  # fmt: skip
-"""Names of what is written of each text."""
+"""Names of the output fields."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a cell begins with that a spreadsheet computes; some read the wide signs too."""
 
@@ -63,7 +63,7 @@ def predict(
         typer.Option(
             "--columns",
             metavar="all|none|A,B",
-            help="Further columns of --data to write beside the answers (default: all).",
+            help="Other columns of --data to keep in the output (default: all).",
         ),
     ] = None,
     batch_size: Annotated[
@@ -96,7 +96,7 @@ def predict(
     With what `temper calibrate` has kept, the probabilities are calibrated, each text has a
     prediction set and may be flagged as an anomaly, and the texts as a whole are compared with
     held-out rows.
-    The other columns of --data are written too (--columns none drops them).
+    The other columns of --data are kept in the output (--columns none drops them).
     With --json one JSON array is printed; with --out FILE.csv a table is written, one column a
     label. What --text gives is printed as a table.
     """
@@ -284,7 +284,7 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
     Returns:
         One object per text: ``row``, its number in the file, where rows of the file were left out;
         ``text``, perhaps ``text_pair``, the file's other columns, then the fields of its answer. A
-        column that is called like one of these has ``input:`` before its name.
+        column with the name of one of these fields gets the prefix ``input:``.
     """
     predictions = []
     others = {}

@@ -142,16 +142,16 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean: over examples for one seed, over seeds from three on.
+        """The 95% interval of the mean: over examples for one seed, over seeds from three on.
 
-        None where there is none: two seeds leave a t interval of 13 standard errors.
+        None for two seeds: their t interval reaches 13 standard errors to either side.
         """
         if self.low is not None and self.high is not None:
             return self.low, self.high
         if len(self.seeds) < LEAST_SEEDS:
             return None
-        found = effect(list(self.seeds.values()))
-        return None if found is None else (found.low, found.high)
+        over_seeds = effect(list(self.seeds.values()))
+        return None if over_seeds is None else (over_seeds.low, over_seeds.high)
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Row:
         return value, f"[{low}, {self.unit.text(difference.high, signed=True)}]"
 
     def outlook(self, column: str) -> str:
-        """Say what the study could detect where a difference is inside the noise; else nothing.
+        """Return the minimum detectable difference if a difference is not significant; else empty.
 
         Args:
             column: Whose difference.
@@ -278,10 +278,10 @@ class Comparison:
         notices: What a reader has to know about the numbers: overlap, truncation, undefined scores.
         answer: The outcome in plain sentences.
         margin: Points that a difference must reach to matter.
-        detect: Points that a study shall detect, as its user states them; None where nobody does.
+        detect: Points that the study should detect; None if the user states none.
         costs: What a training of each column took, where its runs recorded it.
         classes: Number of classes of the task; 0 of a regression.
-        seen: How many scored rows the models were trained on, in sentences.
+        seen: How many of the rows the models were trained on, in sentences.
     """
 
     kind: str

@@ -52,7 +52,7 @@ def ends(cell: Cell) -> tuple[float, float] | None:
         cell: A score of a column.
 
     Returns:
-        The 95 % interval; see `Cell.interval`.
+        The 95% interval; see `Cell.interval`.
     """
     return None if cell.mean is None else cell.interval
 
@@ -67,10 +67,10 @@ def lines_are(cells: Iterable[Cell]) -> str:
     alone = any(cell.low is not None for cell in drawn)
     several = any(cell.low is None for cell in drawn)
     if several and alone:
-        return "Lines are 95 % intervals over seeds, or over examples for a column with one seed."
+        return "Lines are 95% intervals over seeds, or over examples for a column with one seed."
     if several:
-        return "Lines are 95 % intervals over seeds."
-    return "Lines are 95 % intervals over examples." if alone else ""
+        return "Lines are 95% intervals over seeds."
+    return "Lines are 95% intervals over examples." if alone else ""
 
 
 def many_columns(comparison: Comparison) -> bool:

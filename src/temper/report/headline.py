@@ -150,7 +150,7 @@ class Headline:
 
     Args:
         sentence: The verdict.
-        sure: How sure it is, and what the study could have detected.
+        sure: How certain it is, and the minimum detectable differences of the study.
         column: The column that it is about; None where there is no other than the reference.
         gains: Of that column, one a perspective.
         others: Gains of the other columns, and of this one where both are given what needs no
@@ -227,7 +227,7 @@ def headline(comparison: Comparison) -> Headline:
 
     "Better" and "worse" are significant after Holm's correction over the gains of all columns and
     perspectives and the average improvements, together: of studies whose columns do not differ, at
-    most 5 % recommend anything but the reference.
+    most 5% recommend anything but the reference.
 
     Args:
         comparison: All scores; its own ``answer`` is ignored.
@@ -418,7 +418,7 @@ def _average(improved: Gain | None) -> str:
 
 
 def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> str:
-    """Say what the sentence rests on, and what this study could have detected.
+    """Report the seeds behind the sentence and the minimum detectable differences.
 
     Args:
         comparison: All scores.
@@ -437,7 +437,7 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
     elif any(gain.decided for gain in gains):
         holm = f", after Holm's correction over {plural(tests, 'comparison')}" if tests > 1 else ""
         said.append(
-            f"Named differences are significant at 95 %, over {plural(seeds, 'seed')}{holm}."
+            f"Named differences are significant at 95% over {plural(seeds, 'seed')}{holm}."
         )
     else:
         said.append(f"{plural(seeds, 'seed').capitalize()}.")
@@ -450,16 +450,16 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
                 for gain in open_
             ]
         )
-        said.append(f"Minimum detectable difference ({100 * POWER:.0f} % power): {sizes}.")
+        said.append(f"Minimum detectable difference ({100 * POWER:.0f}% power): {sizes}.")
     said += _detection(comparison, gains)
     return " ".join(said)
 
 
 def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
-    """Say how many seeds detect the difference that the user states, if one does."""
+    """Return how many seeds detect the difference that the user states; empty without one."""
     if comparison.detect is None:
         return []
-    told = []
+    counts = []
     for gain in gains:
         difference, size = gain.difference, gain.row.unit.margin(comparison.detect)
         if size is None or difference.standard_error is None or difference.freedom is None:
@@ -472,13 +472,13 @@ def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
             row_variance=difference.row_variance,
         )
         needed = f"more than {MOST_SEEDS}" if count is None else f"about {count}"
-        told.append(f"{gain.view.title.lower()} {needed}")
-    points = f"{comparison.detect:g} points"
-    if not told:
-        return [f"The seeds that detect {points} cannot be told from this study."]
+        counts.append(f"{gain.view.title.lower()} {needed}")
+    points = f"{comparison.detect:g} point{'' if comparison.detect == 1 else 's'}"
+    if not counts:
+        return [f"This study does not allow an estimate of the seeds that detect {points}."]
     return [
-        f"Seeds to detect a true difference of {points} ({100 * POWER:.0f} % power): "
-        f"{listed(told)}."
+        f"Seeds to detect a true difference of {points} ({100 * POWER:.0f}% power): "
+        f"{listed(counts)}."
     ]
 
 

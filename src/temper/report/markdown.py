@@ -150,6 +150,7 @@ def _legend(comparison: Comparison) -> str:
     return (
         "Mean \u00b1 standard deviation over seeds; differences with their 95 % interval; \u25b2 "
         f"better and \u25bc worse than {escaped(comparison.reference)} by more than the noise; "
-        f"equal, no worse and no better: not by {comparison.margin:g} points. Each verdict is for "
-        "its own row; the recommendation is corrected over all columns and perspectives."
+        f"equal, no worse and no better: not by {comparison.margin:g} points. Each verdict "
+        "applies to its own row; the recommendation is corrected for multiple comparisons over all "
+        "columns and perspectives."
     )

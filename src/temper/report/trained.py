@@ -16,7 +16,7 @@ from temper.report.headline import Headline, headline
 
 
 def verdict(source: Source, comparison: Comparison) -> Headline:
-    """Return the first screen of a study, a run or an evaluation: rows that were trained on first.
+    """Return the first screen of a study, a run or an evaluation.
 
     Args:
         source: The folder that was read.
@@ -29,7 +29,7 @@ def verdict(source: Source, comparison: Comparison) -> Headline:
 
 
 def with_seen(shown: Headline, comparison: Comparison) -> Headline:
-    """Say how many scored rows the models were trained on before anything else.
+    """Put the report of rows that the models were trained on before the verdict.
 
     Args:
         shown: The first screen.
