@@ -72,7 +72,7 @@ def test_labels_meet_classes_by_name(
     assert accuracy(found) == 1.0
     assert found["task"]["labels"] == list(names)
     assert not any("by index" in notice for notice in found["notices"])
-    assert any("another case" in note for note in found["notices"]) is (names == ("Pos", "NEG"))
+    assert any("in case only" in note for note in found["notices"]) is (names == ("Pos", "NEG"))
 
 
 @pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("POSITIVE", "NEGATIVE"), ("1", "0")])

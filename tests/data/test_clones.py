@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from temper.data import clones
 from temper.data.settings import DataSettings
 from temper.data.sources import is_taken_whole, load_examples, load_splits
 from temper.errors import DataError
@@ -52,7 +53,7 @@ def test_a_saved_dataset_dict_is_read_by_split(tmp_path: Path) -> None:
     assert len(load_examples(f"{tmp_path / 'both'}@train")) == 20
     assert not is_taken_whole(DataSettings(source=str(tmp_path / "both")))
     (tmp_path / "both" / "train" / "state.json").write_text("{", encoding="utf-8")
-    with pytest.raises(DataError, match="save_to_disk and cannot be read"):
+    with pytest.raises(DataError, match="save_to_disk but cannot be read"):
         sizes(tmp_path / "both")
 
 
@@ -127,13 +128,23 @@ def test_a_readme_names_the_files_of_each_configuration(tmp_path: Path) -> None:
     assert len(load_examples(f"{tmp_path}:other@train")) == 9
     for outside in ("../x.csv", "/etc/x.csv"):
         readme.write_text(f"---\nconfigs:\n- data_files: {outside}\n---\n", encoding="utf-8")
-        with pytest.raises(DataError, match="no path within the folder"):
+        with pytest.raises(DataError, match="not a path inside the folder"):
             sizes(tmp_path)
     readme.write_text("---\nconfigs:\n- data_files: gone-*.parquet\n---\n", encoding="utf-8")
-    with pytest.raises(DataError, match="there are none"):
+    with pytest.raises(DataError, match=r"'gone-\*\.parquet', but no readable file"):
         sizes(tmp_path)
     readme.write_text("---\nconfigs: [\n---\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"README\.md: the metadata"):
+        sizes(tmp_path)
+
+
+def test_a_folder_with_too_many_data_files_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        shard(tmp_path / "data" / f"train-{number:05}-of-00003.csv", number)
+    monkeypatch.setattr(clones, "_MOST", 2)
+    with pytest.raises(DataError, match="more than 2 data files"):
         sizes(tmp_path)
 
 

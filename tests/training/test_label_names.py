@@ -104,7 +104,7 @@ def test_classes_that_the_data_lacks_are_kept_and_told(base: Path, tmp_path: Pat
     run, notices = trained(model, rows_of(tmp_path / "rows.csv", "a", "c"), tmp_path / "run")
     check_same(by_name(run), by_name(model))
     assert record(run)["task"]["labels"] == ["a", "c", "b"]
-    assert any(notice.endswith("which are kept: b.") for notice in notices)
+    assert any(notice.endswith("and are kept: b.") for notice in notices)
 
 
 def test_placeholders_and_other_names_need_a_word_on_them(base: Path, tmp_path: Path) -> None:

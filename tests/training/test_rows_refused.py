@@ -12,7 +12,7 @@ from transformers import OPTConfig, OPTModel, RobertaConfig, RobertaModel
 
 from temper import Stepper
 from temper.errors import CheckpointError, DataError, SettingError, TemperError
-from temper.models.kinds import longest_row
+from temper.models.kinds import position_limit
 from tests.training.tiny_training import Item, Rows, make_trainer, tiny_model, weights
 
 
@@ -31,7 +31,7 @@ ROWS = rows_of(0, 1, 0, 1)
     [
         ([*ROWS, *rows_of(0, tokens=17)], DataError, "Row 4 .* 17 tokens, .* positions for 16"),
         ([*ROWS, *rows_of(0, tokens=0)], DataError, "Row 4 of train_dataset has no tokens"),
-        (rows_of("pos", "neg"), DataError, "are texts: 'pos' in row 0"),
+        (rows_of("pos", "neg"), DataError, "are strings: 'pos' in row 0"),
         ([*ROWS, *rows_of("pos")], DataError, "Row 4 .* the label 'pos'"),
         ([*ROWS, *rows_of(None)], DataError, "Row 4 .* the label None"),
         ([{"text": "good", "labels": 0}], DataError, "Row 0 .* has no input_ids; it has text"),
@@ -71,17 +71,17 @@ def test_a_refused_row_moves_no_weight(tmp_path: Path) -> None:
 
 def test_positions_are_counted_as_each_model_counts_them() -> None:
     small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
-    assert longest_row(tiny_model(max_position_embeddings=16)) == 16
+    assert position_limit(tiny_model(max_position_embeddings=16)) == 16
     # Counted from behind the padding token, and from an offset of 2.
     roberta = RobertaModel(RobertaConfig(max_position_embeddings=18, pad_token_id=1, **small))
-    assert longest_row(roberta) == 16
+    assert position_limit(roberta) == 16
     opt = OPTConfig(max_position_embeddings=16, ffn_dim=8, word_embed_proj_dim=8, **small)
-    assert longest_row(OPTModel(opt)) == 16
+    assert position_limit(OPTModel(opt)) == 16
     for model in (roberta, OPTModel(opt)):
         model(input_ids=torch.full((1, 16), 5), attention_mask=torch.ones(1, 16))
         with pytest.raises((IndexError, RuntimeError)):
             model(input_ids=torch.full((1, 17), 5), attention_mask=torch.ones(1, 17))
-    assert longest_row(torch.nn.Linear(2, 2)) is None
+    assert position_limit(torch.nn.Linear(2, 2)) is None
 
 
 def named_model(*names: str) -> Any:

@@ -27,11 +27,16 @@ from temper.app.calibration import (
 from temper.app.detecting import Ordinary, choose_detector
 from temper.app.evaluate import EvaluationRequest
 from temper.app.measure import load_evaluated
-from temper.app.predictors import load_predictor, longest_row, trained_columns, unknown_in
+from temper.app.predictors import (
+    cut_in,
+    load_predictor,
+    longest_row,
+    trained_columns,
+    unknown_in,
+)
 from temper.app.seen import seen_among, trained_rows
 from temper.app.settings import CalibrationSettings
 from temper.app.sidecar import FILE, write_calibration
-from temper.data.encode import WARNED
 from temper.data.examples import Examples
 from temper.data.reading import read_as
 from temper.data.sources import load_examples
@@ -165,12 +170,8 @@ class _Fit:
                 "remove the file first."
             )
         answers, states = self._read(self.rows)
-        if answers.truncated:
-            longest = longest_row(self.predictor)
-            self.tell(
-                f"{answers.truncated:.1%} of the held-out rows are cut at {longest} tokens."
-                + (" Raise --max-length to read more." if answers.truncated >= WARNED else "")
-            )
+        for notice in cut_in(self.predictor, answers.truncated, rows="held-out rows"):
+            self.tell(notice)
         for notice in unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}):
             self.tell(notice)
         labels = labels_of(self.rows)

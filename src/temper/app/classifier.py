@@ -17,6 +17,7 @@ from temper.app.answers import Answer, Answers, Shift
 from temper.app.calibration import FAILURE, Calibration, outputs
 from temper.app.predictors import (
     check_pairs,
+    cut_in,
     load_predictor,
     longest_row,
     trained_pairs,
@@ -25,7 +26,6 @@ from temper.app.predictors import (
 from temper.app.results import TrainingResult
 from temper.app.settings import PredictorSettings
 from temper.app.sidecar import read_calibration
-from temper.data.encode import WARNED
 from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
 from temper.errors import DataError, SettingError, perhaps
@@ -355,13 +355,7 @@ class Classifier:
             groups: Number of each row's group, [n], where the coverage is by group.
         """
         known, notices = self.calibration, self.notices(terms)
-        if own.truncated:
-            longest = longest_row(self.predictor)
-            more = " Raise --max-length (`max_length`) to read more of each text."
-            notices += (
-                f"{own.truncated:.1%} of the texts were cut at {longest} tokens."
-                f"{more if own.truncated >= WARNED else ''}",
-            )
+        notices += cut_in(self.predictor, own.truncated, rows="texts")
         scaled = own if known is None else known.applied(own)
         fields = _plain(scaled, self.names_of(scaled))
         if known is None or known.rule is None:

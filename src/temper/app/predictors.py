@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from temper.app.settings import PredictorSettings
 from temper.data.columns import Columns
-from temper.data.encode import ENCODED_FIRST, unknown_notices
+from temper.data.encode import ENCODED_FIRST, cut_notice, unknown_notices
 from temper.data.examples import Examples
 from temper.errors import DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
@@ -27,6 +27,7 @@ from temper.functional.label_names import GivenNames, placeholders
 from temper.importing import import_named
 from temper.models.classical.registry import ARCHITECTURES
 from temper.models.hf import load_classifier
+from temper.models.kinds import position_limit
 from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.training.checkpoint_folder import read_json
 from temper.training.config import digest, model_identity
@@ -166,6 +167,22 @@ def longest_row(predictor: Predictor) -> int | None:
     return None if length is None else int(length)
 
 
+def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[str, ...]:
+    """Report which fraction of some rows a checkpoint has cut at the length limit.
+
+    Args:
+        predictor: The loaded model; only a checkpoint has a tokenizer here.
+        fraction: Fraction of the rows that was cut, as its `Prediction` has it.
+        rows: What the rows are, for example ``held-out rows``.
+    """
+    if not fraction or not isinstance(predictor, ClassifierPredictor):
+        return ()
+    longest, positions = predictor.tokenizer.model_max_length, position_limit(predictor.model)
+    longest = longest if positions is None else min(longest, positions)
+    length = predictor.max_length
+    return (cut_notice(fraction, rows=rows, max_length=length, longest=longest),)
+
+
 def unknown_in(predictor: Predictor, model: str, sets: Mapping[str, Examples]) -> tuple[str, ...]:
     """Report which fraction of the tokens of some sets the model's tokenizer does not know.
 
@@ -180,14 +197,14 @@ def unknown_in(predictor: Predictor, model: str, sets: Mapping[str, Examples]) -
     for rows, examples in sets.items():
         first = examples.select(range(min(len(examples), ENCODED_FIRST)))
         some = rows if len(first) == len(examples) else f"first {len(first):,} {rows}"
-        own = getattr(predictor.model.config, "model_type", "") in ARCHITECTURES
+        from_scratch = getattr(predictor.model.config, "model_type", "") in ARCHITECTURES
         notices += unknown_notices(
             predictor.encoded(first),
             first,
             predictor.tokenizer,
             rows=some,
             model=model,
-            own_vocabulary=own,
+            own_vocabulary=from_scratch,
         )
     return notices
 
@@ -271,7 +288,7 @@ def check_pairs(model: str, trained: bool | None, given: bool, *, rows: str) -> 
 
 
 def trained_columns(model: str) -> tuple[Columns, ...]:
-    """Return the columns of a run's data: those that were named, else those that it read.
+    """Return the columns of a run's data: those that its settings name, else those it read.
 
     Further sources often have the same columns; groups are a matter of each source.
 
@@ -346,7 +363,7 @@ def _of_code(model: str, thing: Any, settings: PredictorSettings) -> Predictor:
 
 
 def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> CallablePredictor:
-    """Rename the classes of a function or an estimator as ``label_map`` says."""
+    """Rename the classes of a function or an estimator by ``label_map``."""
     if settings.label_map:
         if predictor.label_names is None:
             raise SettingError(

@@ -82,8 +82,8 @@ def load_sets(
         trained: Finds the rows that the model was trained on among those of a set, as
             `temper.app.seen.trained_among` returns it; None looks for none.
         known: What the columns of the model's own data are called, beside those of ``settings``.
-        classes: The model's classes, None for those of ``dev``. If bad rows are skipped, so are rows
-            of other classes.
+        classes: The model's classes, None for those of ``dev``. If bad rows are skipped, rows of
+            other classes are skipped, too.
         notices: What is to be said already.
 
     Returns:

@@ -1,6 +1,6 @@
-"""Folders as the Hub lays data sets out: splits in shards, configurations, a README with both.
+"""Folders in the layout of the Hub: splits in shards, configurations, a README that names both.
 
-Files are found by their names and by the metadata of README.md; no code of such a folder is run.
+Files are found by their names and by the metadata of README.md. No code in such a folder is run.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,17 @@ from temper.errors import DataError, brief, one_line, unknown
 
 SHARD = re.compile(r"(?P<split>.+?)-\d{5}-of-\d{5}(-[0-9a-f]+)?")
 DEFAULT = "default"
-"""The configuration of files that lie in no folder of one."""
+"""The configuration of files that are not in a folder of a configuration."""
 _DEEPEST = 3
 _MOST = 10_000
-"""Files that are looked at: a folder with more is none of data."""
+"""Data files of a folder, at most: one with more is hardly a dataset."""
 
 Files = dict[str, dict[str, list[Path]]]
 
 
 @dataclass(frozen=True)
 class TableFiles:
-    """Files that are read, one after the other, as one table.
+    """Files that are concatenated to one table.
 
     Args:
         files: The files, at least one, in their order.
@@ -54,7 +54,7 @@ class TableFiles:
 
 @dataclass(frozen=True)
 class Shards(Table):
-    """Tables one after the other; a row is named by its own file.
+    """Concatenated tables. Messages name the file of a row.
 
     Args:
         parts: The tables.
@@ -64,7 +64,7 @@ class Shards(Table):
 
     @classmethod
     def of(cls, tables: Sequence[Table], title: str) -> Shards:
-        """Put tables with the same columns together.
+        """Concatenate tables with the same columns.
 
         Args:
             tables: At least one.
@@ -103,8 +103,8 @@ class Shards(Table):
         )
 
     def where(self, index: int) -> str:
-        """Name a row's place by its file."""
-        # Where rows were left out, `lines` holds the numbers of the others.
+        """Name a row by its file and its number there."""
+        # If rows were left out, `lines` holds the numbers of the remaining ones.
         row = index if self.lines is None else self.lines[index] - 1
         for part in self.parts:
             if row < part.size:
@@ -148,8 +148,14 @@ def _of_names(folder: Path) -> Files:
     top = [path for path in sorted(folder.iterdir()) if _is_data(path)]
     if top and not any(SHARD.fullmatch(stem_of(path)) for path in top):
         return {}
+    paths = top or list(islice(_below(folder, _DEEPEST), _MOST + 1))
+    if len(paths) > _MOST:
+        raise DataError(
+            f"{folder} holds more than {_MOST:,} data files. Give the folder of one dataset, or of "
+            "one of its configurations."
+        )
     found: Files = {}
-    for path in top or _below(folder, _DEEPEST):
+    for path in paths:
         parts = [part for part in path.relative_to(folder).parts[:-1] if part != "data"]
         stem = stem_of(path)
         shard = SHARD.fullmatch(stem)
@@ -168,17 +174,12 @@ def _of_names(folder: Path) -> Files:
 
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:
-    """Yield the data files in the folders of a folder."""
-    looked_at = 0
+    """Yield the data files in the subfolders of a folder, but not its own."""
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
         if entry.is_dir() and depth:
-            for path in _below(entry, depth - 1):
-                looked_at += 1
-                if looked_at > _MOST:
-                    return
-                yield path
+            yield from _below(entry, depth - 1)
         elif _is_data(entry) and depth < _DEEPEST:
             yield entry
 
@@ -188,7 +189,7 @@ def _is_data(path: Path) -> bool:
     return not hidden and format_of(path) is not None and path.is_file()
 
 
-# What describes a folder rather than holds its rows.
+# Files that describe a folder and contain no rows.
 DESCRIPTIONS = {"dataset.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 
 
@@ -201,13 +202,13 @@ def _of_readme(folder: Path) -> Files:
     from huggingface_hub import metadata_load
 
     try:
-        told = metadata_load(readme)
+        metadata = metadata_load(readme)
     except (yaml.YAMLError, ValueError) as error:
         raise DataError(
-            f"{readme}: the metadata at the top cannot be read ({one_line(str(error))}). Mend or "
-            "remove them."
+            f"{readme}: the metadata at the top cannot be read ({one_line(str(error))}). Fix or "
+            "remove it."
         ) from error
-    given = told.get("configs") if isinstance(told, dict) else None
+    given = metadata.get("configs") if isinstance(metadata, dict) else None
     configs = given if isinstance(given, list) else []
     found: Files = {}
     for config in configs:
@@ -220,16 +221,17 @@ def _of_readme(folder: Path) -> Files:
     return found
 
 
-def _patterns(told: Any, readme: Path) -> Iterator[tuple[str, list[str]]]:
+def _patterns(data_files: Any, readme: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield each split of ``data_files`` and its patterns."""
-    entries = told if isinstance(told, list) else [told]
+    entries = data_files if isinstance(data_files, list) else [data_files]
     if all(isinstance(entry, str) for entry in entries):
         yield "train", entries
         return
     for entry in entries:
         if not isinstance(entry, Mapping) or "path" not in entry:
             raise DataError(
-                f"{readme}: data_files must name a `split` and a `path` each, got {brief(entry)}."
+                f"{readme}: each entry of data_files must have a `split` and a `path`, got "
+                f"{brief(entry)}."
             )
         paths = entry["path"]
         yield (
@@ -241,14 +243,14 @@ def _patterns(told: Any, readme: Path) -> Iterator[tuple[str, list[str]]]:
 def _matching(folder: Path, patterns: Iterable[str], readme: Path) -> list[Path]:
     found: list[Path] = []
     for pattern in patterns:
-        # Nothing that a README names may lie outside its folder.
+        # A README must not refer to files outside its folder.
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
-            raise DataError(f"{readme}: {pattern!r} is no path within the folder.")
+            raise DataError(f"{readme}: {pattern!r} is not a path inside the folder.")
         files = [path for path in sorted(folder.glob(pattern)) if _is_data(path)]
         if not files:
             raise DataError(
-                f"{readme} names the data files {pattern!r}, and there are none that can be read. "
-                "Download the whole data set."
+                f"{readme} names the data files {pattern!r}, but no readable file matches. "
+                "Download the whole dataset."
             )
         found += [path for path in files if path not in found]
     return found

@@ -81,10 +81,10 @@ class Columns:
 
     @classmethod
     def of(cls, source: Mapping[str, Any]) -> Columns:
-        """Return the columns of a set that sets which belong to it are read from too.
+        """Return the columns of a set from which related sets are read, too.
 
-        Groups are a matter of each set. Texts are found anew if they were found without doubt: a
-        set of pairs among sets of single texts is then an error.
+        Groups are left out because they differ by set. Text columns are left out unless several
+        fitted: they are found again, so that a set of pairs among single texts is an error.
 
         Args:
             source: `Examples.source` of the set.
@@ -105,8 +105,8 @@ class FoundColumns:
         label: Column of the label, None where there is none.
         group: Column of the groups, None where there is none.
         pair_id: Column that names contrast pairs, None where there is none.
-        others: Columns that could have been chosen too, by role (``text``, ``label``); of a role
-            that nobody named.
+        others: Further columns that fit, by role (``text``, ``label``), for roles without an
+            option.
     """
 
     text: str
@@ -117,7 +117,7 @@ class FoundColumns:
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Return what is stored of them: ``columns``, and ``other_columns`` if others fit."""
+        """Return their metadata: ``columns``, and ``other_columns`` if others fit."""
         roles = {
             "text": self.text,
             "text_pair": self.text_pair,
@@ -252,7 +252,7 @@ def _first(table: Table, names: Iterable[str], taken: set[str]) -> str | None:
 
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""What no UTF-8 can hold."""
+"""Characters that UTF-8 cannot encode."""
 
 
 def read_texts(table: Table, column: str) -> Sequence[str]:

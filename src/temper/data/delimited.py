@@ -2,7 +2,7 @@
 
 The file's name says what to expect, and that is taken wherever it reads. Where the first line holds
 one name only and another delimiter gives every row as many fields as the first, that one is taken.
-Quotes enclose fields (RFC 4180); between tabs they do so only if the file shows it.
+Quotes enclose fields (RFC 4180). In tab-separated files, they do so only if the file shows it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Delimited:
     Args:
         content: The file.
         delimiter: What stands between fields.
-        quotes: What the quotes are; in GLUE's files, for example, plain characters.
+        quotes: The role of quotes; in GLUE's files, for example, they are plain characters.
     """
 
     content: TextFile
@@ -151,7 +151,7 @@ class _Delimited:
     @classmethod
     def of(cls, content: TextFile, *, usual: str) -> _Delimited:
         delimiter = find_delimiter(content, usual=usual)
-        # Most files have no quotes, and to look for them alone takes an eighth of the time.
+        # Most files have no quotes, and a search for quotes takes an eighth of the time.
         if delimiter == "\t" and any('"' in line for line in content.lines()):
             return cls(content, delimiter, _quotes_of(content.lines()))
         return cls(content, delimiter, _Quotes(enclose=True))
@@ -167,15 +167,15 @@ class _Delimited:
             unusual.append(f"{DELIMITERS[self.delimiter]} between columns")
         if not self.content.is_usual:
             unusual.append(f"encoding {self.content.encoding}")
-        found = [f"{self.content.path}: read with {', '.join(unusual)}."] if unusual else []
+        notices = [f"{self.content.path}: read with {', '.join(unusual)}."] if unusual else []
         if self.quotes.joined and not self.quotes.enclose:
             lines = "1 line" if self.quotes.joined == 1 else f"{self.quotes.joined:,} lines"
-            found.append(
+            notices.append(
                 f"{self.content.path}: quotes would join {lines} to the line before (the first "
                 f"quote is on line {self.quotes.first}). They are read as characters of the text, "
                 f"and each line is a row. {_QUOTE_HEADER}"
             )
-        return found
+        return notices
 
     def names(self) -> tuple[int, tuple[str, ...]]:
         """Return the line that names the columns, and their names."""
@@ -304,10 +304,10 @@ class _JoinedLines:
     Args:
         delimiter: What stands between fields.
         size: Fields of a row.
-        rows: Rows of several lines.
-        suspects: Those of which every line has as many fields as a row.
-        lost: Rows that are lost if each line of these is one.
-        first: Line of the first of these.
+        rows: Rows that span several lines.
+        suspects: Those in which every line has as many fields as a row.
+        lost: Rows that are lost if each line of these is a row.
+        first: First line of the first of these.
     """
 
     delimiter: str
@@ -332,9 +332,9 @@ class _JoinedLines:
             self.first = self.first or start
 
     def notices(self, path: str) -> list[str]:
-        """Report lost rows, unless most rows of several lines cannot be several rows.
+        """Report lost rows if at least half of the rows of several lines look like several rows.
 
-        Texts that hold line breaks and delimiters may look like rows by chance.
+        Texts with line breaks and delimiters may look like rows by chance.
         """
         if not self.suspects or 2 * self.suspects < self.rows:
             return []
@@ -409,7 +409,7 @@ def plain_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 @dataclass(frozen=True)
 class _Quotes:
-    """What the quotes of tab-separated lines are.
+    """The role of quotes in tab-separated lines.
 
     Args:
         enclose: Whether they enclose fields; else they are characters of the text.
@@ -435,7 +435,7 @@ def _quotes_of(lines: Iterable[str]) -> _Quotes:
         lines: The lines, the header first.
     """
     size = number = joined = first = 0
-    with_quotes = without = 0  # What does not fit the header in either reading.
+    with_quotes = without = 0  # Lines that do not fit the header in either reading.
     shown = False
     for record in _between_quotes(lines):
         text = "".join(record)
@@ -457,7 +457,7 @@ def _quotes_of(lines: Iterable[str]) -> _Quotes:
 
 
 def _between_quotes(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield lines, those together that an open quote joins."""
+    """Yield lists of lines, where an open quote joins a line to the next."""
     record: list[str] = []
     is_open = False
     for line in lines:

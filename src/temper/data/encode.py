@@ -22,7 +22,7 @@ _CHUNK = 1000
 ENCODED_FIRST = 1000
 """Rows of a training set that are encoded before its first step; the others as they are needed."""
 WARNED = 0.05
-"""Fraction of cut rows, or of unknown tokens, from which on a notice says what to do."""
+"""From this fraction of cut rows, or of unknown tokens, on, a notice says what to do."""
 
 
 class Tokenizer(Protocol):
@@ -221,7 +221,7 @@ class RowLengths(Stored[int]):
 
 
 class Counted(Protocol):
-    """Encoded rows that know which fractions of them are cut and unknown."""
+    """Encoded rows with the fractions of cut rows and of unknown tokens."""
 
     @property
     def truncated(self) -> float:
@@ -243,7 +243,7 @@ class Counted(Protocol):
 
 
 def cut_notices(encoded: Counted, tokenizer: Any, *, rows: str, max_length: int) -> tuple[str, ...]:
-    """Report which fraction of some rows is cut at the length limit, and the option from 5% on.
+    """Report which fraction of some encoded rows is cut; see `cut_notice`.
 
     Args:
         encoded: The encoded rows.
@@ -253,14 +253,31 @@ def cut_notices(encoded: Counted, tokenizer: Any, *, rows: str, max_length: int)
     """
     if not encoded.truncated:
         return ()
-    said = f"{encoded.truncated:.1%} of the {_first(encoded, rows)} are cut at {max_length} tokens."
     longest = tokenizer.model_max_length
-    if encoded.truncated < WARNED:
-        return (said,)
+    named = _first(encoded, rows)
+    return (cut_notice(encoded.truncated, rows=named, max_length=max_length, longest=longest),)
+
+
+def cut_notice(fraction: float, *, rows: str, max_length: int, longest: int) -> str:
+    """Report which fraction of some rows is cut at the length limit, and from 5% on what to do.
+
+    Args:
+        fraction: Fraction of the rows that is cut.
+        rows: What the rows are, for example ``training rows``.
+        max_length: Tokens that a row is cut to.
+        longest: Tokens of the model's longest input.
+
+    Example:
+        >>> cut_notice(0.02, rows="training rows", max_length=128, longest=512)
+        '2.0% of the training rows are cut at 128 tokens.'
+    """
+    notice = f"{fraction:.1%} of the {rows} are cut at {max_length} tokens."
+    if fraction < WARNED:
+        return notice
     if max_length >= longest:
-        return (f"{said} This is the longest input of the model.",)
+        return f"{notice} This is the longest input of the model."
     limit = f", at most {longest} for this model" if longest < _NO_LIMIT else ""
-    return (f"{said} Raise --max-length (`max_length`{limit}) to read more of each text.",)
+    return f"{notice} Raise --max-length (`max_length`{limit}) to read more of each text."
 
 
 def unknown_notices(
@@ -284,14 +301,14 @@ def unknown_notices(
     """
     if not encoded.unknown:
         return ()
-    said = f"{encoded.unknown:.1%} of the tokens of the {_first(encoded, rows)} are unknown"
+    notice = f"{encoded.unknown:.1%} of the tokens of the {_first(encoded, rows)} are unknown"
     if encoded.unknown >= WARNED and own_vocabulary:
-        said += (
+        notice += (
             " because they occur too rarely in the training text. Lower "
             "architecture.min_frequency or give more text"
         )
     elif encoded.unknown >= WARNED:
-        said += (
+        notice += (
             f": the tokenizer of {model} does not cover this language or script. Use a model "
             "that was trained on it"
         )
@@ -299,11 +316,11 @@ def unknown_notices(
     looked_at = range(min(len(examples), ENCODED_FIRST))
     row = next((row for row in looked_at if unknown in encoded[row]["input_ids"]), None)
     example = "" if row is None else f" Example: row {row + 1}, {brief(examples.text[row])}."
-    return (f"{said}.{example}",)
+    return (f"{notice}.{example}",)
 
 
 def _first(encoded: Counted, rows: str) -> str:
-    """Name rows; of a large training set only the first ones are encoded before it begins."""
+    """Name the counted rows: of a large training set only the first are encoded beforehand."""
     counted = isinstance(encoded, EncodedExamples) or len(encoded) <= ENCODED_FIRST
     return rows if counted else f"first {ENCODED_FIRST:,} {rows}"
 
@@ -313,16 +330,16 @@ _NO_LIMIT = 1_000_000
 
 
 def _unknown_token(tokenizer: Any) -> int | None:
-    """Return the id of the unknown token; None where no text can give it."""
+    """Return the id of the unknown token; None if no text produces it."""
     unknown: int | None = getattr(tokenizer, "unk_token_id", None)
-    # GPT-2 names its end of text here too, which a byte-level vocabulary never uses for a word.
+    # GPT-2 declares its end-of-text token as the unknown one; byte-level tokens are never unknown.
     others = ("eos", "bos", "pad", "sep", "cls", "mask")
     taken = {getattr(tokenizer, f"{name}_token_id", None) for name in others}
     return None if unknown in taken else unknown
 
 
 def _added_tokens(examples: Examples, tokenizer: Tokenizer) -> int:
-    """Return how many tokens of a row stand for no text."""
+    """Return how many special tokens the tokenizer adds to a row."""
     return len(tokenizer([""], None if examples.text_pair is None else [""])["input_ids"][0])
 
 

@@ -43,7 +43,7 @@ class Examples:
         pair: Name of the contrast pair that each row belongs to, None where there are none.
         numbers: Number of each row among all rows of its file, counted from 1; a range where no row
             was left out, None where nobody needs them.
-        others: Values of the file's other columns by name, where they were asked for.
+        others: Values of the file's other columns by name, if the reader asked for them.
 
     Raises:
         DataError: If the lists differ in length, or labels and kind disagree.
@@ -205,10 +205,10 @@ class Examples:
     def map_labels(self, label_names: Sequence[str]) -> Examples:
         """Renumber the labels to those of a model or another set.
 
-        Labels are matched by name: exactly, else in any case, else as whole numbers. A set whose
+        Labels are matched by name: exactly, else ignoring case, else as whole numbers. A set whose
         labels are bare integers (or placeholders such as ``LABEL_0``) matches names that are
-        numerals by value. Only where a side has truly no names are labels matched by index, and a
-        notice says so if the other side has names.
+        numerals by value. Labels are matched by index only if a side has no names; a notice
+        reports this if the other side has names.
 
         Args:
             label_names: The target's names by index.
@@ -257,31 +257,31 @@ class Examples:
         """Renumber the labels by their names.
 
         Raises:
-            DataError: A label is unknown to the target, or the target has placeholders alone.
+            DataError: A label is unknown to the target, or the target has only placeholders.
         """
         occurring = sorted(names)
-        found = match_names([names[label] for label in occurring], target)
+        indices = match_names([names[label] for label in occurring], target)
         if not are_named(target):
-            found = [None] * len(occurring)
-        place: dict[int, int] = {}
-        for label, index in zip(occurring, found, strict=True):
+            indices = [None] * len(occurring)
+        index_of: dict[int, int] = {}
+        for label, index in zip(occurring, indices, strict=True):
             if index is None:
                 first = (self.labels or []).index(label)
                 all_names = shortened(", ".join(names[each] for each in occurring), longest=300)
                 raise DataError(
-                    f"{unknown('label', names[label], target)} It stands in {self._where(first)}; "
+                    f"{unknown('label', names[label], target)} It occurs in {self._where(first)}; "
                     f"set {self.name!r} has the labels {all_names}."
                 )
-            place[label] = index
+            index_of[label] = index
         other = [
             f"{names[label]!r} is {target[index]!r}"
-            for label, index in place.items()
+            for label, index in index_of.items()
             if names[label] != target[index] and not is_numeral(names[label])
         ]
         notices = self.notices
         if other:
-            notices += (f"Labels of set {self.name!r} match in another case: {', '.join(other)}.",)
-        labels = [place[int(label)] for label in self.labels or []]
+            notices += (f"Labels of set {self.name!r} differ in case only: {', '.join(other)}.",)
+        labels = [index_of[int(label)] for label in self.labels or []]
         return replace(self, labels=labels, label_names=target, notices=notices)
 
     def _where(self, index: int) -> str:
@@ -296,7 +296,7 @@ def with_codes(examples: Examples) -> Examples:
     """Name classes that are bare whole numbers by these numbers, in ascending order.
 
     Args:
-        examples: Rows with classes; such that have names are returned as they are.
+        examples: Rows with classes; if these have names, the rows are returned as they are.
 
     Example:
         >>> toy = Examples("toy", ["bad", "good"], labels=[1, 5], kind="classification")
@@ -307,20 +307,20 @@ def with_codes(examples: Examples) -> Examples:
     if examples.label_names is not None or examples.kind != "classification":
         return examples
     codes = sorted({int(label) for label in examples.labels or []})
-    place = {code: index for index, code in enumerate(codes)}
-    labels = [place[int(label)] for label in examples.labels or []]
+    index_of = {code: index for index, code in enumerate(codes)}
+    labels = [index_of[int(label)] for label in examples.labels or []]
     return replace(examples, labels=labels, label_names=tuple(map(str, codes)))
 
 
 def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> Examples:
-    """Leave out the rows whose class is none of another set's or a model's, with a notice.
+    """Leave out the rows whose class another set or a model does not have, with a notice.
 
     Args:
-        examples: The rows; such without classes are returned as they are.
-        match: Matches rows to the other's classes, and raises a `DataError` where it cannot.
+        examples: The rows; without classes they are returned as they are.
+        match: Matches rows to the other classes, and raises a `DataError` if it cannot.
 
     Returns:
-        The rows whose classes match; all of them where none do, which is another fault.
+        The rows whose classes match; all rows if none match, which is another error.
     """
     if examples.kind != "classification" or examples.labels is None:
         return examples

@@ -1,8 +1,8 @@
-"""Data that a Python call is given in place of a path, under a name that follows their content.
+"""Data that is passed to a Python call in place of a path.
 
-Settings, records and keys know a source by a text. Data in memory are held here by a name that is
-a hash of their splits, columns and values, so that equal data have one name in every process. They
-are read like the tables of files.
+Settings, metadata and keys refer to a source by a string. Data in memory is kept here under a name
+that is a hash of its splits, columns and values, so equal data has the same name in every process.
+It is read like the tables of files.
 """
 
 from __future__ import annotations
@@ -51,50 +51,50 @@ _held: dict[str, Held] = {}
 
 
 def names_memory(source: str) -> bool:
-    """Say whether a source is the name of data in memory."""
+    """Return whether a source is the name of data in memory."""
     return _NAME.fullmatch(source) is not None
 
 
 def everything() -> dict[str, Held]:
-    """Return all that is held, for another process of a study."""
+    """Return all data in memory, for another process of a study."""
     return dict(_held)
 
 
 def restore(held: Mapping[str, Held]) -> None:
-    """Hold what another process holds.
+    """Keep the data of another process.
 
     Args:
-        held: What `everything` returned there.
+        held: The result of `everything` in that process.
     """
     _held.update(held)
 
 
 def is_table(value: object) -> bool:
-    """Say whether a value is a DataFrame, a Dataset, or a mapping of columns."""
+    """Return whether a value is a DataFrame, a Dataset, or a mapping of columns."""
     if isinstance(value, Mapping):
         return bool(value) and all(_is_column(column) for column in value.values())
     return _is_frame(value) or _is_dataset(value)
 
 
 def is_data(value: object) -> bool:
-    """Say whether a value is a table, or tables by split."""
+    """Return whether a value is a table, or tables by split."""
     if is_table(value):
         return True
     return isinstance(value, Mapping) and bool(value) and all(map(is_table, value.values()))
 
 
 def hold(value: object) -> str:
-    """Hold data, and return their name.
+    """Keep data in memory, and return its name.
 
     Args:
         value: A table, tables by split, or a list of texts.
 
     Returns:
-        The name, which `temper.data.sources` takes like a path.
+        The name, which `temper.data.sources` accepts like a path.
 
     Raises:
-        DataError: It is none of these, columns differ in length, or a value is of a type that has
-            no content to hash.
+        DataError: The value is none of these, columns differ in length, or a cell has a type whose
+            content cannot be hashed.
 
     Example:
         >>> hold({"text": ["good", "bad"], "label": [1, 0]})
@@ -126,19 +126,19 @@ def hold(value: object) -> str:
 
 
 def splits_of(name: str) -> tuple[dict[str, Callable[[], Table]], bool]:
-    """Return what reads each split of data in memory, and whether they are one table.
+    """Return the reader of each split of data in memory, and whether it is a single table.
 
     Args:
-        name: What `hold` returned, in this process or in another one.
+        name: The result of `hold`, in this process or another.
 
     Raises:
-        DataError: This process does not hold them.
+        DataError: This process does not have the data.
     """
     held = _held.get(name)
     if held is None:
         raise DataError(
-            f"{name} was given as data in memory, and this process does not have them. Give the "
-            "same data again (data=...), or save them to a file and train on that, which other "
+            f"{name} was given as data in memory, and this process does not have it. Give the "
+            "same data again (data=...), or save it to a file and train on that file, which other "
             "processes and machines can read."
         )
     readers: dict[str, Callable[[], Table]] = {
@@ -168,8 +168,8 @@ def dataset_table(rows: Any, title: str, source: Mapping[str, Any]) -> Table:
 
     Args:
         rows: The data set.
-        title: What messages call it.
-        source: What identifies its content.
+        title: Its name in messages.
+        source: Metadata that identifies its content.
     """
     plain = rows.with_format(None)
     names = {
@@ -188,13 +188,13 @@ def dataset_table(rows: Any, title: str, source: Mapping[str, Any]) -> Table:
 
 
 def _decoded(column: Any) -> Iterator[object]:
-    """Decode a column, which may lie in a file, some rows at a time."""
+    """Decode a column, which may be in a file, in blocks of rows."""
     for start in range(0, len(column), 4096):
         yield from column[start : start + 4096]
 
 
 def _readable(table: Any, split: str) -> Any:
-    """Return a data set as it is, and anything else as columns of Python's own values."""
+    """Return a Dataset as it is, and anything else as columns of plain Python values."""
     if _is_dataset(table):
         return table
     named = list(table.items())
@@ -209,15 +209,15 @@ def _readable(table: Any, split: str) -> Any:
 def _values(column: Any) -> list[object]:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(column, pandas.Series):
-        # A missing value is NaN, NaT or NA there, and null in every file.
+        # pandas writes a missing value as NaN, NaT or NA; tables of files have None.
         column = column.astype(object).where(column.notna(), None)
     values = column.tolist() if hasattr(column, "tolist") else list(column)
-    # The numbers of numpy are no Python numbers.
+    # NumPy scalars are not Python numbers.
     return [value.tolist() if type(value).__module__ == "numpy" else value for value in values]
 
 
 def _content(value: object, where: str) -> str:
-    """Write a value so that equal ones, and no others, are written alike."""
+    """Serialize a value so that only equal values have the same text."""
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, list | tuple | dict):
@@ -238,7 +238,7 @@ def _is_column(value: object) -> bool:
     return isinstance(value, Sequence) or hasattr(value, "tolist")
 
 
-# Who has such an object has imported its library; nobody else must wait for that.
+# An object of these libraries exists only if they are imported; importing them takes seconds.
 def _is_frame(value: object) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(value, pandas.DataFrame)

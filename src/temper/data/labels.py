@@ -22,13 +22,13 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # A number with a decimal comma, as spreadsheets write it where a semicolon stands between columns.
 _COMMA = re.compile(r"[+-]?\d*,?\d+([eE][+-]?\d+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-# What pandas writes for a missing value when it turns a column into text.
+# pandas writes these for a missing value in a column of text.
 _MISSING = frozenset({"nan", "<na>"})
-# These may stand for a missing value, and are classes of real tasks too.
+# These may mean a missing value, but are also classes of real tasks.
 _PERHAPS_MISSING = ("None", "none", "null", "NULL", "NA", "N/A", "n/a")
-# A list of texts or numbers written as one text: "['a', 'b']", '["a"]', "[0, 1]", "[]".
+# A list of texts or numbers, written as one string: "['a', 'b']", '["a"]', "[0, 1]", "[]".
 _LIST = re.compile(r"""[\[({]\s*['"].*['"]\s*,?\s*[\])}]|[\[{][-+\d.,\s]*[\]}]""", re.DOTALL)
-# What stands between several labels in one cell.
+# Separators of several labels in one cell.
 _BETWEEN_LABELS = "|;,/+&"
 
 _FAMILIES = ("truth value", "number", "string")
@@ -47,8 +47,8 @@ class Labels:
         values: Class indices or targets; None where no row has a label.
         names: The classes' names by index, where known.
         kind: What the values are.
-        notices: What was decided on the way.
-        first: Index that the file gives the first of ``names``.
+        notices: Decisions that the user should know.
+        first: Index of the first of ``names`` in the file.
     """
 
     values: list[int] | list[float] | None
@@ -64,23 +64,23 @@ class LabelColumn:
 
     Strings are classes, sorted into indices; strings that are all numerals are read as numbers (a
     CSV file holds nothing else). Numbers with a fraction are targets of a regression. Whole numbers
-    are classes if no number is written as a float; such as are (1.0, as pandas writes an integer
-    column with holes) are classes if they run from 0 to C - 1 without a gap, else targets. ``kind``
-    decides instead where it is given.
+    are classes if no number is written as a float. Whole numbers written as floats (1.0, as pandas
+    writes an integer column with missing values) are classes if they run from 0 to C - 1 without a
+    gap, else targets. ``kind`` overrides this.
 
     Classes that are whole numbers keep them as labels, without names. If one cannot be an index,
-    because it is negative or written otherwise (007), all are named as the file writes them; 1.0 is
-    named 1, so that files that write either agree.
+    because it is negative or has leading zeros (007), all are named as the file writes them. 1.0 is
+    named 1, so that files with either form agree.
 
     Args:
         table: The table.
         name: Name of the column.
         names: The classes' names by index, from ``dataset.json`` or the file's own features.
         kind: What the labels are, where the caller knows.
-        are_indices: Whether whole numbers are indices of ``names`` though these are numerals, as
-            in a column of the class-label type of the Hub.
-        first: Index that the file gives the first of ``names``; None for 0, or for 1 if the labels
-            run from 1 to the number of names.
+        are_indices: Whether whole numbers are indices of ``names`` even if these are numerals, as
+            in a `datasets.ClassLabel` column.
+        first: Index of the first of ``names`` in the file; None for 0, or for 1 if the labels run
+            from 1 to the number of names.
     """
 
     table: Table
@@ -108,7 +108,7 @@ class LabelColumn:
         """Read all labels.
 
         Returns:
-            The labels; values None where every row is without one (empty, null, or GLUE's -1).
+            The labels; values None if no row has one (empty, null, or GLUE's -1).
 
         Raises:
             DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
@@ -120,7 +120,7 @@ class LabelColumn:
         if missing:
             value = raw[missing[0]]
             empty = value is None or not str(value).strip()
-            came = "nothing" if empty else f"{value!r}, which stands for a missing label"
+            came = "nothing" if empty else f"{value!r}, which means a missing label"
             raise self._bad(
                 missing[0],
                 f"must be a label, got {came} ({len(missing)} of {len(raw)} rows). Give every row "
@@ -140,12 +140,12 @@ class LabelColumn:
         return self._from_numbers(numbers, values, notices)
 
     def faults(self) -> dict[int, str]:
-        """Say which rows have no label that can be read, beside others that have one.
+        """Return the rows whose label cannot be read, if other rows have a label.
 
-        Labels of mixed types are no such fault: which of them are wrong is not known.
+        Labels of mixed types are not included, because it is unknown which of them are wrong.
 
         Returns:
-            What is wrong with each, by index; empty where no row has a label.
+            The fault of each row, by index; empty if no row has a label.
         """
         raw, _ = self._with_points()
         if all(map(self._is_missing, raw)):
@@ -155,16 +155,16 @@ class LabelColumn:
         plain = self.names is None and any(
             not (_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text)) for text in texts if text
         )
-        # Labels that are counted from 1 hold no 0.
+        # A 0 shows that labels are not counted from 1.
         counted = self
         if self.first is None and "0" in map(_code, texts | set(map(str, raw))):
             counted = replace(self, first=0)
-        found = ((i, counted._fault(value, plain=plain)) for i, value in enumerate(raw))
-        return {index: fault for index, fault in found if fault}
+        faults = ((i, counted._fault(value, plain=plain)) for i, value in enumerate(raw))
+        return {index: fault for index, fault in faults if fault}
 
     def _is_missing(self, value: object) -> bool:
-        """Return whether a value stands for no label: null, NaN, an empty text or pandas' nan."""
-        if value is None or value != value:  # NaN alone differs from itself
+        """Return whether a value means a missing label: null, NaN, an empty text or pandas' nan."""
+        if value is None or value != value:  # only NaN differs from itself
             return True
         if not isinstance(value, str):
             return False
@@ -172,11 +172,11 @@ class LabelColumn:
         return not word or (word.casefold() in _MISSING and word not in (self.names or ()))
 
     def _fault(self, value: object, *, plain: bool) -> str:
-        """Say what is wrong with a label; empty where nothing is.
+        """Return the fault of a label; empty if it has none.
 
         Args:
             value: The label.
-            plain: Whether the labels are words that nobody has listed.
+            plain: Whether the labels are words without a list of names.
         """
         word = str(value).strip()
         if self._is_missing(value):
@@ -202,7 +202,7 @@ class LabelColumn:
         if not is_number or self._by_name():
             return "" if _code(word) in self.names else f"label {value!r:.40}"
         first = self.first or 0
-        # The labels may be counted from 1 where nothing says otherwise.
+        # Unless `first` or the column's type says otherwise, labels may be counted from 1.
         last = first + len(self.names) - (self.first is not None or self.are_indices)
         return "" if float(word) in range(first, last + 1) else f"label {value!r:.40}"
 
@@ -214,7 +214,7 @@ class LabelColumn:
         return DataError(f"{self.table.where(index)}: {self.name!r} {fault}")
 
     def _with_points(self) -> tuple[list[object], tuple[str, ...]]:
-        """Write a decimal comma as a point where all labels are numbers, and say so."""
+        """Read decimal commas as points if all labels are numbers, with a notice."""
         raw = ValueWriter.of(self.table.column(self.name))
         if not self.table.decimal_comma or self.names is not None:
             return raw, ()
@@ -222,8 +222,8 @@ class LabelColumn:
         commas = any("," in word for word in words)
         if not commas or not all(_COMMA.fullmatch(w) or _NOT_FINITE.fullmatch(w) for w in words):
             return raw, ()
-        said = f"{self.table.title}: the commas in {self.name!r} are read as decimal points."
-        return [v.replace(",", ".") if isinstance(v, str) else v for v in raw], (said,)
+        notice = f"{self.table.title}: the commas in {self.name!r} are read as decimal points."
+        return [v.replace(",", ".") if isinstance(v, str) else v for v in raw], (notice,)
 
     def _of_one_type(self, raw: list[object]) -> list[str] | list[int | float]:
         """Return the labels, which are all words, all numbers or all truth values."""
@@ -248,8 +248,7 @@ class LabelColumn:
         """Return numerals as numbers; None where the labels are words.
 
         Raises:
-            DataError: If some are words and others numerals, and it is not known that all are
-                names of classes.
+            DataError: If some are words and others numerals, unless ``kind`` is classification.
         """
         # Few labels differ, whatever the number of rows.
         distinct = {word: _NUMBER.fullmatch(word) is not None for word in dict.fromkeys(words)}
@@ -282,14 +281,14 @@ class LabelColumn:
         if self.kind == "regression":
             raise self._bad(0, f"must be a number for a regression, got {words[0]!r:.40}.")
         names = tuple(sorted(set(words))) if self.names is None else self.names
-        place = {name: index for index, name in enumerate(names)}
+        index_of = {name: index for index, name in enumerate(names)}
         for word in dict.fromkeys(words):
             if SURROGATE.search(word):
                 raise self._bad(
                     words.index(word),
-                    "must be a text, got half of a surrogate pair. Mend the row.",
+                    "must be a text, got half of a surrogate pair. Fix the row.",
                 )
-            if word not in place:
+            if word not in index_of:
                 where = self.table.where(words.index(word))
                 raise DataError(f"{where}: {unknown('label', word, names)}")
             if self.names is None and _LIST.fullmatch(word):
@@ -301,14 +300,14 @@ class LabelColumn:
                     "--skip-bad-rows (`skip_bad_rows`).",
                 )
         notices = () if self.names is not None else self._doubts(words, names)
-        return Labels([place[word] for word in words], names, "classification", notices)
+        return Labels([index_of[word] for word in words], names, "classification", notices)
 
     def _doubts(self, words: list[str], names: tuple[str, ...]) -> tuple[str, ...]:
-        """Report classes that may be none: look-alikes, several labels in one, missing values."""
+        """Report doubtful classes: look-alikes, several labels in one, missing values."""
         title = self.table.title
         notices = [
             f"{title}: the labels {' and '.join(map(ascii, group))} are classes of "
-            "their own, though they look alike. Mend the file where they are one."
+            "their own, though they look alike. Fix the file if they are the same class."
             for group in look_alikes(names)
         ]
         several = several_labels(names)
@@ -323,7 +322,7 @@ class LabelColumn:
         for name in set(names) & set(_PERHAPS_MISSING):
             notices.append(
                 f"{title}: {name!r} in {self.name!r} is read as a class ({words.count(name):,} "
-                f"rows). If it stands for a missing label, leave these cells empty."
+                "rows). If it means a missing label, leave these cells empty."
             )
         return tuple(notices)
 
@@ -343,7 +342,7 @@ class LabelColumn:
         for index, number in enumerate(numbers):
             # Comparing works for integers of any size, where math.isfinite overflows.
             if not -_LARGEST <= number <= _LARGEST:
-                came = f"{number!s:.40}. Mend or remove the row."
+                came = f"{number!s:.40}. Fix or remove the row."
                 raise self._bad(index, f"must be finite (in 32 bits), got {came}")
 
         def targets(*more: str) -> Labels:
@@ -392,31 +391,32 @@ class LabelColumn:
             shown = next(code for code in codes.values() if not _is_index(code))
             notices = (
                 *notices,
-                f"{title}: numbers such as {shown} in {self.name!r} are read as names of classes; "
+                f"{title}: numbers such as {shown} in {self.name!r} are read as class names; "
                 "set --kind regression (`kind`) if they are targets.",
             )
         names = tuple(sorted(set(codes.values()), key=lambda code: (int(code), code)))
         alike = [(a, b) for a, b in pairwise(names) if int(a) == int(b)]
         notices += tuple(
             f"{title}: the labels {a!r} and {b!r} in {self.name!r} are classes of their own, "
-            "though they are one number. Mend the file where they are one."
+            "though they are the same number. Fix the file if they are the same class."
             for a, b in alike
         )
-        place = {name: index for index, name in enumerate(names)}
-        return Labels([place[codes[value]] for value in written], names, "classification", notices)
+        index_of = {name: index for index, name in enumerate(names)}
+        indices = [index_of[codes[value]] for value in written]
+        return Labels(indices, names, "classification", notices)
 
     def _from_codes(
         self, whole: list[int], written: Sequence[object], notices: tuple[str, ...]
     ) -> Labels:
-        """Read whole numbers as names of classes where such are numerals, else as indices."""
+        """Read whole numbers as class names if these are numerals, else as indices."""
         names = self.names or ()
         if self._by_name():
-            place = {_code(name): index for index, name in enumerate(names)}
+            index_of = {_code(name): index for index, name in enumerate(names)}
             codes = [_code(value) for value in written]
             for index, code in enumerate(codes):
-                if code not in place:
+                if code not in index_of:
                     raise DataError(f"{self.table.where(index)}: {unknown('label', code, names)}")
-            return Labels([place[code] for code in codes], names, "classification", notices)
+            return Labels([index_of[code] for code in codes], names, "classification", notices)
         first = self.first or 0
         if self.first is None and not self.are_indices and min(whole) > 0:
             first = int(max(whole) == len(names))
@@ -440,7 +440,7 @@ class LabelColumn:
 
 
 def _code(value: object) -> str:
-    """Return how a class is named that is a whole number: as the file writes it, 1.0 as 1.
+    """Return the name of a class that is a whole number: as the file writes it, 1.0 as 1.
 
     Example:
         >>> _code("007"), _code("1.0"), _code(2.0), _code(True)
@@ -455,14 +455,14 @@ def _code(value: object) -> str:
 
 
 def _is_index(code: str) -> bool:
-    """Return whether a class's number is written as indices are: without sign and leading zeros."""
+    """Return whether a class's number may be an index: no sign and no leading zeros."""
     return code.isascii() and code.isdigit() and (code == "0" or code[0] != "0")
 
 
 def several_labels(names: Iterable[str]) -> set[str]:
-    """Return the labels that seem to be several, joined by a sign such as a bar.
+    """Return the labels that look like several labels, joined by a separator such as a bar.
 
-    A sign joins labels if all parts of one of them are parts of others too.
+    A character is a separator if all parts of some label are also parts of other labels.
 
     Example:
         >>> sorted(several_labels(["a", "b", "a|b", "b|c", "arts, crafts"]))
@@ -488,7 +488,7 @@ def _family(value: object) -> str:
 
 
 def look_alikes(names: Iterable[str]) -> list[list[str]]:
-    """Return labels that differ by case, normal form, spaces or signs that nobody sees.
+    """Return labels that differ only in case, normal form, spaces or invisible characters.
 
     Example:
         >>> look_alikes(["good", "Good ", "bad"])

@@ -197,7 +197,7 @@ def read_split(
         columns: Names of the columns; None looks for the usual ones.
         kind: What the labels are; None decides by the values.
         labelled: Whether labels are read where there are some.
-        first: Index that the file gives the first class, as `LabelColumn` takes it.
+        first: Index of the first class in the file, as `LabelColumn` takes it.
 
     Raises:
         DataError: If the split has no rows, or a column or value is wrong.
@@ -245,7 +245,7 @@ def read_split(
         try:
             labels = replace(column, table=table).read()
         except DataError as error:
-            # Another column may be the right one.
+            # Another column may be the right one, so the error names the others.
             raise DataError(" ".join((str(error), *doubts))) from error
     return Examples(
         name=name,
@@ -269,7 +269,7 @@ def read_split(
 
 
 def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
-    """Read the columns that are no texts, as they are; a class by its name."""
+    """Read the columns other than texts without conversion, except class indices as names."""
     read: dict[str, Sequence[object]] = {}
     for name in table.names:
         if name in (chosen.text, chosen.text_pair):
@@ -353,7 +353,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
     test = None
     notices: tuple[str, ...] = ()
     if "test" in others and dev_split != "test":
-        # Nobody reads its labels: its texts alone are compared with those that are trained on.
+        # Only its texts are used, to find overlap with the training rows.
         test = read_split(
             _like(opened, train), "test", name="test", columns=settings.columns, labelled=False
         )
@@ -401,7 +401,7 @@ def read_like(
         examples = with_codes(examples)
     if opened.options.skip_bad_rows:
         examples = without_misfits(examples, lambda rows: rows.map_labels(names))
-    # An error names the row.
+    # Numbers, so that an error names the row.
     numbered = replace(examples, numbers=examples.numbers or range(1, len(examples) + 1))
     try:
         mapped = numbered.map_labels(names)
@@ -414,15 +414,15 @@ def read_like(
 
 
 def _like(opened: Opened, train: Examples) -> Opened:
-    """Look for the columns that train was read from first."""
+    """Prefer the columns that train was read from."""
     return replace(opened, known=(Columns.of(train.source), *opened.known))
 
 
 def _with_named_codes(train: Examples, opened: Opened, kind: LabelKind | None) -> Examples:
-    """Name classes that are whole numbers but no indices (1 to 5, 0 and 4) by these numbers.
+    """Name classes that are whole numbers but not indices (1 to 5, 0 and 4) by these numbers.
 
     Raises:
-        DataError: Too few rows have each of them for classes, and nobody says that they are some.
+        DataError: There are too few rows for so many classes, and ``kind`` is not given.
     """
     if train.kind != "classification" or train.label_names is not None:
         return train
@@ -438,15 +438,15 @@ def _with_named_codes(train: Examples, opened: Opened, kind: LabelKind | None) -
             f"{len(train)} rows ({shown}), which may be classes or targets. Set --kind "
             "classification or --kind regression (`kind`)."
         )
-    said = (
+    notice = (
         f"{opened.title}: the whole numbers {shown} in {column!r} are read as {len(codes)} "
         "classes; set --kind regression (`kind`) if they are targets.",
     )
-    return replace(named, notices=(*named.notices, *(said if kind is None else ())))
+    return replace(named, notices=(*named.notices, *(notice if kind is None else ())))
 
 
 def read_as(examples: Examples) -> str:
-    """Say which columns a set was read from, and what its labels are; empty if it has none.
+    """Return which columns a set was read from, and its kind of labels; empty without columns.
 
     Example:
         >>> source = {"path": "a.csv", "columns": {"text": "review", "label": "stars"}}
@@ -468,13 +468,13 @@ def read_as(examples: Examples) -> str:
         kind += f", {len(names)} classes: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
     read = [f"{roles.get(role, role)} from {name!r}" for role, name in columns.items()]
     if "label" in columns:
-        place = list(columns).index("label")
-        read[place] += f" ({kind})"
+        index = list(columns).index("label")
+        read[index] += f" ({kind})"
     return f"{title}: {', '.join(read)}"
 
 
 def splits_read_as(splits: Splits) -> list[str]:
-    """Say which columns the sets of a training were read from: dev's if they are others.
+    """Return which columns train was read from, and dev's if they differ.
 
     Args:
         splits: The sets.
@@ -482,7 +482,7 @@ def splits_read_as(splits: Splits) -> list[str]:
     sets = [splits.train, splits.dev]
     if splits.dev.source.get("columns") == splits.train.source.get("columns"):
         sets.pop()
-    return [said for said in map(read_as, sets) if said]
+    return [sentence for sentence in map(read_as, sets) if sentence]
 
 
 def check_texts(examples: Examples, *, pair: bool, rows: str, like: str) -> None:

@@ -36,11 +36,11 @@ ATTACK = "attack:"
 
 
 def source_name(given: Any) -> Any:
-    """Return the name of a source; data in memory are held under one that follows their content.
+    """Return the name of a source; data in memory gets a name that is a hash of its content.
 
     Args:
-        given: A path or another name, which is returned as text, or data as
-            `temper.data.in_memory.hold` takes them.
+        given: A path or another name, which is returned as a string, or data as
+            `temper.data.in_memory.hold` takes it.
 
     Raises:
         DataError: It is neither.
@@ -176,9 +176,8 @@ class DataSettings(AugmentationSettings):
     Args:
         source: Path of a file, or of a folder with train and dev files; a Hub id (``glue:sst2``
             names a configuration); or ``demo``. In Python also a DataFrame, a Dataset or
-            DatasetDict, or a dict of columns, which are held under a name that follows their
-            content. Of a task that is named, its id on the Hub where
-            left out.
+            DatasetDict, or a dict of columns. Defaults to the task's Hub dataset if ``task`` is
+            given.
         task: Task that the source is a copy of, which says its labels, splits and scores: a name of
             ``temper list tasks`` with sizes. Commands look for its data under ``--data-root``, else
             on the Hub. None recognises the score by the source's name.
@@ -186,17 +185,18 @@ class DataSettings(AugmentationSettings):
         train_split: Split to train on.
         eval_split: Split to evaluate on; None looks for dev, validation, validation_matched, test;
             ``carve`` takes rows from train, and reads no other split.
-        text_column: Column of the text; None looks for the usual names, and a warning says which
-            others would fit.
+        text_column: Column of the text; None looks for the usual names, and a warning lists others
+            that fit.
         text_pair_column: Column of the second text; looked for only where ``text_column`` is None
             too.
-        label_column: Column of the label; None looks for the usual names, likewise.
+        label_column: Column of the label; None looks for the usual names, and a warning lists
+            others that fit.
         group_column: Column of the group that a row belongs to; None looks for ``group``.
         encoding: Encoding of the text files that are not UTF-8; None refuses these.
-        skip_bad_rows: Leave out the rows whose fields, text or label cannot be read or whose label
-            is not trained on, and say how many; else the first of them is an error.
+        skip_bad_rows: Skip rows whose fields, text or label cannot be read, or whose label does not
+            occur in the training data, and report how many; else the first of them is an error.
         kind: What the labels are: classes, which may be whole numbers such as 1 to 5, or numbers to
-            predict. Guessed from the values where left out, and reported.
+            predict. Guessed from the values by default, and reported.
         rows: Rows to train on, drawn with ``seed``, each class in its share; None takes all.
         eval_rows: Rows of each set to evaluate on at most, drawn likewise; None takes all.
         drop_overlap: Remove train rows whose text is also in an evaluation split, and rows of

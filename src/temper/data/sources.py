@@ -336,7 +336,7 @@ def _open_saved(folder: Path) -> Opened:
         pyarrow.ArrowException,
     ) as error:
         raise DataError(
-            f"{folder} looks like a folder of save_to_disk and cannot be read: "
+            f"{folder} looks like a folder of save_to_disk but cannot be read: "
             f"{one_line(str(error)).rstrip('.')}. Save the data again."
         ) from error
     single = not isinstance(loaded, dict)
@@ -374,10 +374,12 @@ def _open_folder(folder: Path, config: str | None, options: TableOptions) -> Ope
 
 
 def is_taken_whole(settings: DataSettings) -> bool:
-    """Say whether an evaluation takes a source as it is, and looks for no evaluation split in it.
+    """Return whether an evaluation uses all rows of a source, without looking for a split.
+
+    This holds for a single table, for a named split, and for sources without a training split.
 
     Args:
-        settings: The source: one table, a split that is named, or splits without one to train on.
+        settings: The source.
     """
     if settings.eval_split is not None or "@" in settings.source:
         return True

@@ -338,7 +338,7 @@ class RowHashes(StoredStrings):
             text_pair: The second texts of a pair task.
 
         Raises:
-            DataError: A text holds half of a surrogate pair, which no tokenizer takes.
+            DataError: A text contains half of a surrogate pair, which no tokenizer accepts.
         """
         if text_pair is None:
             # As `_digest`, without a call for each of what may be millions.
@@ -355,8 +355,8 @@ class RowHashes(StoredStrings):
                 content += block
         except UnicodeEncodeError as error:
             raise DataError(
-                f"A text holds half of a surrogate pair, {error.object[error.start]!a}, which "
-                "is no character. Replace it: "
+                f"A text contains half of a surrogate pair, {error.object[error.start]!a}, which "
+                "is not a character. Replace it: "
                 "text.encode('utf-8', 'replace').decode()."
             ) from error
         return cls(np.frombuffer(content, dtype=">u8").astype(np.uint64))

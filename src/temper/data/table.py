@@ -24,7 +24,7 @@ class TableOptions:
         encoding: Encoding of text files that are not UTF-8; None refuses these.
         skip_bad_rows: Whether rows that cannot be read are left out and told, and no error.
         unread: Names of columns that nobody reads: a row of delimited text may end before them.
-        others: Whether the columns that are read as nothing else are kept as they are.
+        others: Whether the columns without a role are kept, without conversion.
     """
 
     encoding: str | None = None

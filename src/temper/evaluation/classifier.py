@@ -30,7 +30,7 @@ from temper.evaluation.predictor import (
 )
 from temper.functional.label_names import are_named
 from temper.functional.resampling import FloatArray
-from temper.models.kinds import longest_row
+from temper.models.kinds import position_limit
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.pieces import WholeWords, whole_words
@@ -80,7 +80,7 @@ class ClassifierPredictor:
         self.model = model if device is None else model.to(device)
         self.tokenizer = tokenizer
         # More tokens than the model has positions for would fail in the middle of its forward pass.
-        limit = longest_row(model)
+        limit = position_limit(model)
         self.max_length = max_length if limit is None else min(max_length, limit)
         self.batch_size = batch_size
         self.precision = precision

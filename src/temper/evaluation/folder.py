@@ -116,7 +116,7 @@ class Evaluation:
         model: Name or folder of the model.
         task: ``kind``, ``metric`` and ``labels`` of the task.
         truncated: Share of rows cut to the model's length, by set.
-        seen: How many rows of each set the model was trained on, in sentences; first thing to say.
+        seen: How many rows of each set the model was trained on, in sentences; reported first.
         notices: What a reader should know.
         skipped: Perspectives that could not be measured, and why.
         missing: Sets that were asked for and are not there, and why.
@@ -205,7 +205,7 @@ def read(folder: Path | str) -> Evaluation:
         raise CheckpointError(f"{path / 'scores.json'} lacks {sorted(lacking)}. Evaluate again.")
     to_blocks(rows)
     known = {name: content[name] for name in IN_SCORES if name in content}
-    # Older evaluations do not say what was seen.
+    # Older evaluations lack `seen`.
     known |= {name: tuple(known.get(name, ())) for name in ("seen", "notices")}
     return Evaluation(rows=rows, texts=texts, **known)
 

@@ -88,10 +88,10 @@ class CallablePredictor:
         answers = np.concatenate(parts)
         if self.gives != "values" and answers.ndim == 1:
             raise ModelError(
-                f"The predictor gave one number per text for set {examples.name!r}, and "
-                f"{self.gives} are one column per class, [{len(answers)}, C]. Return a column for "
-                "each class (of two: 1 - p and p), or say gives='values' (--gives values) for a "
-                "regression."
+                f"The predictor returned one number per text for set {examples.name!r}, but "
+                f"{self.gives} need one column per class, [{len(answers)}, C]. Return a column for "
+                "each class (for two classes: 1 - p and p), or declare gives='values' (--gives "
+                "values) for a regression."
             )
         if self.label_names is not None and answers.shape[-1] != len(self.label_names):
             raise ModelError(

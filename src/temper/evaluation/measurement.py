@@ -31,11 +31,11 @@ from temper.seeding import derive_seed
 _TWO = {"not_entailment", "non_entailment", "nonentailment", "notentailment"}
 _THREE = {"entailment", "neutral", "contradiction"}
 HOW_TO_MATCH = (
-    "If the model calls these labels otherwise, map its names to the data's: --label-map "
+    "If the model has other names for these labels, map them to the data's: --label-map "
     "MODEL=DATA,... (`label_map`); or name its outputs in their order: --label-names A,B "
     "(`label_names`)."
 )
-"""What to do where the names of a model's classes and a dataset's labels differ."""
+"""Advice if the names of a model's classes and a dataset's labels differ."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
         label_names: The predictor's classes by index, None where it names none.
 
     Returns:
-        The set as it is where it has no class labels, has the same names, or neither it nor the
-        predictor names any.
+        The set as it is if it has no class labels, has the same names, or neither it nor the
+        predictor has names.
 
     Raises:
-        DataError: A label of the set is unknown to the predictor, or the predictor names none and
-            the set does.
+        DataError: A label of the set is unknown to the predictor, or the set has names and the
+            predictor has none.
     """
     if examples.kind != "classification":
         return Aligned(examples)
@@ -101,7 +101,7 @@ def without_unknown(examples: Examples, label_names: Sequence[str] | None) -> Ex
 
     Args:
         examples: The set.
-        label_names: The predictor's classes by index, None where it names none.
+        label_names: The predictor's classes by index, None if it has no names.
     """
     return without_misfits(examples, lambda rows: align(rows, label_names))
 

@@ -71,8 +71,8 @@ class Scoring:
             name: Name of the score.
             statistic: From counts [R, n] to [R] values.
             rows: Number of rows that are scored.
-            drawn: Number of rows that a resample draws, n: those that set thresholds too. None
-                draws the scored rows alone.
+            drawn: Number of rows that a resample draws, n, which includes those that set
+                thresholds. None draws only the scored rows.
             higher_is_better: Direction, None for that of the score's name, if it has one.
         """
         (made,) = self.entries_of(

@@ -436,7 +436,7 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
 
 
 class EveryRowRightError(ValueError):
-    """No temperature is best: the lower it is, the surer are answers that are all right."""
+    """No temperature is optimal: if every row is right, a lower one always lowers the loss."""
 
 
 def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
@@ -492,7 +492,7 @@ def _check_exists(logits: FloatArray, classes: IntegerArray) -> None:
     """Refuse rows for which no positive finite temperature is best."""
     if bool((logits == logits[:, :1]).all()):
         raise ValueError(
-            "the logits are the same for every class, so that no temperature changes anything"
+            "the logits are the same for every class, so no temperature changes anything"
         )
     if bool((_at_labels(logits, classes) == logits.max(axis=-1)).all()):
         raise EveryRowRightError("every row is right, so that no temperature is low enough")

@@ -158,7 +158,7 @@ class Lac:
 class Raps:
     """Regularized adaptive sets: the probability of the more likely classes, plus a penalty.
 
-    ``s_k = sum_{j before k} p_j + penalty max(0, rank_k - free)``, classes in order of falling
+    ``s_k = sum_{j before k} p_j + penalty max(0, rank_k - free)``, classes in order of decreasing
     probability, ranks from 1. Hard rows get larger sets than easy ones. Without a penalty it is
     APS: the smallest set of the likeliest classes whose probability reaches the threshold. Nothing
     is random: the same text always gets the same set. The likeliest class scores 0, so no set is
@@ -176,8 +176,8 @@ class Raps:
         Romano, Sesia and Candes, "Classification with Valid and Adaptive Coverage", NeurIPS 2020,
         Eq. 4 (APS); Angelopoulos et al., "Uncertainty Sets for Image Classifiers using Conformal
         Prediction", ICLR 2021, Eq. 4 (RAPS).
-        Differs: both papers add ``u p_k`` with a random u to make the coverage exact where scores
-        tie. It leaves out the likeliest class of a random part of the surest rows.
+        Differs: both papers add ``u p_k`` with a random u to make the coverage exact. This leaves
+        the most likely class out of the sets of some of the most confident rows.
     """
 
     penalty: float = 0.01

@@ -36,7 +36,7 @@ LEAST_SEEDS = 3
 LEAST_SEEDS_WITH_ROWS = 2
 """The same where the variance over rows is known too."""
 MOST_SEEDS = 100
-"""Seeds up to which the number that detects a difference is looked for."""
+"""Largest number of seeds that is tried to detect a difference."""
 
 # Of the rows' share of the variance over seeds this much counts as known, which raises the degrees
 # of freedom: a variance that cannot be below a known part is surer than its few seeds. With more of
@@ -104,15 +104,15 @@ def seeds_to_detect(
     freedom: float,
     row_variance: float | None = None,
 ) -> int | None:
-    """Return about how many seeds detect a true difference of a given size at `POWER`.
+    """Return the approximate number of seeds that detect a true difference at `POWER`.
 
-    The size must be stated beforehand. The mean of a study that found nothing is no such size: its
-    chance part would be planned for as an effect.
+    The size must be stated beforehand. The mean of a study without a significant difference is
+    mostly chance and must not be used as this size.
 
     Args:
         difference: The true difference, > 0.
-        seeds: Seeds of the study that the other numbers are of, >= 2.
-        standard_error: Of its mean difference; see `Effect`, as for the next two.
+        seeds: Seeds of the study that the next three numbers describe, >= 2.
+        standard_error: Of its mean difference; see `Effect`, also for the next two.
         freedom: Degrees of freedom of its interval.
         row_variance: Part of the variance that more seeds do not lower.
 

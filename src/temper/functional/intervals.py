@@ -1,7 +1,7 @@
 """Uncertainty of scores, and what it allows to say when models are compared.
 
 Over examples: closed forms for shares of rows (`temper.functional.proportions`), the bootstrap for
-all else, and for shares that a threshold decides the wider of both. Over methods: Holm's
+all else, and for shares that depend on a threshold the wider of both. Over methods: Holm's
 correction. Over seeds:
 `temper.functional.effects`. Letters: n rows, R resamples.
 """
@@ -41,8 +41,9 @@ class Centered:
     """A score that resampling biases upwards, such as a sum of distances from 0.
 
     Chance moves the gap of each bin of an ECE, and its absolute value counts every move as an
-    error. The rows have that once, a resample of them twice. Intervals are therefore moved by the
-    bootstrap's estimate of that bias: the mean of the resamples less the score.
+    error. The score of the rows has this bias once, that of a resample twice. Intervals are
+    therefore shifted by the bootstrap's estimate of the bias: the mean of the resamples less the
+    score.
 
     Args:
         statistic: The score, which is never below 0.
@@ -51,7 +52,7 @@ class Centered:
     statistic: Statistic
 
     def __call__(self, counts: FloatArray) -> FloatArray:
-        """Return the score on each resample, [R], as it is."""
+        """Return the score on each resample, [R], without a correction."""
         return self.statistic(counts)
 
 
@@ -147,12 +148,12 @@ def score_intervals(
     """Return the interval of each of several scores over the same rows.
 
     A share of rows has one in closed form, any other score the percentile bootstrap's. A share that
-    thresholds decide has the wider of both: the closed form knows few rows, the resamples know that
-    other rows would set other thresholds. The interval of a `Centered` score is moved by the bias
-    of its resamples. Where all resamples score alike, as an AUROC of 1 does, they say nothing of
-    other rows, and no interval is given. Resamples on which the score is undefined (for instance
-    without any anomaly) are left out; where they are more than 5 % the interval would describe
-    other data, so none is given.
+    depends on thresholds has the wider of both: the closed form is valid for few rows, and only the
+    resamples include the uncertainty of the thresholds. The interval of a `Centered` score is
+    shifted by the bias of its resamples. If all resamples have the same score, such as an AUROC of
+    1, they contain no information on other rows, and no interval is given. Resamples on which the
+    score is undefined (for instance without any anomaly) are left out; if they are more than 5%,
+    the interval would describe other data, so none is given.
 
     Args:
         statistics: The scores.
@@ -197,8 +198,8 @@ def difference_intervals(
     """Return the 95 % interval and p of ``first - second`` on the same rows, score by score.
 
     Of two shares the closed form is taken, else a paired bootstrap: both scores see the same
-    resamples, so what makes a row hard for both cancels. Shares that thresholds decide, and
-    `Centered` scores, are treated as by `score_intervals`.
+    resamples, so what makes a row hard for both cancels. Shares that depend on thresholds, and
+    `Centered` scores, are treated as in `score_intervals`.
 
     Args:
         pairs: One model's score and the other's, over the same rows in the same order.
@@ -256,13 +257,13 @@ def _apart(first: Statistic, second: Statistic, counts: FloatArray) -> FloatArra
 
 
 def _centered(values: FloatArray, score: FloatArray) -> FloatArray:
-    """Move resampled values so that their mean is the score of the rows as they are."""
+    """Shift resampled values so that their mean is the score of the original rows."""
     defined = values[np.isfinite(values)]
     return values - (defined.mean() - score) if len(defined) else values
 
 
 def _wider(first: Interval, second: Interval) -> Interval:
-    """Return the interval that holds both, with the larger p; one of them may be undefined."""
+    """Return the interval that contains both, with the larger p; one of them may be undefined."""
     if first.low is None or first.high is None or second.low is None or second.high is None:
         return second if first.low is None else first
     both = [each.p for each in (first, second) if each.p is not None]

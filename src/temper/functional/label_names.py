@@ -1,4 +1,4 @@
-"""Match the names of classes: the rule by which a model's classes and a dataset's labels meet."""
+"""Match the names of a model's classes and of a dataset's labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from temper.errors import ModelError, unknown
 
-# Transformers writes these when nobody named the classes.
+# Transformers uses these names for unnamed classes.
 _PLACEHOLDER = re.compile(r"label[_ ]?(\d+)", re.IGNORECASE)
 # "007" is a code, not the number 7; "1.0" is how pandas writes 1 in a column with holes.
 _WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?")
@@ -45,7 +45,7 @@ def is_numeral(name: str) -> bool:
 
 
 def are_indices(names: Sequence[str]) -> bool:
-    """Return whether names are their own positions, so that they say the same as no names.
+    """Return whether each name is its own index, which is equivalent to no names.
 
     Example:
         >>> are_indices(["0", "1"]), are_indices(["LABEL_0", "LABEL_1"]), are_indices(["1", "0"])
@@ -65,35 +65,34 @@ def placeholders(count: int) -> tuple[str, ...]:
 
 
 def match_names(names: Sequence[str], known: Sequence[str]) -> list[int | None]:
-    """Find names among known ones: exactly, else in any case, else as whole numbers.
+    """Find names among known ones: exactly, else ignoring case, else as whole numbers.
 
     Args:
         names: The names to find.
         known: Distinct names.
 
     Returns:
-        The index of each name in ``known``; None for a name that is not there, or that fits
-        several.
+        The index of each name in ``known``; None if it matches none of them, or several.
 
     Example:
         >>> match_names(["pos", "Neg", "1.0", "neutral"], ["neg", "pos", "1"])
         [1, 0, 2, None]
     """
     exact = {name: index for index, name in enumerate(known)}
-    looser = [_unique(known, str.casefold), _unique(known, _number)]
-    found: list[int | None] = []
+    looser = {kind: _unique(known, kind) for kind in (str.casefold, _number)}
+    indices: list[int | None] = []
     for name in names:
         index = exact.get(name)
-        for kind, indices in zip((str.casefold, _number), looser, strict=True):
+        for kind, index_of in looser.items():
             if index is None:
-                index = indices.get(kind(name))
-        found.append(index)
-    return found
+                index = index_of.get(kind(name))
+        indices.append(index)
+    return indices
 
 
 @dataclass(frozen=True)
 class GivenNames:
-    """What a person says of a model's classes, which the model names otherwise or not at all.
+    """Class names that the user gives for a model with other names or none.
 
     Args:
         label_names: Names of the outputs, in their order; they replace the model's.
@@ -109,7 +108,7 @@ class GivenNames:
     label_map: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Return whether anything is said."""
+        """Return whether any names are given."""
         return bool(self.label_names or self.label_map)
 
     def applied(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -122,29 +121,29 @@ class GivenNames:
             ModelError: The number of names is not the model's, a name is unknown, or two classes
                 would have one name.
         """
-        own = list(names)
+        new = list(names)
         if self.label_names:
-            if len(self.label_names) != len(own):
+            if len(self.label_names) != len(new):
                 raise ModelError(
                     f"`label_names` (--label-names) gives {len(self.label_names)} names, "
-                    f"{', '.join(self.label_names)}, and the model has {len(own)} classes, "
-                    f"{', '.join(own)}. Give one name per output."
+                    f"{', '.join(self.label_names)}, and the model has {len(new)} classes, "
+                    f"{', '.join(new)}. Give one name per output."
                 )
-            own = list(self.label_names)
+            new = list(self.label_names)
         for name in self.label_map:
-            if name not in own:
+            if name not in new:
                 raise ModelError(
-                    f"`label_map` (--label-map MODEL=DATA): {unknown('class', name, own)} Map the "
-                    "names that the model gives its classes."
+                    f"`label_map` (--label-map MODEL=DATA): {unknown('class', name, new)} Map the "
+                    "model's own class names."
                 )
-        own = [self.label_map.get(name, name) for name in own]
-        if len(set(own)) < len(own):
-            twice = next(name for name in own if own.count(name) > 1)
+        new = [self.label_map.get(name, name) for name in new]
+        if len(set(new)) < len(new):
+            twice = next(name for name in new if new.count(name) > 1)
             raise ModelError(
                 f"`label_names` or `label_map` gives two classes of the model the name {twice!r}. "
                 "Give each class a name of its own."
             )
-        return tuple(own)
+        return tuple(new)
 
 
 def _number(name: str) -> str:
@@ -157,6 +156,6 @@ def _number(name: str) -> str:
 
 
 def _unique(known: Sequence[str], kind: Callable[[str], str]) -> dict[str, int]:
-    """Index names by what they are in some form, without forms that several share."""
+    """Index names by a normalized form, without forms that several names share."""
     forms = [kind(name) for name in known]
     return {form: index for index, form in enumerate(forms) if forms.count(form) == 1}

@@ -1,4 +1,4 @@
-"""Scores after temperature scaling, whose temperature other rows set.
+"""Scores after temperature scaling, where the temperature is fitted on other rows.
 
 A resample draws the rows that the temperature is fitted on, too. To first order it moves the
 logarithm of the temperature by the mean slope of the loss over its mean curvature, and the score by
@@ -20,12 +20,12 @@ from temper.functional.resampling import FloatArray, IntegerArray
 
 @dataclass(frozen=True)
 class FittedOn:
-    """The rows that a temperature is fitted on, and what each of them says of it.
+    """The rows that a temperature is fitted on, with their derivatives of the loss.
 
     Args:
         rows: Their indices among the rows drawn, [m].
-        slopes: Derivative of each row's NLL in the logarithm of the temperature, at the fitted
-            one, [m]; they sum to 0.
+        slopes: Derivative of each row's NLL with respect to the logarithm of the temperature, at
+            the fitted temperature, [m]; they sum to 0.
         curvatures: Expected second derivative, >= 0, [m].
     """
 
@@ -35,7 +35,7 @@ class FittedOn:
 
     @classmethod
     def of(cls, labels: ArrayLike, logits: ArrayLike, rows: IntegerArray) -> FittedOn:
-        """Fit the temperature and take each row's part.
+        """Fit the temperature and compute each row's derivatives.
 
         Args:
             labels: Class indices, [m].
@@ -43,11 +43,11 @@ class FittedOn:
             rows: Indices of the rows among those drawn, [m].
 
         Raises:
-            ValueError: No temperature is best.
+            ValueError: No temperature is optimal.
         """
         array, classes = np.asarray(logits, dtype=np.float64), np.asarray(labels).astype(np.int64)
         inverse = 1.0 / fit_temperature(classes, array).value
-        # A class of probability 0 stays without any weight at every temperature.
+        # A class of probability 0 has no weight at any temperature.
         possible = np.isfinite(array)
         values = np.where(possible, array - array.max(axis=1, keepdims=True), 0.0) * inverse
         weights = np.where(possible, np.exp(values), 0.0)
@@ -79,8 +79,9 @@ class Refitted:
     Args:
         score: The score at the fitted temperatures, from counts of the scored rows [R, K].
         indices: Index of each scored row among the rows drawn, [K].
-        fits: What each fold's temperature is fitted on, F of them.
-        slopes: Derivative of the score in the logarithm of each fold's temperature, [F].
+        fits: The fit of each fold's temperature, F of them.
+        slopes: Derivative of the score with respect to the logarithm of each fold's temperature,
+            [F].
         fewest: Rows of the smallest class behind the score.
     """
 

@@ -40,8 +40,9 @@ def mmd_test(
     ``k(a, b) = exp(-|a - b|^2 / (2 w^2))`` and the median distance of all rows together as w. The
     p value is the rank of the statistic among those of random splits of the rows in two such parts,
     ``(1 + #{permuted >= observed}) / (1 + permutations)``: at most ``alpha`` with probability
-    ``alpha`` or less under exchangeability, for any number of rows. That is on average over
-    references; `alarm_level` is for a service that compares all its batches with one.
+    ``alpha`` or less under exchangeability, for any number of rows. This holds on
+    average over references. For a service that compares all batches with one reference, see
+    `alarm_level`.
 
     Args:
         reference: States of reference rows, [n, D], n >= 2.
@@ -92,17 +93,17 @@ def mmd_test(
 
 
 def alarm_level(*, rate: float, references: float) -> float:
-    """Return the p value at which one reference's own rate of false alarms is bounded.
+    """Return the level of a test that bounds the false alarm rate for one reference.
 
-    All batches of a service meet the same reference rows, whose chance differences stay in every
-    comparison: some references alarm never, others often. The worst case is a difference in one
-    direction. There, batches alarm at ``rate`` beside a reference that is ``z_references`` standard
-    errors off once both are apart by ``z^2 = z_references^2 + z_rate^2`` (Cauchy-Schwarz, whatever
-    the numbers of rows), and z is the level's.
+    All batches of a service are compared with the same reference rows, whose chance deviation
+    affects every comparison: some references never cause a false alarm, others often do. The worst
+    case is a difference of means in one direction. If the reference is ``z_references`` standard
+    errors off, batches alarm at ``rate`` if the critical value is z with
+    ``z^2 = z_references^2 + z_rate^2`` (Cauchy-Schwarz, for any numbers of rows).
 
     Args:
-        rate: Largest fraction of batches that alarm though nothing has shifted, in (0, 1).
-        references: Fraction of references for which that holds, in (0, 1).
+        rate: Largest fraction of false alarms among batches without a shift, in (0, 1).
+        references: Fraction of references for which this holds, in (0, 1).
 
     Example:
         >>> round(alarm_level(rate=0.01, references=0.95), 5)

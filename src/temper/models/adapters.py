@@ -108,9 +108,9 @@ def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
 
 
 def with_trained_head(model: Any, source: str) -> Any:
-    """Put an adapter that brings no head on a classifier, whose own head is trained and saved.
+    """Put an adapter without a head on a classifier, and make the classifier's head trainable.
 
-    PEFT freezes the head of an adapter that was made without ``task_type``, and saves none.
+    PEFT freezes the head of an adapter that was made without ``task_type``, and does not save it.
 
     Args:
         model: The classifier.

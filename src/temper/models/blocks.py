@@ -339,7 +339,7 @@ def head_settings(labels: Sequence[str] | None) -> dict[str, Any]:
 
 
 def names_setting(labels: Sequence[str]) -> dict[str, Any]:
-    """Return what a config says of the names of its classes, in the order of the outputs."""
+    """Return the config entries for class names, in the order of the outputs."""
     return {
         "id2label": dict(enumerate(labels)),
         "label2id": {label: index for index, label in enumerate(labels)},

@@ -1,4 +1,4 @@
-"""The classification head of a checkpoint: whose classes it answers, and in which order."""
+"""The classification head of a checkpoint: its classes and the order of its outputs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ TO_MATCH = (
     "its outputs in their order with --label-names A,B (`label_names`), or draw a new head with "
     "--new-head (`new_head`)."
 )
-# PEFT keeps a head that is trained whole twice: as it was, and as it is trained.
+# PEFT keeps two copies of a fully trained head: the original one and the trained one.
 _COPIES = re.compile(r"\.(modules_to_save\.\w+|original_module)(?=\.|$)")
 
 
 def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> list[int] | None:
-    """Find the output of a checkpoint that answers each class.
+    """Find the output of a checkpoint for each class.
 
     Args:
         own: The checkpoint's classes, in the order of its outputs.
-        labels: The wanted classes; as many.
+        labels: The wanted classes, of the same number.
         source: The checkpoint, for the error.
 
     Returns:
-        The output of each wanted class; None where the order is the checkpoint's already.
+        The output of each wanted class; None if the order is the checkpoint's already.
 
     Raises:
         ModelError: The names differ.
@@ -41,32 +41,32 @@ def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> lis
         >>> order_of_head(["pos", "neg"], ["neg", "pos"], "a model")
         [1, 0]
     """
-    found = match_names(labels, own)
+    outputs = match_names(labels, own)
     if not are_named(own) or not are_named(labels):
-        # A placeholder stands for its index alone, and so does a label that is its own index.
+        # Placeholders match only by index, to placeholders or to labels that are their own index.
         fits = all(not are_named(each) or are_indices(each) for each in (own, labels))
-        found = list(range(len(own))) if fits else [None]
-    if None in found or len(set(found)) < len(labels):
+        outputs = list(range(len(own))) if fits else [None]
+    if None in outputs or len(set(outputs)) < len(labels):
         theirs, wanted = (shortened(", ".join(names), longest=300) for names in (own, labels))
         raise ModelError(
-            f"The head of {source} answers the classes {theirs}, and the data has the labels "
+            f"The head of {source} has the classes {theirs}, and the data has the labels "
             f"{wanted}. {TO_MATCH}"
         )
-    order = [index for index in found if index is not None]
+    order = [index for index in outputs if index is not None]
     return None if order == list(range(len(own))) else order
 
 
 def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) -> None:
-    """Put the outputs of a classifier in another order, so that a trained head stays right.
+    """Reorder the outputs of a classifier, so that a trained head stays right.
 
     Args:
         model: A classifier of Transformers, also inside a PEFT wrapper.
         tokenizer: Its tokenizer.
-        order: The present output of each new one.
+        order: The current index of each new output.
         source: The checkpoint, for the error.
 
     Raises:
-        ModelError: The outputs do not follow: the head is none that is known.
+        ModelError: The outputs do not change as they should: the head has an unknown form.
     """
     before = _answers(model, tokenizer)
     head = find_head(model, [])
@@ -90,7 +90,7 @@ def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) 
 
 
 def draw_head(model: Any) -> frozenset[str]:
-    """Draw the head of a classifier anew, as Transformers draws one that a checkpoint lacks.
+    """Re-initialize the head of a classifier as Transformers initializes a missing head.
 
     Args:
         model: A classifier of Transformers.
@@ -100,10 +100,10 @@ def draw_head(model: Any) -> frozenset[str]:
     """
     head = find_head(model, [])
     for module_name, module in model.named_modules():
-        own = [name for name, _ in module.named_parameters(module_name, recurse=False)]
-        if own and head.issuperset(own):
+        names = [name for name, _ in module.named_parameters(module_name, recurse=False)]
+        if names and head.issuperset(names):
             for weight in module.parameters(recurse=False):
-                # Transformers skips weights that it has loaded.
+                # Transformers does not initialize weights that it has loaded.
                 weight._is_hf_initialized = False
             with torch.no_grad():
                 model._init_weights(module)

@@ -50,16 +50,16 @@ def load_classifier(
 
     Args:
         name: A short name, a Hub id, a folder with a checkpoint, or a folder with a PEFT adapter.
-        labels: Class names, two or more. A head with as many classes is kept and its outputs are
-            put in this order by name; else a new one is drawn. None takes the checkpoint's own
+        labels: Class names, two or more. A head with as many classes is kept, and its outputs
+            are put in this order by name; else a new head is drawn. None takes the checkpoint's own
             head, and raises if it has none.
         regression: Whether the head gives one number; then without ``labels``.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
         lora: How a new LoRA adapter is made; None puts none on. One of a run has the base that it
             was trained on, quantised as then.
-        given: What a person says of the names of the checkpoint's classes.
-        new_head: Whether the head is drawn anew even if the checkpoint's would fit.
+        given: The user's names of the checkpoint's classes.
+        new_head: Whether a new head is drawn even if the checkpoint's would fit.
 
     Returns:
         (model, tokenizer), the model in evaluation mode.
@@ -132,18 +132,18 @@ def load_classifier(
 
 
 def head_names(name: str, given: GivenNames | None = None) -> tuple[str, ...] | None:
-    """Return the classes of the head that a checkpoint comes with; no weights are read.
+    """Return the classes of a checkpoint's head, without reading weights.
 
     Args:
         name: As `load_classifier` takes it.
-        given: What a person says of the names.
+        given: The user's names of its classes.
 
     Returns:
-        The names in the order of the outputs, placeholders where nobody names them; None where the
-        checkpoint has no head or that of a regression.
+        The names in the order of the outputs, placeholders if there are no names; None if the
+        checkpoint has no head or a regression head.
 
     Raises:
-        ModelError: If there is nothing under that name, or what is said does not fit its head.
+        ModelError: If there is no such model, or the user's names do not fit its head.
     """
     with _loading(name):
         source, adapter, _, config = _configured(resolve(name), name)
@@ -328,12 +328,12 @@ def _located(source: str) -> tuple[str, Any | None]:
 
 
 def _configured(source: str, name: str) -> tuple[str, Any | None, str, Any]:
-    """Return a model's place, the PEFT config of an adapter, its base and the model's config."""
+    """Return a model's folder or id, its PEFT config if any, its base, and its config."""
     source, adapter = _located(source)
     base = source if adapter is None else _base_of(adapter, name)
-    # An adapter of a run has the labels beside it, which the base does not know.
-    own = adapter is not None and Path(source, "config.json").is_file()
-    return source, adapter, base, _load_config(source if own else base, weights=base)
+    # The config in an adapter's run folder has the labels, which the base's config lacks.
+    has_config = adapter is not None and Path(source, "config.json").is_file()
+    return source, adapter, base, _load_config(source if has_config else base, weights=base)
 
 
 def _base_of(adapter: Any, name: str) -> str:
@@ -369,7 +369,7 @@ def _own_classes(source: str, config: Any, adapter: Any | None) -> int | None:
     """Return the number of outputs of the head that comes with the model, None if none does."""
     if adapter is not None:
         own = adapter_classes(Path(source))
-        # An adapter made without task_type leaves the head to its base, whose config this is then.
+        # The head of an adapter made without task_type is its base's, and so is the config.
         if own is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
             return own
     named = any("ForSequenceClassification" in each for each in config.architectures or ())
@@ -377,14 +377,14 @@ def _own_classes(source: str, config: Any, adapter: Any | None) -> int | None:
 
 
 def _brings_head(adapter: Any) -> bool:
-    """Return whether a PEFT config says that a head is trained and saved with the adapter."""
+    """Return whether the head is trained and saved with the adapter, by its PEFT config."""
     return bool(getattr(adapter, "modules_to_save", None)) or adapter.task_type == "SEQ_CLS"
 
 
 def _class_names(
     config: Any, classes: int | None, source: str, given: GivenNames | None
 ) -> tuple[str, ...] | None:
-    """Return the names of a head's classes; None where there is no head or a regression's."""
+    """Return the names of a head's classes; None without a head or for a regression head."""
     if classes is None or classes == 1 or getattr(config, "problem_type", None) == "regression":
         return None
     names = placeholders(classes)

@@ -22,11 +22,11 @@ OTHERS = {
 """Heads that no method trains, and where Transformers lists their classes."""
 
 
-# Learned embeddings of absolute positions; relative ones and rotations have no table to run out of.
+# Learned embeddings of absolute positions; relative and rotary positions have no such table.
 _POSITIONS = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
 
 
-def longest_row(model: nn.Module) -> int | None:
+def position_limit(model: nn.Module) -> int | None:
     """Return the most tokens of a row for which a model has positions; None without a limit.
 
     Args:
@@ -35,7 +35,7 @@ def longest_row(model: nn.Module) -> int | None:
     limits = []
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and _POSITIONS.search(name):
-            # RoBERTa counts from behind its padding token, OPT and BART from an offset.
+            # RoBERTa counts positions from after its padding token, OPT and BART from an offset.
             padding = module.padding_idx
             first = getattr(module, "offset", 0) if padding is None else padding + 1
             limits.append(module.num_embeddings - int(first))

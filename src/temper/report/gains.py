@@ -1,8 +1,8 @@
-"""What a column gains on a score, and which gains may be claimed.
+"""Gains of columns over the reference, and which of them are significant.
 
-Everything stands on one scale, the share of the reference's own error that is taken away:
-``(s - s_reference) / (s_perfect - s_reference)``, so that equal lengths mean equal worth whichever
-way a score points (RoAST, arXiv 2312.04032, Section 5.1).
+All gains are on one scale, the fraction of the reference's error that is removed:
+``(s - s_reference) / (s_perfect - s_reference)``, so that equal lengths mean equal gains for
+scores of either direction (RoAST, arXiv 2312.04032, Section 5.1).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Gain:
         column: The column.
         share: Error taken away, in per cent of the reference's; above 0 is better.
         low, high: Its 95 % interval, None where there is none.
-        decided: 1 where it is significantly better, -1 where it is significantly worse, else 0. In
-            a headline that is after Holm's correction over all columns and perspectives together.
+        decided: 1 if it is significantly better, -1 if it is significantly worse, else 0. In a
+            headline, this is after Holm's correction over all columns and perspectives together.
     """
 
     row: Row
@@ -83,7 +83,7 @@ class Gain:
 
     @property
     def said(self) -> str:
-        """The verdict in words, with what the correction over all claims leaves of it."""
+        """The verdict in words, with a remark if it is not significant after the correction."""
         return f"{self.difference.said}{self.weak}"
 
     def sentence(self, reference: str) -> str:
@@ -187,14 +187,14 @@ def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
 def corrected_gains(
     gains: Mapping[str, Sequence[Gain]], improved: Mapping[str, Gain | None]
 ) -> tuple[dict[str, tuple[Gain, ...]], dict[str, Gain | None], int]:
-    """Keep as decided what outlasts Holm's correction over everything that may be claimed.
+    """Keep as decided only gains that stay significant after Holm's correction over all of them.
 
     Args:
-        gains: On the perspectives, by column.
-        improved: On the average relative improvement, by column.
+        gains: Gains on the perspectives, by column.
+        improved: Gains on the average relative improvement, by column.
 
     Returns:
-        Both by column, and how many differences were tested.
+        Both by column, and the number of tested differences.
     """
     every = [gain for of_column in gains.values() for gain in of_column]
     every += [gain for gain in improved.values() if gain is not None]

@@ -436,9 +436,7 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
         )
     elif any(gain.decided for gain in gains):
         holm = f", after Holm's correction over {plural(tests, 'comparison')}" if tests > 1 else ""
-        said.append(
-            f"Named differences are significant at 95% over {plural(seeds, 'seed')}{holm}."
-        )
+        said.append(f"Named differences are significant at 95% over {plural(seeds, 'seed')}{holm}.")
     else:
         said.append(f"{plural(seeds, 'seed').capitalize()}.")
     open_ = [gain for gain in gains if not gain.decided and gain.difference.least is not None]

@@ -224,7 +224,7 @@ class WorkerProgress(Progress):
         self._messages.put((self._cell, "evaluation", (done, total, what)))
 
     def info(self, text: str) -> None:
-        """Tell what was decided."""
+        """Send an informational message."""
         self._messages.put((self._cell, "info", (text,)))
 
     def notice(self, text: str) -> None:

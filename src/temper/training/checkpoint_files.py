@@ -288,7 +288,7 @@ def set_generator_states(states: dict[str, Any]) -> None:
 
 @contextmanager
 def of_same_sizes(checkpoint: str) -> Iterator[None]:
-    """Turn what torch raises at weights of other sizes into one error.
+    """Turn the error that torch raises for weights of other sizes into a `CheckpointError`.
 
     Args:
         checkpoint: Folder that the weights are loaded from inside.
@@ -299,11 +299,11 @@ def of_same_sizes(checkpoint: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        said = next((line for line in str(error).splitlines() if "size mismatch" in line), None)
-        if said is None:
+        mismatch = next((li for li in str(error).splitlines() if "size mismatch" in li), None)
+        if mismatch is None:
             raise
         raise CheckpointError(
-            f"The weights of {checkpoint} have other sizes than the model's, as with another "
-            f"number of classes ({said.strip()}). Resume with the model that was trained, or train "
-            "anew."
+            f"The weights of {checkpoint} have other sizes than the model's, for example due to "
+            f"another number of classes ({mismatch.strip()}). Resume with the model that was "
+            "trained, or start a new training."
         ) from error

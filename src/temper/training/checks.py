@@ -26,7 +26,7 @@ from temper.functional.label_names import are_named, match_names
 from temper.methods import Method
 from temper.models.adapters import is_adapted
 from temper.models.blocks import find_head, unwrap
-from temper.models.kinds import longest_row
+from temper.models.kinds import position_limit
 from temper.models.probing import innermost
 from temper.training.assignments import Faults
 from temper.training.loading import LABELS, TaskRows, countable
@@ -103,7 +103,7 @@ def check_device_map(model: Any) -> None:
 
 
 def frozen_head(model: nn.Module) -> str:
-    """Say that no weight of an adapted model's head is trained; empty where that is not so.
+    """Return a warning if the head of a PEFT model is frozen; empty otherwise.
 
     Args:
         model: As a trainer or a `Stepper` is given it.
@@ -113,9 +113,9 @@ def frozen_head(model: nn.Module) -> str:
     if not head or any(p.requires_grad for name, p in inner.named_parameters() if name in head):
         return ""
     return (
-        f"The classification head of the PEFT model is frozen ({min(head)}): if it is newly drawn, "
-        "it stays random, and it is not saved with the adapter. Give the adapter's config "
-        "task_type='SEQ_CLS', or modules_to_save with the head's name."
+        f"The classification head of the PEFT model is frozen ({min(head)}). A newly drawn "
+        "head stays random, and it is not saved with the adapter. Set task_type='SEQ_CLS' in the "
+        "adapter's config, or modules_to_save with the head's name."
     )
 
 
@@ -181,8 +181,8 @@ def check_rows(trainer: Any) -> None:
         SettingError: If there are none, they are streams and must not be; unlabelled ones are
             missing, of no use or empty; tasks are not the model's; or a setting is not meant for
             such rows.
-        DataError: If their labels are texts, or are named in another order than the model's
-            classes.
+        DataError: If their labels are strings, or their names are in another order than the
+            model's classes.
     """
     method, labelled, unlabelled = trainer.method, trainer.train_dataset, trainer.unlabeled_dataset
     if labelled is None or (countable(labelled) and not len(labelled)):
@@ -218,7 +218,7 @@ def check_rows(trainer: Any) -> None:
 
 
 def _check_labels(model: Any, rows: Any) -> None:
-    """Refuse labels that are texts, and names of them that are not the model's."""
+    """Refuse labels that are strings, and label names that differ from the model's."""
     if not countable(rows) or isinstance(rows, TaskRows):
         return
     first = rows[0]
@@ -228,8 +228,8 @@ def _check_labels(model: Any, rows: Any) -> None:
     label, column = first[columns[0]], columns[0]
     if isinstance(label, str):
         raise DataError(
-            f"The labels of train_dataset are texts: {label!r:.40} in row 0. Give the numbers of "
-            "the classes, from 0: with datasets, rows.class_encode_column"
+            f"The labels of train_dataset are strings: {label!r:.40} in row 0. Give class "
+            "indices from 0: with datasets, rows.class_encode_column"
             f"({column!r}), and the model's config.id2label in the same order."
         )
     names = getattr((getattr(rows, "features", None) or {}).get(column), "names", None)
@@ -240,9 +240,9 @@ def _check_labels(model: Any, rows: Any) -> None:
     if match_names(names, own) != list(range(len(names))):
         raise DataError(
             f"The labels of train_dataset are named {', '.join(names)}, and the outputs of the "
-            f"model (config.id2label) {', '.join(own)}: number 0 would be learned as {own[0]!r}. "
+            f"model (config.id2label) {', '.join(own)}: index 0 would be learned as {own[0]!r}. "
             f"Renumber the rows, rows.align_labels_with_mapping(model.config.label2id, {column!r})"
-            ", or set config.id2label to the rows' names if the head is to learn them anew."
+            ", or set config.id2label to the rows' names if the head is newly trained."
         )
 
 
@@ -250,7 +250,7 @@ def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
     """Refuse rows without tokens, and rows that are longer than the model has positions for.
 
     Args:
-        lengths: Tokens of each row, as far as they are known before training.
+        lengths: Tokens of each row, if known before training.
         model: The network.
 
     Raises:
@@ -261,7 +261,7 @@ def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
         return
     most, least = max(lengths), min(lengths)
     _refuse_length(least, lengths.index(least), longest=None)
-    _refuse_length(most, lengths.index(most), longest=longest_row(model))
+    _refuse_length(most, lengths.index(most), longest=position_limit(model))
 
 
 def check_batch(batch: Batch, *, longest: int | None) -> None:
@@ -269,7 +269,7 @@ def check_batch(batch: Batch, *, longest: int | None) -> None:
 
     Args:
         batch: The micro-batch.
-        longest: What `temper.models.kinds.longest_row` says of the model.
+        longest: What `temper.models.kinds.position_limit` returns for the model.
 
     Raises:
         DataError: If it is one.
@@ -280,8 +280,8 @@ def check_batch(batch: Batch, *, longest: int | None) -> None:
     width = ids.shape[1]
     if width and (longest is None or width <= longest):
         return
-    place = int(batch.mask.sum(1).argmax()) if width else 0
-    row = None if batch.rows is None else int(batch.rows[place])
+    longest_index = int(batch.mask.sum(1).argmax()) if width else 0
+    row = None if batch.rows is None else int(batch.rows[longest_index])
     _refuse_length(width, row, longest=longest)
 
 

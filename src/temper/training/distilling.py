@@ -167,13 +167,10 @@ def _order_of_classes(
     folder: str, theirs: Sequence[str] | None, labels: Sequence[str] | None
 ) -> list[int] | None:
     """Return where a teacher has each class of the student; None for a regression."""
-    found = None
-    if labels is not None and theirs is not None:
-        found = [index for index in match_names(labels, theirs) if index is not None]
-    fits = labels is None and theirs is None
-    if found is not None:
-        fits = len(set(found)) == len(labels or ()) == len(theirs or ())
-    if not fits:
+    if labels is None and theirs is None:
+        return None
+    order = [each for each in match_names(labels or (), theirs or ()) if each is not None]
+    if not order or not len(set(order)) == len(labels or ()) == len(theirs or ()):
         came, expected = (
             "no classes (a regression)" if names is None else f"the classes {', '.join(names)}"
             for names in (theirs, labels)
@@ -182,4 +179,4 @@ def _order_of_classes(
             f"The teacher {folder} has {came}, and the training data has {expected}. Give a model "
             "that was trained on these."
         )
-    return found
+    return order

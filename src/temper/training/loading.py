@@ -80,7 +80,7 @@ class RowKeeper:
         """Collate the items without their numbers, and add the numbers.
 
         Raises:
-            DataError: An item has no token ids, or a label that is no number.
+            DataError: An item has no token ids, or a label that is not a number.
         """
         numbers = torch.tensor([number for number, _ in items])
         try:
@@ -94,14 +94,14 @@ class RowKeeper:
 
 
 def _fault_of(item: Any) -> str:
-    """Say why an item cannot be collated, where it is plain to see; else nothing."""
+    """Return an obvious reason why an item cannot be collated; else an empty string."""
     if not isinstance(item, Mapping):
         return ""
     if "input_ids" not in item:
         return f"has no input_ids; it has {', '.join(map(str, item))}. Tokenize the texts first."
     label = next((item[name] for name in LABELS if name in item), 0)
     if label is None or isinstance(label, str):
-        return f"has the label {label!r:.40}, which is no number. Give every row a class number."
+        return f"has the label {label!r:.40}, which is not a number. Give every row a class index."
     return ""
 
 

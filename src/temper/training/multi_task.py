@@ -236,7 +236,7 @@ def train_tasks(
     loaded = splits or {name: load_splits(run.data) for name, run in config.tasks.items()}
     notices = notices_of(loaded)
     for name, each in loaded.items():
-        progress.info_all(f"{name}: {said}" for said in splits_read_as(each))
+        progress.info_all(f"{name}: {sentence}" for sentence in splits_read_as(each))
     progress.notice_all(notices)
     key = tasks_key(config, loaded)
     if is_finished(folder, found, config, key, progress):
@@ -247,8 +247,8 @@ def train_tasks(
     rows: Any = prepared.rows
     for name, run in config.tasks.items():
         progress.notice_all(
-            f"{name}: {said}"
-            for said in cut_notices(
+            f"{name}: {notice}"
+            for notice in cut_notices(
                 rows.parts[name],
                 prepared.tokenizer,
                 rows="training rows",
@@ -285,12 +285,12 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     )
     if config.first.train.given_names:
         raise SettingError(
-            "`train.label_names` and `train.label_map` name the classes of one head, and each of "
-            "several tasks gets a new one. Leave them out."
+            "`train.label_names` and `train.label_map` name the classes of one head, and with "
+            "several tasks each gets a new head. Leave them out."
         )
     heads = [_head(name, splits[name].train) for name in config.tasks]
     texts = [text for each in splits.values() for text in _texts(each.train)]
-    # Its own head is left: the labels are those that fit any checkpoint.
+    # Its own head is not used, so that any checkpoint fits.
     classifier, tokenizer, notices = make_network(
         config.first, Examples("tasks", texts), labels=heads[0].labels or None, new_head=True
     )
@@ -300,7 +300,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
         rows = splits[name].train
         encoded = LazilyEncoded(rows, tokenizer, max_length=run.data.max_length)
         notices += tuple(
-            f"{name}: {said}" for said in unknown_tokens(run, encoded, rows, tokenizer)
+            f"{name}: {notice}" for notice in unknown_tokens(run, encoded, rows, tokenizer)
         )
         rewriters, _ = rewriters_of(run.data, device=run.train.device, attack=None)
         parts[name] = augmented(

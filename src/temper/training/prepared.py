@@ -136,7 +136,7 @@ def make_network(
         config: The checked settings.
         rows: The training rows.
         labels: Names of the classes; None is a regression.
-        new_head: Whether the head is drawn anew even if the checkpoint's would fit.
+        new_head: Whether a new head is drawn even if the checkpoint's would fit.
 
     Returns:
         (model, tokenizer, notices), the head or the whole network drawn from the seed.
@@ -258,28 +258,28 @@ def metric_of(config: RunConfig, rows: Examples) -> str:
 
 
 def label_names(examples: Examples) -> list[str]:
-    """Return the names of the classes; those without names are called by their numbers."""
+    """Return the names of the classes, or their indices if they have no names."""
     if examples.label_names is not None:
         return list(examples.label_names)
     return [str(index) for index in range(examples.classes)]
 
 
 def with_head(config: RunConfig, splits: Splits) -> Splits:
-    """Name the classes as the run's model will, where its checkpoint or a setting says more.
+    """Give the data the class names that the run's model will have.
 
-    The labels of a dataset without names get those of the checkpoint's head, and classes that only
-    the head knows are added behind the data's, so that the head keeps them. Labels are matched by
-    name; a difference that cannot be matched is refused by `load_classifier`.
+    Labels without names get the names of the checkpoint's head. Classes that only the head has are
+    added after the data's, so that the head keeps them. Labels are matched by name; if that fails,
+    `load_classifier` raises an error.
 
     Args:
         config: The checked settings.
         splits: The data.
 
     Returns:
-        The data with these names; what a person should know is among its notices.
+        The data with these names, and notices for the user.
 
     Raises:
-        SettingError: A setting names the classes of a head that there is none of.
+        SettingError: A setting renames the classes of a head, and there is none.
         ModelError: The names do not fit the checkpoint's head.
         DataError: The labels do not fit the names.
     """
@@ -302,22 +302,22 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
         return splits if given.label_names is None else _named_like(splits, given.label_names)
     own = label_names(train)
     occurring = own if train.label_names else sorted({str(label) for label in train.labels or ()})
-    found = match_names(occurring, head)
-    if None not in found and are_named(head):
-        others = [name for index, name in enumerate(head) if index not in found]
+    outputs = match_names(occurring, head)
+    if None not in outputs and are_named(head):
+        others = [name for index, name in enumerate(head) if index not in outputs]
         # The labels of named data keep their numbers; the head's outputs are put in their order.
         by_name = are_named(train.label_names)
         named = _named_like(splits, (*own, *others) if by_name else head)
         if others:
-            said = f"{config.model} has classes without a row in the data, which are kept: "
-            named = replace(named, notices=(*named.notices, f"{said}{', '.join(others)}."))
+            kept = f"{config.model} has classes that do not occur in the data and are kept: "
+            named = replace(named, notices=(*named.notices, f"{kept}{', '.join(others)}."))
         return named
     if len(own) != len(head):
-        said = (
-            f"The head of {config.model} answers {len(head)} classes, {', '.join(head)}, and the "
+        notice = (
+            f"The head of {config.model} has {len(head)} classes, {', '.join(head)}, and the "
             f"data has {len(own)}, {', '.join(own)}: a new head is drawn."
         )
-        return replace(splits, notices=(*splits.notices, said))
+        return replace(splits, notices=(*splits.notices, notice))
     if not are_named(train.label_names) and are_named(head) and not any(map(is_numeral, head)):
         return _named_like(splits, head)
     order_of_head(head, own, config.model)
@@ -325,15 +325,15 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
 
 
 def _named_like(splits: Splits, names: Sequence[str]) -> Splits:
-    """Give the sets other names of the classes, and number their labels by them."""
+    """Map the labels of all sets to other class names."""
     train, dev = splits.train.map_labels(names), splits.dev
-    # Dev rows without labels have none to number.
+    # Dev rows may have no labels.
     dev = dev.map_labels(names) if dev.kind == "classification" else dev
     test = splits.test
     if test is not None and test.kind == "classification":
         test = test.map_labels(names)
-    said = (notice for notice in train.notices if notice not in splits.train.notices)
-    notices = (*splits.notices, *said)
+    new = (notice for notice in train.notices if notice not in splits.train.notices)
+    notices = (*splits.notices, *new)
     return replace(splits, train=train, dev=dev, test=test, notices=notices)
 
 

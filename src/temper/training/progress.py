@@ -54,7 +54,7 @@ class Progress:
         """Hear something that the user should know, for example rows that were dropped."""
 
     def info(self, text: str) -> None:
-        """Hear what was decided, for example which columns are read; nothing is wrong with it."""
+        """Receive an informational message, for example which columns are read."""
 
     def info_all(self, texts: Iterable[str]) -> None:
         """Hear several.
@@ -79,7 +79,7 @@ class LoggedNotices(Progress):
     """Log what the user should know, where nobody shows it: the progress of a Python call."""
 
     def info(self, text: str) -> None:
-        """Log what was decided."""
+        """Log an informational message."""
         logging.getLogger("temper").info(text)
 
     def notice(self, text: str) -> None:

@@ -162,7 +162,7 @@ def _prepared(
         )
     prepared = prepare(config, splits, attack=texts, selection=selection)
     progress.notice_all(network_notices(config, prepared.model, prepared.tokenizer))
-    # A report says it by the record's `truncated`, so it is no notice of the record.
+    # Reports read the record's `truncated`, so this is not among the record's notices.
     length, tokenizer = config.data.max_length, prepared.tokenizer
     progress.notice_all(
         cut_notices(prepared.rows, tokenizer, rows="training rows", max_length=length)

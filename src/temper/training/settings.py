@@ -122,11 +122,11 @@ Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=Fals
 
 
 def named_pairs(given: Any) -> Any:
-    """Read ``MODEL=DATA`` pairs of class names; a mapping is left as it is.
+    """Read ``MODEL=DATA`` pairs of class names; a mapping is returned as it is.
 
     Raises:
-        ValueError: Where a pair has another form or a name comes twice; pydantic turns it into a
-            fault.
+        ValueError: If a pair has another form or a name occurs twice; pydantic turns it into an
+            error of the setting.
 
     Example:
         >>> named_pairs(["POSITIVE=pos,NEGATIVE=neg"])
@@ -258,9 +258,9 @@ class TrainSettings(BaseModel):
         fsdp: Share weights, gradients and the optimiser's states out between the processes of the
             run (FSDP2), where the model is too large for one; else each holds a whole copy.
         lora: A table of settings of a LoRA adapter; None trains all weights.
-        label_names: Names of the model's classes, in the order of its outputs: of a checkpoint's
-            head that names none or others than the data, or of a new head.
-        label_map: The data's name of a class by its name in the checkpoint, for example
+        label_names: Class names in the order of the model's outputs, for a new head or for a
+            checkpoint's head that has no names or other names than the data.
+        label_map: Maps the checkpoint's class names to the data's, for example
             ``POSITIVE=pos,NEGATIVE=neg``.
         new_head: Draw a new classification head even if the checkpoint has one that fits.
 
@@ -300,7 +300,7 @@ class TrainSettings(BaseModel):
 
     @property
     def given_names(self) -> GivenNames:
-        """What is said of the names of the checkpoint's classes."""
+        """The class names that the user gives."""
         return GivenNames(self.label_names, self.label_map)
 
     @model_validator(mode="after")
@@ -333,7 +333,7 @@ class TrainSettings(BaseModel):
             apart |= {"keep", "keep_share"}
         if self.lora is None:
             apart |= {"lora"}
-        # What is not set leaves the keys of earlier runs as they are.
+        # Left out if not set, so that the keys of earlier runs stay valid.
         named = ("label_names", "label_map", "new_head")
         apart |= {setting for setting in named if not getattr(self, setting)}
         if not self.fsdp:

@@ -26,7 +26,7 @@ from temper.forward.objective import Clean, Joint, Objective
 from temper.functional.losses import GivenLoss, OwnLoss, TaskLoss
 from temper.methods import Method, MethodConfig, build
 from temper.methods.method import size_warning
-from temper.models.kinds import check_sequence_classifier, longest_row
+from temper.models.kinds import check_sequence_classifier, position_limit
 from temper.models.network import Network, Parameters
 from temper.models.shards import keep_whole, sharded_modules
 from temper.seeding import Streams
@@ -56,8 +56,8 @@ class Stepper:
         task_loss: A function of logits [B, C] and labels [B] in place of the task's loss, clean and
             attacked; it returns one loss a row [B], or their mean.
         accelerator: The ``Accelerator`` that prepared model and optimizer, for a loop that uses
-            ``accelerator.accumulate``: micro-batches wait until the last one of the step, and loss
-            scaling is its own. Rank and number of processes are taken from it.
+            ``accelerator.accumulate``. Micro-batches are collected until the last one of the step.
+            Loss scaling, rank and number of processes are taken from it.
 
     Raises:
         ModelError: If the model is no sequence classifier.
@@ -121,7 +121,7 @@ class Stepper:
         if self.method.rule.wants_start:
             tensors = self.params.tensors
             self.params.start.update({n: t.detach().clone() for n, t in tensors.items()})
-        self.total, self.longest = total, longest_row(model)
+        self.total, self.longest = total, position_limit(model)
         self.state: State = self.method.rule.init(self.params)
         self.number = 0
         self.ranks = ranks
@@ -148,7 +148,7 @@ class Stepper:
         Returns:
             ``loss``, the weighted total; by ``loss/TERM`` its parts, which add up to it; by
             ``unweighted/TERM`` the mean over the rows of a term that has a weight or is summed.
-            Empty while an accelerator's micro-batches wait for the last one of their step.
+            Empty while the micro-batches of an accelerator's step are collected.
 
         Raises:
             NonFiniteError: If a loss is NaN or infinite.
@@ -165,7 +165,7 @@ class Stepper:
             raise SettingError("backward() needs at least one batch, got none.")
         batches = [each if isinstance(each, Batch) else Batch.of(each) for each in micro_batches]
         if self.accelerator is not None:
-            # The losses are divided by the rows of the whole step, which its last batch completes.
+            # The losses are divided by the rows of the whole step, known at its last micro-batch.
             self._micro_batches += batches
             if not self.accelerator.sync_gradients:
                 return {}
@@ -291,13 +291,13 @@ class Stepper:
         if self.accelerator is None:
             if type(optimizer).__module__.startswith("accelerate."):
                 raise SettingError(
-                    "The optimizer was prepared by Accelerate, which skips steps and scales losses "
-                    "by itself. Give its accelerator: Stepper(..., accelerator=accelerator)."
+                    "The optimizer was prepared by Accelerate, which skips steps and scales "
+                    "losses. Pass its accelerator: Stepper(..., accelerator=accelerator)."
                 )
         elif not self.accelerator.sync_gradients:
             return
         elif self.accelerator.scaler is not None:
-            # clip_grad_norm_ unscales too, and a second time in one step is an error.
+            # Already unscaled if the loop has called clip_grad_norm_; a second time is an error.
             with suppress(RuntimeError):
                 self.accelerator.unscale_gradients(optimizer)
         self.before_optimizer(optimizer)
@@ -510,7 +510,7 @@ class Stepper:
         self._groups = None
 
     def diagnostics(self) -> dict[str, float]:
-        """Return the rule's numbers of the last step, for logs."""
+        """Return the rule's diagnostics of the last step, for logs."""
         return {name: float(value) for name, value in self.rule.diagnostics(self.state).items()}
 
     def state_dict(self) -> dict[str, Any]:

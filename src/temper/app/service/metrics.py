@@ -65,8 +65,8 @@ class Metrics:
         )
         self._shift_alarms = Counter(
             "temper_shift_alarms",
-            f"Windows with a p value of at most {ALARM:.2g}. Without a shift, at most 1% of windows "
-            "alarm, for 19 in 20 sets of held-out rows.",
+            f"Windows with a p value of at most {ALARM:.2g}. Without a shift, at most 1% of "
+            "windows alarm, for 19 in 20 sets of held-out rows.",
             registry=registry,
         )
         self._shift_p = Gauge("temper_shift_p", "The last window's p value.", registry=registry)

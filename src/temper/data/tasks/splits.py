@@ -69,7 +69,7 @@ class TaskCopy:
         self.check_labels(dev, dev_splits)
         test = None
         if "test" in self.opened.splits and "test" not in (*dev_splits, train_split):
-            # Nobody reads its labels: its texts alone are compared with those that are trained on.
+            # Only its texts are used, to find overlap with the training rows.
             test = self.read("test", "test", sized=False, labelled=False)
         return Splits(train, dev, test, (self.no_dev(),) if at_test else ())
 

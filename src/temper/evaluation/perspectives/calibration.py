@@ -110,11 +110,11 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 @dataclass(frozen=True)
 class _FittedRows:
-    """The rows that the temperatures were fitted on, which a resample draws first.
+    """The rows that the temperatures were fitted on: the first rows that a resample draws.
 
     Args:
         rows: The held-out rows, or dev.
-        folds: What each fold's temperature is fitted on; one without folds.
+        folds: The fit of each fold's temperature; a single one for held-out rows.
         seed: Seed of the folds.
     """
 
@@ -133,9 +133,9 @@ class _FittedRows:
         """Return a score of a block as a function of resample counts of all rows drawn.
 
         Args:
-            name: Of the score.
+            name: Name of the score.
             block: Rows after temperature scaling.
-            indices: Of its rows among those drawn.
+            indices: Indices of its rows among those drawn.
         """
         given = statistic_of(name, block)
         centered = isinstance(given, Centered)
@@ -148,17 +148,18 @@ class _FittedRows:
             moved = statistic_of(name, _rescaled(block, temperatures))
             return float(moved(once)[0])
 
-        # Over one standard error to either side: rows jump between bins, and an ECE has no slope.
+        # A difference over one standard error to either side: an ECE is a step function of the
+        # temperature, because rows jump between bins, and has no derivative.
         slopes = [
             (at(fold, fit.error) - at(fold, -fit.error)) / (2 * fit.error) if fit.error else 0.0
             for fold, fit in enumerate(self.folds)
         ]
-        made = Refitted(score, indices, self.folds, slopes, fewest_rows(given, len(block)))
-        return Centered(made) if centered else made
+        refitted = Refitted(score, indices, self.folds, slopes, fewest_rows(given, len(block)))
+        return Centered(refitted) if centered else refitted
 
 
 def _fitted_on(scoring: Scoring) -> _FittedRows | None:
-    """Return the rows that the temperatures were fitted on; None where they cannot be found."""
+    """Return the rows that the temperatures were fitted on; None if no temperature is optimal."""
     held_out = [block for block in scoring.of("calibration") if block.condition.name == "clean"]
     rows = held_out[0] if held_out else scoring.clean
     labels, logits = rows.label, log_probabilities(rows.probabilities)
@@ -174,7 +175,7 @@ def _fitted_on(scoring: Scoring) -> _FittedRows | None:
 
 
 def _rescaled(block: Block, temperatures: FloatArray) -> Block:
-    """Return a block whose answers are divided by further temperatures, [n]."""
+    """Return a block whose logits are divided by further temperatures, [n]."""
     logits = scaled(log_probabilities(block.probabilities), temperatures)
     labels = block.label.astype(np.int64)
     return replace(block, probabilities=np.exp(logits), loss=-logits[np.arange(len(block)), labels])

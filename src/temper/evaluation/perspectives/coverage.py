@@ -67,9 +67,9 @@ class _Sets:
     """The prediction sets of a block's rows, at any thresholds.
 
     Args:
-        thresholds: How the thresholds are set.
-        scores: How strange each class is, [n, C].
-        labels: [n].
+        thresholds: The rule that computes the thresholds.
+        scores: Nonconformity score of each class, [n, C].
+        labels: Class indices, [n].
     """
 
     thresholds: Thresholds
@@ -81,14 +81,14 @@ class _Sets:
         return np.asarray(prediction_sets(self.scores[rows], limit).sum(axis=1), dtype=np.float64)
 
     def covers(self, limit: float, rows: IntegerArray) -> FloatArray:
-        """Return 1 where the set of a row holds the label, else 0."""
-        own = at_labels(self.scores[rows], self.labels[rows])
-        return prediction_sets(own, limit).astype(np.float64)
+        """Return 1 if the set of a row contains the label, else 0."""
+        scores = at_labels(self.scores[rows], self.labels[rows])
+        return prediction_sets(scores, limit).astype(np.float64)
 
     def share(self, rows: IntegerArray, groups: IntegerArray | None = None) -> Judged:
         """Return the share of some rows that are covered, or the least of groups of them."""
-        own = at_labels(self.scores, self.labels)
-        covered = prediction_sets(own, self.thresholds.of_rows()).astype(np.float64)[rows]
+        scores = at_labels(self.scores, self.labels)
+        covered = prediction_sets(scores, self.thresholds.of_rows()).astype(np.float64)[rows]
         closed = Share(covered) if groups is None else GroupShares(covered, groups, least=True)
         return Judged(self.thresholds, self.covers, rows, closed, groups)
 
@@ -170,10 +170,10 @@ def _sets(kind: str, dev: Block, block: Block) -> _Sets:
 def thresholds_of_dev(
     scores: FloatArray, dev: Block, block: Block, *, coverage: float
 ) -> Thresholds:
-    """Return how dev sets the conformal threshold of each row of a block.
+    """Return the rule by which dev sets the conformal threshold of each row of a block.
 
     Dev has two folds by a hash of the text; a row gets the threshold of the fold that it is not in.
-    Resamples draw dev's rows and, of another set, that set's rows behind them.
+    Resamples draw dev's rows first and then, for another set, that set's rows.
 
     Args:
         scores: Of dev's rows, high is strange, [n].

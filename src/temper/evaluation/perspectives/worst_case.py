@@ -90,7 +90,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def _inputs(predictor: Predictor, examples: Examples) -> Sequence[object]:
-    """Return what the predictor reads of each row: token ids if it has a tokenizer, else texts."""
+    """Return the predictor's input for each row: token ids if it has a tokenizer, else texts."""
     if isinstance(predictor, TokenPredictor):
         return [item["input_ids"] for item in predictor.encoded(examples).items]
     return list(zip(examples.text, examples.text_pair or examples.text, strict=True))

@@ -16,7 +16,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 # Kana, Han and Hangul: scripts that are written without a word's borders, or in whole syllables.
 _IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
-# Scripts without spaces between words: a sign and the marks on it are a token, as Han signs are.
+# Scripts without spaces between words: a letter and its marks are a token, like a Han character.
 _UNSPACED = (
     r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Hiragana}\p{Katakana}\u30fc\uff70&&\p{L}]\p{M}*"
 )
