@@ -200,7 +200,6 @@ def unknown_in(predictor: Predictor, model: str, sets: Mapping[str, Examples]) -
         from_scratch = getattr(predictor.model.config, "model_type", "") in ARCHITECTURES
         notices += unknown_notices(
             predictor.encoded(first),
-            first,
             predictor.tokenizer,
             rows=some,
             model=model,

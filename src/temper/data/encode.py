@@ -282,7 +282,6 @@ def cut_notice(fraction: float, *, rows: str, max_length: int, longest: int) -> 
 
 def unknown_notices(
     encoded: Counted,
-    examples: Examples,
     tokenizer: Any,
     *,
     rows: str,
@@ -293,7 +292,6 @@ def unknown_notices(
 
     Args:
         encoded: The encoded rows; a large training set counts those encoded so far.
-        examples: The same rows as texts.
         tokenizer: The tokenizer that encoded them.
         rows: What the rows are, for example ``training rows``.
         model: Name of the model that the tokenizer belongs to.
@@ -313,9 +311,10 @@ def unknown_notices(
             "that was trained on it"
         )
     unknown = _unknown_token(tokenizer)
-    looked_at = range(min(len(examples), ENCODED_FIRST))
+    looked_at = range(min(len(encoded), ENCODED_FIRST))
     row = next((row for row in looked_at if unknown in encoded[row]["input_ids"]), None)
-    example = "" if row is None else f" Example: row {row + 1}, {brief(examples.text[row])}."
+    # The row's number and not its text: run.json holds this notice, and a push leaves texts here.
+    example = "" if row is None else f" The first such row is row {row + 1}."
     return (f"{notice}.{example}",)
 
 

@@ -299,9 +299,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     for name, run in config.tasks.items():
         rows = splits[name].train
         encoded = LazilyEncoded(rows, tokenizer, max_length=run.data.max_length)
-        notices += tuple(
-            f"{name}: {notice}" for notice in unknown_tokens(run, encoded, rows, tokenizer)
-        )
+        notices += tuple(f"{name}: {notice}" for notice in unknown_tokens(run, encoded, tokenizer))
         rewriters, _ = rewriters_of(run.data, device=run.train.device, attack=None)
         parts[name] = augmented(
             encoded, rows, tokenizer, run.data, seed=config.seed, rewriters=rewriters

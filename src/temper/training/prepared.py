@@ -88,7 +88,7 @@ def prepare(
     labels = None if splits.train.kind == "regression" else label_names(splits.train)
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)
     clean = LazilyEncoded(splits.train, tokenizer, max_length=config.data.max_length)
-    notices += unknown_tokens(config, clean, splits.train, tokenizer)
+    notices += unknown_tokens(config, clean, tokenizer)
     if folders := teachers_of(method):
         notices += (ask_teachers(clean, splits.train, folders, config, labels=labels),)
     unlabelled = None
@@ -106,20 +106,16 @@ def prepare(
     )
 
 
-def unknown_tokens(
-    config: RunConfig, encoded: LazilyEncoded, rows: Examples, tokenizer: Any
-) -> tuple[str, ...]:
+def unknown_tokens(config: RunConfig, encoded: LazilyEncoded, tokenizer: Any) -> tuple[str, ...]:
     """Report the fraction of unknown tokens in training rows.
 
     Args:
         config: The checked settings.
         encoded: The encoded training rows.
-        rows: The same rows as texts.
         tokenizer: The tokenizer that encoded them.
     """
     return unknown_notices(
         encoded,
-        rows,
         tokenizer,
         rows="training rows",
         model=config.model,

@@ -453,7 +453,9 @@ class RobustTrainer(Trainer):
         # An optimiser step has the same rows however it is split, so that memory decides nothing.
         shares = 1 if self.accelerator.split_batches else self.args.world_size
         rows = self._train_batch_size * self.args.gradient_accumulation_steps * shares
-        checks.check_lengths(lengths, self.model)
+        if column not in getattr(dataset, "column_names", ()):
+            # A column of the user's own may hold other lengths than those in tokens.
+            checks.check_lengths(lengths, self.model)
         checks.check_drop_last(self.args.dataloader_drop_last, rows=len(lengths), step=rows)
         self.sampler = LengthBucketSampler(
             lengths, batch_size=rows, seed=seed, drop_last=self.args.dataloader_drop_last
