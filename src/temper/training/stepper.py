@@ -12,7 +12,7 @@ gradients = rule.transform(gradients); optimizer.step(); rule.settle(weights)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -297,9 +297,12 @@ class Stepper:
         elif not self.accelerator.sync_gradients:
             return
         elif self.accelerator.scaler is not None:
-            # Already unscaled if the loop has called clip_grad_norm_; a second time is an error.
-            with suppress(RuntimeError):
+            try:
                 self.accelerator.unscale_gradients(optimizer)
+            except RuntimeError as error:
+                # clip_grad_norm_ unscales too, and torch refuses a second time in one step.
+                if "already been called" not in str(error):
+                    raise
         self.before_optimizer(optimizer)
         try:
             optimizer.step()

@@ -441,8 +441,7 @@ class RobustTrainer(Trainer):
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         if isinstance(dataset, NumberedRows):
             dataset = dataset.rows
-        self.sampler = None
-        strategy = self.args.train_sampling_strategy
+        self.sampler, strategy = None, self.args.train_sampling_strategy
         # Transformers' own grouping draws from the global generator, which no resume can rewind.
         wanted = strategy == "group_by_length" or (self.bucket_by_length and strategy == "random")
         column = self.args.length_column_name if strategy == "group_by_length" else ""
@@ -453,8 +452,7 @@ class RobustTrainer(Trainer):
         # An optimiser step has the same rows however it is split, so that memory decides nothing.
         shares = 1 if self.accelerator.split_batches else self.args.world_size
         rows = self._train_batch_size * self.args.gradient_accumulation_steps * shares
-        if column not in getattr(dataset, "column_names", ()):
-            # A column of the user's own may hold other lengths than those in tokens.
+        if column not in getattr(dataset, "column_names", ()):  # else they may not count tokens
             checks.check_lengths(lengths, self.model)
         checks.check_drop_last(self.args.dataloader_drop_last, rows=len(lengths), step=rows)
         self.sampler = LengthBucketSampler(
