@@ -208,8 +208,7 @@ def _readable(table: Any, split: str) -> Any:
 
 
 def _values(column: Any) -> list[object]:
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(column, pandas.Series):
+    if _is_of(column, "pandas", "Series"):
         # pandas writes a missing value as NaN, NaT or NA; tables of files have None.
         column = column.astype(object).where(column.notna(), None)
     values = column.tolist() if hasattr(column, "tolist") else list(column)
@@ -239,15 +238,18 @@ def _is_column(value: object) -> bool:
     return isinstance(value, Sequence) or hasattr(value, "tolist")
 
 
-# An object of these libraries exists only if they are imported; importing them takes seconds.
 def _is_frame(value: object) -> bool:
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(value, pandas.DataFrame)
+    return _is_of(value, "pandas", "DataFrame")
 
 
 def _is_dataset(value: object) -> bool:
-    datasets = sys.modules.get("datasets")
-    return datasets is not None and isinstance(value, datasets.Dataset)
+    return _is_of(value, "datasets", "Dataset")
+
+
+def _is_of(value: object, package: str, name: str) -> bool:
+    """Return whether a value is of a package's class, without importing the package."""
+    # Whoever has such an object has imported its library; a user's own module may share the name.
+    return isinstance(value, getattr(sys.modules.get(package), name, ()))
 
 
 def texts_of(texts: Iterable[str]) -> Any:
