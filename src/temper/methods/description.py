@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -121,10 +121,10 @@ def bounds(field: FieldInfo) -> str:
     return " or ".join(filter(None, (", ".join(limits), *choices)))
 
 
-def _metadata(annotation: Any, metadata: Iterable[Any] = ()) -> list[Any]:
+def _metadata(annotation: Any) -> list[Any]:
     """Return what stands beside a type and beside those that it is made of."""
     inner = [found for part in get_args(annotation) for found in _metadata(part)]
-    return [*metadata, *getattr(annotation, "__metadata__", ()), *inner]
+    return [*getattr(annotation, "__metadata__", ()), *inner]
 
 
 def _choices(annotation: Any) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -38,9 +38,6 @@ class Published:
     def __str__(self) -> str:
         """Return the value with its source."""
         return f"{self.value} ({self.where})" if self.where else self.value
-
-
-Held = TypeVar("Held")
 
 
 class MethodConfig(BaseModel, ABC):
@@ -168,7 +165,6 @@ class Method:
         config: The settings it was built from.
         objective: The forward stage; plain fine-tuning's unless given.
         rule: The backward stage; none unless given.
-        smoothing: Share of each label that is spread over all classes beside the settings.
 
     Raises:
         CompositionError: If the objective reads the state of a rule that is not there.
@@ -178,7 +174,6 @@ class Method:
     config: MethodConfig
     objective: Objective = field(default_factory=Clean)
     rule: UpdateRule = field(default_factory=chain)
-    smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         # Always a chain, so that a rule's state lies under its name whoever looks for it.
@@ -218,7 +213,7 @@ def smoothed(method: Method, smoothing: float) -> Method:
         (method.name, method.objective),
         ("label_smoothing_factor", Clean(smoothing=smoothing)),
     ]
-    return replace(method, objective=add(both), smoothing=smoothing)
+    return replace(method, objective=add(both))
 
 
 def size_warning(method: Method, *, moved: float, own: float) -> str:

@@ -262,7 +262,7 @@ class Stepper:
         For a gradient that is not to be used, one that is not finite for example.
         """
         self.params.clear_gradients()
-        self._waiting = False
+        self._waiting, self._micro_batches = False, []
 
     def snapshot(self) -> tuple[dict[str, Any], State]:
         """Return what `go_back` goes back to: tensors of either are replaced, never changed."""
