@@ -28,6 +28,8 @@ import temper.forward.smoothness as penalty
 from benchmarks.record import write
 from benchmarks.workload import BATCH, TOKENS, Workload, minilm_folder
 from temper.data.corpus import review_corpus
+from temper.forward import StepContext
+from temper.forward.totals import step_totals
 from temper.methods import configure
 from temper.seeding import Streams
 from temper.types import Batch, Step, Term
@@ -88,15 +90,15 @@ def draw(workload: Workload, batch: Batch, label: str, number: int) -> tuple[lis
     """
     scheme, context = LABELS[label]
     shared = label == SHARED
-    method = configure("jachess", {"scheme": scheme, "strength": {"weight": 1.0}}).build()
+    method = configure("jachess", {"scheme": scheme, "strength": {"weight": 1.0}})
     stepper = workload.stepper
     step = Step(number, rows=batch.size)
     streams = Streams(0, step=number)
     with sharing(shared), context():
         if shared:
             penalty.probes.seed = number  # type: ignore[attr-defined]
-        losses = method.objective.losses(stepper.network, batch, stepper.state, step, streams)
-        found = next(iter(losses))
+        context = StepContext(stepper.network, batch, stepper.state, step, streams)
+        found = next(step_totals(method.composed(), context))
     terms = [term for term in found if term.name != "task"]
     total = sum((term.value(step) for term in terms), torch.zeros(()))
     weights = [stepper.params.tensors[name] for name in sorted(stepper.params.blocks)]

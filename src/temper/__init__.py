@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from temper.app.evaluate import evaluate
     from temper.app.push import push
     from temper.app.train import train
-    from temper.methods import Method, MethodConfig, compose, configure, register
+    from temper.methods import Method, compose, configure, register
     from temper.methods.at import AT
     from temper.methods.dropout import Dropout
     from temper.methods.r_at import RAT
@@ -38,7 +38,6 @@ _PUBLIC = {
     "Classifier": "app.classifier",
     "Dropout": "methods.dropout",
     "Method": "methods",
-    "MethodConfig": "methods",
     "Network": "models",
     "RAT": "methods.r_at",
     "RATSU": "methods.r_at_su",
@@ -66,7 +65,6 @@ __all__ = [
     "Classifier",
     "Dropout",
     "Method",
-    "MethodConfig",
     "Network",
     "RDrop",
     "RoAST",

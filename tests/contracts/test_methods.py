@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from temper import RobustTrainer, Stepper
-from temper.methods import MethodConfig, build, configure, entry, names
+from temper.methods import Method, build, configure, entry, names
 from temper.testing import LAWS, check_method
 from temper.training.checks import wants_unlabelled
 from tests.backward.test_rule import arguments, dataset
@@ -81,7 +81,7 @@ def test_every_preset_is_plain_when_off_repeats_and_logs_its_loss(name: str, pre
     check_method(configure(name, {"preset": preset}), laws=["off", "repetition", "log"])
 
 
-def stepper_of(model: nn.Module, method: MethodConfig | str) -> Stepper:
+def stepper_of(model: nn.Module, method: Method | str) -> Stepper:
     return Stepper(model, method, seed=1, total=STEPS, special_ids=(1, 2))
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from temper.errors import ModelError
-from temper.methods import MethodConfig, configure, names
+from temper.methods import Method, configure, names
 from temper.methods.at import AT
 from temper.methods.r_at import RAT
 from temper.methods.r_at_su import RATSU
@@ -32,7 +32,7 @@ each_case = pytest.mark.parametrize(("name", "side"), CASES)
 # They give no attention probabilities, which HiddenCut reads.
 WITHOUT_ATTENTION: frozenset[str] = frozenset(CLASSICAL)
 
-METHODS: dict[str, MethodConfig] = {
+METHODS: dict[str, Method] = {
     **{name: configure(name) for name in names()},
     "uegr-gradient": UEGR(epsilon=0.2),
     "uegr-uniform": UEGR(adaptive="uniform", mask={"scope": "all"}),
@@ -128,9 +128,7 @@ def test_steps_of_every_method_move_what_is_in_scope_and_release_restores(
     ],
     ids=["at", "uegr"],
 )
-def test_micro_batches_give_the_gradient_of_one_batch(
-    name: str, side: str, method: MethodConfig
-) -> None:
+def test_micro_batches_give_the_gradient_of_one_batch(name: str, side: str, method: Method) -> None:
     inputs = inputs_of(name, side=side)
     parts = [{key: value[place] for key, value in inputs.items()} for place in ([0], [1, 2], [3])]
     gradients = []

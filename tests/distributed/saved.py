@@ -24,7 +24,7 @@ from temper.backward.mixing import Mixing
 from temper.backward.rule import UpdateRule
 from temper.backward.selective import ChosenMask, RandomMask, SelectiveUpdate
 from temper.functional.masks import MANY_ROWS
-from temper.methods import Method, MethodConfig, configure
+from temper.methods import Method, configure
 from temper.models.blocks import find_blocks, parameters_of
 from temper.models.network import Parameters
 from temper.seeding import Streams
@@ -38,7 +38,7 @@ SAVED_AT = 2
 FEW = ("uegr-epoch", "uegr-share", "smart")
 """Of `NOISY`; a slow test does all."""
 
-LONG: dict[str, Method | MethodConfig] = {
+LONG: dict[str, Method] = {
     "uegr": QUIET_UEGR,
     "adv_weight": configure("adv_weight", {"rho": 0.1}),
     "ema": configure("ema"),
@@ -51,7 +51,7 @@ BATCH = 6
 
 
 def saving_trainer(
-    folder: Path, method: Method | MethodConfig, *, sharded: bool, epochs: int = 1
+    folder: Path, method: Method, *, sharded: bool, epochs: int = 1
 ) -> RobustTrainer:
     """Return a Trainer with dropout, whose optimiser has a state, that saves at `SAVED_AT`."""
     return trainer_of(

@@ -27,22 +27,22 @@ from transformers import TrainerCallback, TrainingArguments
 
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import NonFiniteError, SettingError, Terminated
-from temper.forward.objective import Objective
-from temper.methods import Method, MethodConfig, build, configure, names
+from temper.forward import Losses, Plan, StepContext
+from temper.methods import Method, build, configure, names
 from temper.methods.at import AT
 from temper.methods.dropout import Dropout
 from temper.methods.r_at import RAT
 from temper.methods.rec_adam import RecAdam
 from temper.methods.uegr import UEGR
 from temper.methods.vanilla import Vanilla
-from temper.models.network import Network, Parameters
-from temper.seeding import Streams
+from temper.models.network import Parameters
 from temper.training.checks import wants_unlabelled
 from temper.training.stepper import Stepper
 from temper.training.trainer import RobustTrainer
-from temper.types import Batch, Gradients, LossTerms, Reduction, State, Step, Term
+from temper.types import Gradients, Reduction, State, Step, Term
 from tests.contracts.architectures import tiny
 from tests.distributed.launching import end_at_once
+from tests.methods.tiny import with_rules
 from tests.training.alternating import Alternating
 
 ROWS = 20
@@ -78,25 +78,24 @@ def collate(items: Sequence[Mapping[str, Any]]) -> Inputs:
     return {**batch, "labels": torch.tensor([item["labels"] for item in items])}
 
 
-@dataclass(frozen=True)
-class Reduced:
+class Reduced(Vanilla):
     """Two totals whose second term is reduced as asked: what dropout's divergences would be,
     without dropout's draws, which no other number of processes can repeat.
     """
 
-    reduction: Reduction
+    NAME = "made"
+    reduction: Reduction = "mean"
+    replays: bool = False
 
-    def passes(self, step: Step) -> int:
-        return 2
+    def plan(self, now: Step) -> Plan:
+        return Plan(totals=1)
 
-    def losses(
-        self, network: Network, batch: Batch, state: State, step: Step, rng: Streams
-    ) -> Iterator[LossTerms]:
-        logits = network.logits(batch)
-        rows = nn.functional.cross_entropy(logits, batch.labels, reduction="none")
-        yield LossTerms.of([Term("task", rows)])
-        size = network.logits(batch).square().sum(-1)
-        yield LossTerms.of([Term("size", size, 0.02, self.reduction)])
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        size = step.network.logits(step.batch).square().sum(-1)
+        yield [Term("size", size, 0.02, self.reduction)]
+
+    def update(self) -> list[UpdateRule]:
+        return [Again()] if self.replays else []
 
 
 @dataclass(frozen=True)
@@ -110,13 +109,8 @@ class Again(UpdateRule):
         return {name: (first[name] + value) / 2 for name, value in compute().items()}
 
 
-def made_of(objective: Objective, rule: UpdateRule) -> Method:
-    """Return a method that no name stands for."""
-    return Method("made", Vanilla(), objective, rule)
-
-
 QUIET_UEGR = UEGR(adaptive="uniform", epsilon=0.2, relative=False, mask=False)
-NOISY: dict[str, MethodConfig] = {
+NOISY: dict[str, Method] = {
     **{name: configure(name) for name in names()},
     "dropout": Dropout(rate=0.3),
     "at": AT(ascent={"steps": 2}),
@@ -133,9 +127,9 @@ NOISY: dict[str, MethodConfig] = {
 }
 """Methods with dropout, for equality between the processes."""
 
-EXACT: dict[str, tuple[Method | MethodConfig, int]] = {
+EXACT: dict[str, tuple[Method, int]] = {
     **{
-        f"reduced-{reduction}-{accumulation}": (made_of(Reduced(reduction), chain()), accumulation)
+        f"reduced-{reduction}-{accumulation}": (Reduced(reduction=reduction), accumulation)
         for reduction in ("mean", "sum")
         for accumulation in (1, 2, 3)
     },
@@ -145,7 +139,7 @@ EXACT: dict[str, tuple[Method | MethodConfig, int]] = {
     "uegr-1": (QUIET_UEGR, 1),
     "uegr-3": (QUIET_UEGR, 3),
     "uegr-output-2": (QUIET_UEGR._with(site="output"), 2),
-    "again-2": (made_of(Reduced("sum"), Again()), 2),
+    "again-2": (Reduced(reduction="sum", replays=True), 2),
     "freelb-2": (configure("freelb", {"step_size": 0.1}), 2),
     "adv_weight-2": (configure("adv_weight", {"rho": 0.1}), 2),
     "awp-1": (configure("awp"), 1),
@@ -189,7 +183,7 @@ class CountReductions(TrainerCallback):
 
 def trainer_of(
     folder: Path,
-    method: Method | MethodConfig,
+    method: Method,
     *,
     accumulation: int = 1,
     exact: bool = False,
@@ -287,7 +281,7 @@ def noisy_runs(
     return weights, counts, measured
 
 
-def stepper_run(method: MethodConfig, *, dropout: float) -> nn.Module:
+def stepper_run(method: Method, *, dropout: float) -> nn.Module:
     """Train by the Stepper in a loop of one's own, on four rows a step in two micro-batches."""
     rank, ranks = 0, 1
     model: nn.Module = tiny("bert", dropout=dropout).train()
@@ -311,7 +305,7 @@ def stepper_run(method: MethodConfig, *, dropout: float) -> nn.Module:
     return inner
 
 
-STEPPER_CASES: dict[str, tuple[MethodConfig, float]] = {
+STEPPER_CASES: dict[str, tuple[Method, float]] = {
     "stepper-vanilla": (Vanilla(), 0.0),
     "stepper-uegr": (QUIET_UEGR, 0.0),
     "stepper-noisy": (UEGR(), 0.1),
@@ -324,7 +318,7 @@ def failures(folder: Path) -> dict[str, str]:
     # Rows 2, 3 are the second process's in the first micro-batch.
     for case, rule in {"nan": chain(), "nan-again": Again()}.items():
         rows = Rows(regression=True, broken=[3])
-        method = made_of(Vanilla().build().objective, rule)
+        method = with_rules(rule)
         try:
             trainer_of(folder, method, exact=True, rows=rows).train()
         except NonFiniteError as error:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from temper import Stepper
 from temper.methods import configure
-from temper.types import Batch, Step
+from tests.methods.tiny import totals_of
 
 
 def copied(batch: dict[str, Tensor], times: int) -> dict[str, Tensor]:
@@ -43,9 +43,7 @@ def rows_of(
     stepper = Stepper(model, configure(name, settings))
     if weights is not None:
         weighted(stepper, weights)
-    given = Batch.of(batch)
     state, streams = stepper.state, stepper.streams.at(step=0)
-    objective = stepper.method.objective
-    (terms,) = objective.losses(stepper.network, given, state, Step(rows=given.size), streams)
+    (terms,) = totals_of(stepper.method, stepper.network, batch, state=state, streams=streams)
     stepper.release()
     return {term.name: term.rows.detach() for term in terms}

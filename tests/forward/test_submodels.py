@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from temper import UEGR, Stepper
-from temper.forward import Stage, SubModels
+from temper.forward import StepContext, SubModels
 from temper.models import Network, Recording
 from temper.seeding import Streams
 from temper.types import Batch, Step
@@ -80,7 +80,7 @@ def test_gradient_rates_need_the_clean_pass() -> None:
     network, batch = Network(tiny_network()), Batch.of(rows(5, 3))
     submodels = SubModels(adaptive="gradient", low=0.1, high=0.3)
     with pytest.raises(ValueError, match="needs the clean pass's recording"):
-        Stage(network, batch, {}, Step(), Streams(0)).passes(submodels)
+        StepContext(network, batch, {}, Step(), Streams(0)).passes(submodels)
 
 
 def test_a_network_without_dropout_adapts_at_its_blocks() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -16,9 +15,10 @@ from reproduction.command import parser as reproduction_parser
 from temper import methods
 from temper.cli.app import app
 from temper.evaluation.perspectives.registry import rewrite as rewrite_perspectives
-from temper.forward import Clean
+from temper.forward import Plan
 from temper.methods import registry
 from temper.training.cards import SETTINGS, rewrite
+from temper.types import Step
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITE = "run: temper list methods --write docs/methods"
@@ -192,11 +192,8 @@ def test_the_map_of_the_architecture_places_every_method_where_it_is() -> None:
     found = {}
     for name in methods.names():
         method = methods.build(name)
-        clean = getattr(method.objective, "clean", method.objective)
         changes = {
-            # How the clean loss is weighed against a part's is the part's affair.
-            "the clean stage": dataclasses.replace(clean, weight=None) != Clean(),
-            "parts": bool(getattr(method.objective, "parts", ())),
+            "the losses": method.plan(Step()) != Plan(),
             "the update rule": bool(method.rule.rules),
         }
         named = [change for change, there in changes.items() if there]

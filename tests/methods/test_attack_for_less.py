@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from temper import UEGR, Stepper
-from temper.forward import AdversarialLoss, Joint, Perturbation, SubModels
-from temper.methods import MethodConfig
+from temper.forward import SubModels
+from temper.methods import Method
 from temper.methods.vanilla import Vanilla
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.types import Batch, LossTerms, Step
-from tests.methods.tiny import recorded_drops, rows, tiny_network
+from tests.methods.tiny import recorded_drops, rows, tiny_network, totals_of
 
 Rates = dict[object, Tensor]
 
@@ -28,19 +28,16 @@ ROWS = 4
 def terms(number: int = 0, *, rate: float = 0.0, **settings: object) -> list[LossTerms]:
     """Return the totals of a step whose backwards have run."""
     settings = {"mask": "off", "adaptive": "uniform", **settings}
-    method = UEGR(**settings).build()  # type: ignore[arg-type]
+    method = UEGR(**settings)  # type: ignore[arg-type]
     network, step = Network(tiny_network(rate=rate)), Step(number=number, rows=ROWS)
     found = []
-    for each in method.objective.losses(
-        network, Batch.of(BATCH), {}, step, Streams(0).at(step=number)
-    ):
+    for each in totals_of(method, network, BATCH, now=step, streams=Streams(0).at(step=number)):
         each.total(step).backward()
         found.append(each)
-    assert len(found) == method.objective.passes(step)
     return found
 
 
-def gradients(method: MethodConfig, *, number: int) -> list[Tensor]:
+def gradients(method: Method, *, number: int) -> list[Tensor]:
     model = tiny_network()
     stepper = Stepper(model, method)
     stepper.number = number
@@ -100,20 +97,6 @@ def test_some_rows_are_attacked_as_they_would_be_among_all(share: float) -> None
         assert len(set(places[0])) == count
         seen |= set(places[0])
     assert seen == set(range(ROWS))
-
-
-def test_an_attack_s_own_pass_gives_the_rates_that_the_clean_pass_would() -> None:
-    noted = []
-    for reuse in (True, False):
-        passes = SubModels(adaptive="gradient", high=0.9)
-        objective = Joint(parts=(AdversarialLoss(Perturbation(0.1), passes, reuse=reuse),))
-        network, step = Network(tiny_network(rate=0.0)), Step(rows=ROWS)
-        with recorded_rates() as rates:
-            for each in objective.losses(network, Batch.of(BATCH), {}, step, Streams(0)):
-                each.total(step).backward()
-        noted.append(rates[-1])
-    assert noted[0]
-    torch.testing.assert_close(*noted)
 
 
 def test_rates_of_some_rows_follow_their_own_gradients() -> None:

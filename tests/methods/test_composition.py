@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,29 +9,25 @@ import torch
 
 from temper import AT, UEGR, Dropout, RDrop, Stepper, Vanilla
 from temper.errors import CompositionError, SettingError
-from temper.forward import (
-    AdversarialLoss,
-    Clean,
-    Joint,
-    Objective,
-    Perturbation,
-    SubModels,
-    add,
-)
-from temper.methods import MethodConfig, build, compose, configure, names
+from temper.forward import Losses, Perturbation, Plan, StepContext, SubModels
+from temper.forward.plan import merge
+from temper.forward.totals import step_totals
+from temper.methods import Method, build, compose, configure, names
+from temper.methods.embedding_noise import EmbeddingNoise
+from temper.seeding import Streams
 from temper.training.config import RunConfig
-from temper.types import Batch
+from temper.types import Batch, Step
 from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
 from tests.methods.weights import copies
 
 
-def logs_of(method: MethodConfig | str, **network: Any) -> dict[str, float]:
+def logs_of(method: Method | str, **network: Any) -> dict[str, float]:
     """Return what one step of a tiny network in double precision logs."""
     stepper = Stepper(tiny_network(**network), method, seed=1)
     return stepper.backward(rows(5, 3, 6))
 
 
-def gradients_of(method: MethodConfig | str, **network: Any) -> dict[str, torch.Tensor]:
+def gradients_of(method: Method | str, **network: Any) -> dict[str, torch.Tensor]:
     stepper = Stepper(tiny_network(**network), method, seed=1)
     stepper.backward(rows(5, 3, 6))
     return stepper.params.gradients()
@@ -108,12 +105,11 @@ def test_set_dropout_rates_hold_for_the_attacked_pass_too() -> None:
 
 
 def test_one_half_of_a_method_is_taken_alone() -> None:
-    halves = compose(objective="uegr", rule="adv_weight")
-    whole, unmasked = build(halves), UEGR(mask=False).build()
-    assert whole.objective == unmasked.objective
+    whole = compose(objective="uegr", rule="adv_weight")
+    assert list(whole.composed()) == [UEGR()]
     assert [rule.name for rule in whole.rule.rules] == ["ascent"]
     rule_only = build("uegr.rule")
-    assert rule_only.objective == Clean()
+    assert rule_only.composed() == []
     assert [rule.name for rule in rule_only.rule.rules] == ["selective"]
 
 
@@ -143,8 +139,8 @@ def test_a_composition_is_part_of_a_run_s_settings_and_key() -> None:
 
 
 def test_off_of_a_composition_is_plain() -> None:
-    method = build(compose(RDrop(), AT())).off()
-    assert method.objective == Clean()
+    method = compose(RDrop(), AT()).off()
+    assert method.plan(Step()) == Plan()
     assert method.rule.rules == ()
 
 
@@ -157,7 +153,7 @@ def test_names_stand_for_methods_with_their_default_settings() -> None:
 
 
 def test_vanilla_s_halves_are_plain_and_nothing_is_no_method() -> None:
-    assert build("vanilla.objective + adv_weight.rule").objective == Clean()
+    assert build("vanilla.objective + adv_weight.rule").plan(Step()) == Plan()
     with pytest.raises(CompositionError, match="at least one method"):
         compose()
 
@@ -219,45 +215,43 @@ def test_wrong_settings_of_a_composition_are_told_all_at_once(
         configure(name, settings)
 
 
-class Quiet(AdversarialLoss):
-    slots = frozenset()  # type: ignore[assignment]
+class Scaled(Vanilla):
+    """The clean loss once more, under a name."""
+
+    NAME = "scaled"
+    term: str = "adversarial"
+    task_weight: float | None = None
+
+    def plan(self, now: Step) -> Plan:
+        return Plan(clean=True, task_weight=self.task_weight)
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        yield [step.task(step.clean.logits, name=self.term)]
 
 
-class Alone(AdversarialLoss):
-    clean, wants_gradient = False, False  # type: ignore[assignment]
+def test_clean_weights_that_differ_are_named() -> None:
+    plans = [("mine", Plan(task_weight=0.5)), ("other", AT().plan(Step()))]
+    with pytest.raises(CompositionError, match=r"weight 0.5 in 'mine' and 1 in 'other'"):
+        merge(plans)
 
 
-class Own:
-    def passes(self, step: Any) -> int:
-        return 1
-
-    def losses(self, *_: Any) -> Any:
-        yield from ()
-
-
-ATTACK = AT().build().objective
-TWO_PASSES = Clean(submodels=SubModels(passes=2))
+def test_a_changed_clean_pass_that_is_not_run_is_refused() -> None:
+    silent = ("mine", Plan(totals=1, task_weight=0.0))
+    with pytest.raises(CompositionError, match="'other' changes the clean pass, and 'mine' runs"):
+        merge([silent, ("other", Plan(submodels=SubModels(passes=2)))])
+    with pytest.raises(CompositionError, match="'other' changes the clean pass, and 'mine' runs"):
+        merge([silent, ("other", EmbeddingNoise().plan(Step()))])
+    # One pass at a rate is how all single passes run, those of other methods too.
+    assert merge([silent, ("other", Dropout().plan(Step()))]).submodels is not None
 
 
-@pytest.mark.parametrize(
-    ("mine", "other", "message"),
-    [
-        (Joint(Clean(weight=0.5)), ATTACK, r"weight 0.5 in 'mine' and 1 in 'other'"),
-        (Joint(parts=(Quiet(Perturbation(0.1)),)), ATTACK, "both yield a term 'adversarial'"),
-        (
-            Joint(Clean(weight=0.0), (Alone(Perturbation(0.1)),)),
-            TWO_PASSES,
-            "'other' plans the clean pass",
-        ),
-        (Own(), ATTACK, "of 'mine' is a Own, which cannot be added"),
-    ],
-)
-def test_objectives_that_cannot_be_added_are_named(
-    mine: Objective, other: Objective, message: str
-) -> None:
-    assert add([("mine", mine)]) is mine
-    with pytest.raises(CompositionError, match=message):
-        add([("mine", mine), ("other", other)])
+def test_a_term_that_two_methods_yield_is_refused_at_the_first_step() -> None:
+    stepper = Stepper(tiny_network(), Vanilla())
+    step = StepContext(stepper.network, Batch.of(rows(5, 3)), {}, Step(rows=2), Streams(0))
+    totals = step_totals([AT(), Scaled()], step)
+    next(totals).total(Step(rows=2)).backward()
+    with pytest.raises(CompositionError, match="'scaled' and 'at' both yield a term 'adversarial'"):
+        next(totals)
 
 
 # Every pair

@@ -17,12 +17,13 @@ from pydantic.fields import FieldInfo
 
 from temper import UEGR, Stepper
 from temper.errors import SettingError
-from temper.forward.objective import Clean
+from temper.forward import plain
 from temper.methods import build, configure, entry, names, register
 from temper.methods.selection import Selective
 from temper.methods.uegr import Uniform
 from temper.methods.vanilla import Vanilla
 from temper.methods.variants import kinds_of
+from temper.types import Step
 from tests.methods.tiny import rows, tiny_network
 
 EVERY = names()
@@ -67,7 +68,7 @@ def test_any_settings_give_a_method_or_one_setting_error(name: str) -> None:
         except SettingError:
             return
         assert method.name == name
-        assert method.off().config.off() == method.off().config
+        assert method.off().off() == method.off()
 
     logging.disable(logging.WARNING)
     try:
@@ -202,7 +203,7 @@ def test_without_an_attack_the_clean_loss_keeps_its_weight(name: str) -> None:
     off = dict.fromkeys(("adversarial_weight", "divergence_weight"), 0.0)
     known = {key: off[key] for key in off if key in entry(name).config.model_fields}
     light = configure(name, {**known, "clean_weight": 0.3})
-    assert light.build().objective == Clean(weight=0.3)
+    assert light.plan(Step()) == plain(0.3)
 
 
 def test_settings_are_frozen() -> None:
@@ -234,7 +235,7 @@ def test_a_name_is_registered_once_and_an_unknown_one_lists_near_ones() -> None:
         build("uerg")
 
 
-def test_a_method_can_be_given_as_name_settings_or_method() -> None:
-    method = UEGR().build()
+def test_a_method_can_be_given_as_name_or_method() -> None:
+    method = UEGR()
     assert build(method) is method
-    assert build(UEGR()).config == build("uegr").config == method.config
+    assert build("uegr") == method

@@ -150,7 +150,7 @@ def test_a_loss_scale_leaves_the_ascent_as_it_is_and_an_overflow_stops_it() -> N
 
 def test_the_next_pass_waits_for_the_backward_of_the_last() -> None:
     stepper = Stepper(tiny_network(), "freelb")
-    with pytest.raises(ValueError, match="Backward must run on a pass's total"):
+    with pytest.raises(ValueError, match="Backward must run on a total before"):
         stepper.accumulate(Batch.of(rows(5, 3)), Step(rows=2), backward=lambda total: None)
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from temper import Stepper
 from temper.errors import ModelError
-from temper.forward.consistency import spans
 from temper.methods import configure
+from temper.methods.hidden_cut import spans
 from temper.seeding import generator
 from temper.types import Batch
 from tests.contracts.test_hidden_cut import recorded_cuts

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from temper import Stepper
 from temper.errors import ModelError
 from temper.methods import configure
-from temper.types import Batch, Step
-from tests.methods.tiny import rows, tiny_bert, tiny_network
+from temper.types import Step
+from tests.methods.tiny import rows, tiny_bert, tiny_network, totals_of
 
 BATCH = rows(5, 3, 6)
 UNIFORM = {"layers": "uniform"}
@@ -110,16 +110,16 @@ def norms_of_both(stepper: Stepper, batch: dict[str, Tensor]) -> tuple[Tensor, T
 
     Over the weights that both reach.
     """
-    given = Batch.of(batch)
     state = copy.deepcopy(stepper.state)
     # Full, so that looking does not measure.
     state["smoothness"]["ratios"] = torch.ones(MEASURED)
-    (terms,) = stepper.method.objective.losses(
+    (terms,) = totals_of(
+        stepper.method,
         stepper.network,
-        given,
-        state,
-        stepper._now(),
-        stepper.streams.at(step=stepper.number),
+        batch,
+        now=stepper._now(),
+        state=state,
+        streams=stepper.streams.at(step=stepper.number),
     )
     named = {term.name: term.rows.mean() * term.weight for term in terms}
     weights = list(stepper.network.model.parameters())
@@ -166,8 +166,9 @@ def test_the_ratio_is_that_of_the_gradients_of_all_processes(
 
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
     stepper = stepper_of({**UNIFORM, "strength": {"ratio": 0.5}})
-    given = (Batch.of(BATCH), stepper.state, Step(rows=6, ranks=2), stepper.streams.at(step=0))
-    next(iter(stepper.method.objective.losses(stepper.network, *given)))
+    given = {"state": stepper.state, "streams": stepper.streams.at(step=0)}
+    now = Step(rows=6, ranks=2)
+    next(totals_of(stepper.method, stepper.network, BATCH, now=now, **given))
     ((task, penalty),) = seen
     expected = 0.5 * ((task + 5) / (penalty + 7)) ** 0.5
     assert stepper.state["smoothness"]["eta"] == pytest.approx(expected)

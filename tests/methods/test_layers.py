@@ -187,4 +187,4 @@ def test_layers_of_a_network_without_blocks() -> None:
     model = nn.Sequential(nn.Embedding(5, 2), nn.Linear(2, 2))
     depths = Network(model).parameters().depths
     assert depths == {"0.weight": 1, "1.weight": 0, "1.bias": 0}
-    assert LayerDecayConfig(decay=1.0).build().rule.rules == ()
+    assert LayerDecayConfig(decay=1.0).rule.rules == ()

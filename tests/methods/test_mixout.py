@@ -13,14 +13,12 @@ from transformers import TrainerCallback
 
 from temper import RobustTrainer, Stepper
 from temper.backward.mixing import Mixing
-from temper.forward.objective import Clean
-from temper.methods import Method
 from temper.methods.mixout import Mixout
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
 from temper.types import Step
 from tests.backward.test_rule import arguments, dataset
-from tests.methods.tiny import rows, tiny_bert
+from tests.methods.tiny import rows, tiny_bert, with_rules
 from tests.methods.weights import (
     PlantedError,
     close,
@@ -58,7 +56,7 @@ def test_the_passes_see_mixed_weights_and_the_gradient_goes_through_the_mixing(
     unit: Any, scope: Any, chunk: int
 ) -> None:
     rule = Mixing(probability=0.5, unit=unit, scope=scope, chunk=chunk)
-    stepper = stepper_of(Method("mixout", Mixout(), Clean(), rule))
+    stepper = stepper_of(with_rules(rule))
     before = away_from_start(stepper)
     seen = seen_in_the_passes(stepper)
     batches = two_batches()

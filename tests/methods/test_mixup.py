@@ -11,9 +11,8 @@ from torch import Tensor
 
 from temper import RDrop, Stepper
 from temper.errors import CompositionError, DataError, SettingError
-from temper.forward.mixup import mixed_words
 from temper.methods import configure
-from temper.methods.mixup import MixupConfig
+from temper.methods.mixup import MixupConfig, mixed_words
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.types import Batch
@@ -156,8 +155,8 @@ def test_what_cannot_be_mixed_is_refused() -> None:
     with pytest.raises(
         CompositionError, match=r"'uegr' and .* in 'mixup'|'mixup' and .* in 'uegr'"
     ):
-        configure("uegr + mixup").build()
-    assert configure("uegr + mixup", {"mixup": {"clean_weight": 1.0}}).build()
+        configure("uegr + mixup")
+    assert configure("uegr + mixup", {"mixup": {"clean_weight": 1.0}})
 
 
 def test_all_of_a_row_is_its_own_and_mixtures_are_in_single_precision() -> None:

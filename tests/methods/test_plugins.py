@@ -44,7 +44,7 @@ def test_a_file_is_imported_once_and_its_methods_are_known(tmp_path: Path) -> No
     module = registry.load(path)
     assert registry.load(path) is module
     assert "mine" in names()
-    assert type(build("mine + at").config.shares[0].config) is module.Mine
+    assert type(build("mine + at").shares[0].config) is module.Mine
 
 
 def test_what_was_loaded_is_named_until_its_methods_are_gone(tmp_path: Path) -> None:

@@ -13,15 +13,13 @@ from torch.nn.functional import cross_entropy
 from torch.utils._pytree import tree_leaves
 
 from temper import Stepper, Vanilla
-from temper.backward import UpdateRule, chain
+from temper.backward import UpdateRule
 from temper.backward.anchoring import Recall
-from temper.forward import Clean
-from temper.methods import Method
 from temper.methods.rec_adam import RecAdam
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
-from tests.methods.tiny import rows, tiny_bert, tiny_network
+from tests.methods.tiny import rows, tiny_bert, tiny_network, with_rules
 
 STEPS = 8
 BETAS = (0.9, 0.98)
@@ -195,7 +193,7 @@ def test_other_rules_scale_its_rates_and_leave_weights_out(first: bool) -> None:
         model = tiny_network(rate=0.0)
         recall = Recall("constant", share=0.4, gamma=30.0)
         rules = ((Halving(), recall) if first else (recall, Halving())) if halved else (recall,)
-        stepper = Stepper(model, Method("planted", Vanilla(), Clean(), chain(*rules)))
+        stepper = Stepper(model, with_rules(*rules))
         rate = 0.02 if halved else 0.01
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.5)
         before = model.words.weight.detach().clone()

@@ -13,6 +13,7 @@ from temper import Stepper
 from temper.backward.selective import SelectiveUpdate
 from temper.errors import ModelError
 from temper.methods import configure
+from temper.types import Step
 from tests.methods import reference
 from tests.methods.perturbed import deltas
 from tests.methods.tiny import MeanOfWords, rows, tiny_network
@@ -154,12 +155,12 @@ def test_what_dropout_alone_explains_is_all_without_an_attack_and_nothing_withou
 
 
 def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:
-    method = configure("roast").build()
+    method = configure("roast")
     (rule,) = method.rule.rules
     assert isinstance(rule, SelectiveUpdate)
     assert (rule.refresh, rule.scope, rule.normalise) == ("epoch", "blocks", "rank")
     assert (rule.orientation, rule.alpha, rule.beta) == ("prose", 0.6, 1.0)
-    assert method.objective == configure("adv_embed").build().objective
+    assert method.plan(Step()).conflicts == configure("adv_embed").plan(Step()).conflicts
     sentiment = configure("roast", {"preset": "sentiment"})
     assert (sentiment.mask.alpha, sentiment.mask.beta) == (0.9, 10.0)
 

@@ -67,12 +67,9 @@ def test_a_new_method_takes_any_settings_or_refuses_them_with_one_error(written:
 
 
 def test_a_new_method_composes(written: Path) -> None:
-    method = configure(f"{NAME} + at + uegr.rule", {NAME: {"weight": 0.5}}).build()
+    method = configure(f"{NAME} + at + uegr.rule", {NAME: {"weight": 0.5}})
     assert method.name == f"{NAME} + at + uegr.rule"
-    assert [type(part).__name__ for part in method.objective.parts] == [
-        "SmallLogitsOfATestLoss",
-        "AdversarialLoss",
-    ]
+    assert [each.name for each in method.composed()] == [NAME, "at"]
     assert entry(NAME).slots == {"objective": [], "rule": []}
 
 

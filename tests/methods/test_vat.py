@@ -14,9 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from temper import Dropout, RDrop, Stepper
 from temper.forward import Noise
-from temper.forward.consistency import alignment
 from temper.methods import configure
-from temper.methods.vat import VAT
+from temper.methods.vat import VAT, alignment
 from temper.models.network import Network
 from temper.types import Batch
 from tests.contracts.architectures import inputs_of, tiny

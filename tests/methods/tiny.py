@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,9 +15,54 @@ from transformers import (
     XLNetForSequenceClassification,
 )
 
+from temper.backward.rule import UpdateRule
+from temper.forward import StepContext
+from temper.forward.totals import step_totals
+from temper.methods import Method
+from temper.methods.vanilla import Vanilla
+from temper.models.network import Network
+from temper.seeding import Streams
 from temper.testing.tiny import IDS, rows, tiny_bert
+from temper.types import Batch, LossTerms, State, Step
 
-__all__ = ["recorded_drops", "rows", "tiny_bert", "tiny_llama", "tiny_network", "tiny_xlnet"]
+__all__ = [
+    "recorded_drops",
+    "rows",
+    "tiny_bert",
+    "tiny_llama",
+    "tiny_network",
+    "tiny_xlnet",
+    "totals_of",
+    "with_rules",
+]
+
+
+def with_rules(*rules: UpdateRule) -> Method:
+    """Return plain fine-tuning with update rules."""
+
+    class Planted(Vanilla):
+        NAME = "planted"
+
+        def update(self) -> list[UpdateRule]:
+            return list(rules)
+
+    return Planted()
+
+
+def totals_of(
+    method: Method,
+    network: Network,
+    batch: Mapping[str, Any],
+    *,
+    now: Step | None = None,
+    state: State | None = None,
+    streams: Streams | None = None,
+) -> Iterator[LossTerms]:
+    """Yield the totals of one step; the caller runs backward on each."""
+    given, kept = Batch.of(batch), {} if state is None else state
+    now = Step(rows=given.size) if now is None else now
+    context = StepContext(network, given, kept, now, streams or Streams(0))
+    return step_totals(method.composed(), context)
 
 
 class TinyBlock(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.methods import Method, MethodConfig, configure
+from temper.methods import Method, configure
 from temper.types import Batch
 from tests.methods import reference
 from tests.methods.tiny import TinyNetwork, recorded_drops, rows, tiny_network
@@ -25,7 +25,7 @@ def two_batches(*, regression: bool = False) -> list[dict[str, Tensor]]:
     return [rows(*size, seed=place, regression=regression) for place, size in enumerate(SIZES)]
 
 
-def stepper_of(method: Method | MethodConfig | str, **settings: Any) -> Stepper:
+def stepper_of(method: Method | Method | str, **settings: Any) -> Stepper:
     """Return a stepper on a double network that was probed already, so that calls can be counted.
 
     Args:

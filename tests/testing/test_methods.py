@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import PrivateAttr
 
-from temper.backward.rule import UpdateRule, chain
+from temper.backward.rule import UpdateRule
 from temper.errors import SettingError, TemperError
-from temper.forward.objective import Clean, Joint
-from temper.forward.stage import Part, Stage
-from temper.methods import Method, MethodConfig, names, register
+from temper.forward import Losses, Plan, StepContext
+from temper.methods import Method, names, register
 from temper.methods.registry import forget_since, registered
 from temper.testing import LAWS, check_method
-from temper.types import LossTerms, Term
+from temper.types import Step, Term
 
 
 @pytest.fixture(autouse=True)
@@ -27,24 +27,8 @@ def as_it_was() -> Iterator[None]:
     forget_since(before)
 
 
-class Scaled(Part):
-    """The clean loss once more, times a factor."""
-
-    terms = ("scaled",)
-    joint = True
-
-    def losses(self, stage: Stage) -> Iterator[LossTerms]:
-        """Yield it."""
-        task = stage.task_term(stage.clean.logits)
-        yield LossTerms.of([Term("scaled", task.rows * self.factor(stage), 0.5)])
-
-    def factor(self, stage: Stage) -> float:
-        """Return the factor."""
-        return 1.0
-
-
-class Sound(MethodConfig):
-    """Settings of a sound method.
+class Sound(Method):
+    """Settings of a sound method: the clean loss once more, times a factor.
 
     Args:
         weight: Whether it acts.
@@ -55,19 +39,19 @@ class Sound(MethodConfig):
     def off(self) -> Any:
         return self._with(weight=0.0)
 
-    def part(self) -> Part:
-        return Scaled()
+    def plan(self, now: Step) -> Plan:
+        return Plan(clean=True, task_weight=1.0) if self.weight else Plan()
 
-    def rule(self) -> UpdateRule:
-        return chain()
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        if self.weight:
+            task = step.task(step.clean.logits)
+            yield [step.clean.task, Term("scaled", task.rows * self.factor(step), 0.5)]
 
-    def build(self) -> Method:
-        if not self.weight:
-            return Method("planted", self, Clean(), chain())
-        return Method("planted", self, Joint(Clean(weight=1.0), (self.part(),)), self.rule())
+    def factor(self, step: StepContext) -> float:
+        return 1.0
 
 
-def planted(config: type[MethodConfig], **changes: str) -> str:
+def planted(config: type[Method], **changes: str) -> str:
     said = {"summary": "s", "cost": "3F", "memory": "none", "paper": "p", **changes}
     register("planted", **said)(config)
     return "planted"
@@ -79,14 +63,17 @@ class KeepsActing(Sound):
 
 
 class DrawsFromTheGlobalGenerator(Sound):
-    def build(self) -> Method:
+    def plan(self, now: Step) -> Plan:
         torch.rand(1)
-        return super().build()
+        return super().plan(now)
 
 
 class DoesNothing(Sound):
-    def build(self) -> Method:
-        return Method("planted", self, Clean(), chain())
+    def plan(self, now: Step) -> Plan:
+        return Plan()
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        yield from ()
 
 
 class Undocumented(Sound):
@@ -94,43 +81,35 @@ class Undocumented(Sound):
 
 
 class Forgetful(Sound):
-    """Counts its steps where no checkpoint finds them."""
+    """Counts its steps where no checkpoint stores them."""
 
-    def part(self) -> Part:
-        class Counting(Scaled):
-            count = 0.0
+    _count: float = PrivateAttr(0.0)
 
-            def factor(self, stage: Stage) -> float:
-                self.count += 1
-                return self.count
-
-        return Counting()
+    def factor(self, step: StepContext) -> float:
+        self._count += 1
+        return self._count
 
 
 class DependsOnTheBatch(Sound):
-    def part(self) -> Part:
-        class OfSize(Scaled):
-            def factor(self, stage: Stage) -> float:
-                return float(stage.batch.size)
-
-        return OfSize()
+    def factor(self, step: StepContext) -> float:
+        return float(step.batch.size)
 
 
 class Hoarding(Sound):
-    def rule(self) -> UpdateRule:
+    def update(self) -> list[UpdateRule]:
         class Copies(UpdateRule):
             name = "copies"
 
             def init(self, params: Any) -> dict[str, Any]:
                 return {name: tensor.detach().clone() for name, tensor in params.tensors.items()}
 
-        return chain(Copies())
+        return [Copies()]
 
 
 class Moving(Sound):
     """Moves the weights for the passes, and leaves them there."""
 
-    def rule(self) -> UpdateRule:
+    def update(self) -> list[UpdateRule]:
         class Moves(UpdateRule):
             name = "moves"
 
@@ -139,7 +118,7 @@ class Moving(Sound):
                     for tensor in params.tensors.values():
                         tensor.add_(0.1)
 
-        return chain(Moves())
+        return [Moves()]
 
 
 def test_a_sound_method_keeps_all_laws() -> None:
@@ -159,19 +138,17 @@ def test_a_sound_method_keeps_all_laws() -> None:
         (Moving, "failing_pass", "A failing pass leaves moved: "),
     ],
 )
-def test_a_planted_fault_is_found_by_its_law(
-    config: type[MethodConfig], law: str, message: str
-) -> None:
+def test_a_planted_fault_is_found_by_its_law(config: type[Method], law: str, message: str) -> None:
     with pytest.raises(TemperError, match=message):
         check_method(planted(config), laws=[law])
 
 
 def test_all_faults_are_told_at_once_and_what_a_law_raises_is_one() -> None:
     class Failing(Undocumented):
-        def part(self) -> Part:
-            raise RuntimeError("no part today")
+        def losses(self, step: StepContext) -> Iterator[Losses]:
+            raise RuntimeError("no losses today")
 
-    with pytest.raises(TemperError, match=r"(?s)hidden under Args.*RuntimeError: no part today"):
+    with pytest.raises(TemperError, match=r"(?s)hidden under Args.*RuntimeError: no losses today"):
         check_method(planted(Failing), laws=["declaration", "on"])
 
 

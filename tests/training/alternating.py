@@ -4,50 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
-from temper.backward.rule import UpdateRule, chain
-from temper.forward.objective import Clean
-from temper.methods import Method, MethodConfig, registry
-from temper.models.network import Network
-from temper.seeding import Streams
-from temper.types import Batch, LossTerms, State, Step, Term
+from temper.backward.rule import UpdateRule
+from temper.forward import Losses, Plan, StepContext
+from temper.methods import Method, registry
+from temper.types import Step, Term
 
 NAME = "alternating"
 
 
-@dataclass(frozen=True)
-class Either:
+class Alternating(Method):
     """The plain loss on rows with labels; the size of the logits on rows without."""
 
-    wants_unlabelled = True
+    NEEDS_UNLABELED: ClassVar[bool] = True
 
-    def passes(self, step: Step) -> int:
-        return 1
-
-    def losses(
-        self, network: Network, batch: Batch, state: State, step: Step, rng: Streams
-    ) -> Iterator[LossTerms]:
-        if batch.labels is not None:
-            yield from Clean().losses(network, batch, state, step, rng)
-            return
-        logits = network.logits(batch, seed=rng.local("dropout", "size"))
-        yield LossTerms.of([Term("size", logits.square().sum(-1), 0.1)])
-
-
-class Alternating(MethodConfig):
-    """Settings: none."""
+    rules: ClassVar[list[UpdateRule]] = []
 
     def off(self) -> Self:
         return self
 
-    def build(self) -> Method:
-        return self.under(chain())
+    def plan(self, now: Step) -> Plan:
+        return Plan(clean=True, needs_labels=False)
 
-    def under(self, rule: UpdateRule) -> Method:
-        """Return the method with an update rule."""
-        return Method(NAME, self, Either(), rule)
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        if step.batch.labels is not None:
+            yield [step.clean.task]
+        else:
+            yield [Term("size", step.clean.logits[0].square().sum(-1), 0.1)]
+
+    def update(self) -> list[UpdateRule]:
+        return self.rules
 
 
 @contextmanager

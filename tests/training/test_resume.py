@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 
 from temper import AT, RAT, RATSU, UEGR
 from temper.errors import CheckpointError, SettingError
-from temper.methods import MethodConfig, build, configure, names
+from temper.methods import Method, build, configure, names
 from temper.training.step_log import StepLog
 from temper.training.trainer import RobustTrainer
 from tests.training.test_trainer_data import Stream, as_table
@@ -27,7 +27,7 @@ from tests.training.tiny_training import make_trainer, tiny_model, unequal, weig
 
 STEPS = 8
 EPOCH = 4
-METHODS: dict[str, MethodConfig] = {
+METHODS: dict[str, Method] = {
     **{name: configure(name) for name in names()},
     "uegr-uniform": UEGR(adaptive="uniform"),
     "uegr-fixed": UEGR(adaptive={"kind": "fixed", "rates": (0.1, 0.3)}),

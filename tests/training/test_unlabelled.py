@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -71,7 +71,7 @@ def trainer_of(folder: Path | str, *, rows: Any = 10, unlabelled: Any = 7, **cha
 def batches_alone(folder: Path | str, rows: Any, **changes: Any) -> list[list[int]]:
     """Return the batches that plain training shows of one dataset; what decides the reference."""
     trainer = trainer_of(folder, rows=rows, unlabelled=None, **changes)
-    trainer.method = configure("vanilla").build()
+    trainer.method = configure("vanilla")
     trainer.train()
     return [batch for _, batch in trainer.seen]
 
@@ -219,7 +219,10 @@ def test_workers_change_no_weight(tmp_path: Path) -> None:
 def test_a_pre_pass_sees_labelled_rows_alone_and_leaves_the_order_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = Alternating().under(configure("child_tuning_d").build().rule)
+    class Masked(Alternating):
+        rules: ClassVar[list[Any]] = list(configure("child_tuning_d").update())
+
+    method = Masked()
     trainer = trainer_of(tmp_path, more={"method": method})
     from temper.training.stepper import Stepper
 

@@ -1,13 +1,9 @@
-"""The forward stage: a clean pass and the parts that stand on it, joined to an objective."""
+"""The forward stage: the context of a step, plans, and the losses of composed methods."""
 
-from temper.forward.adversarial import AdversarialLoss as AdversarialLoss
-from temper.forward.objective import Clean as Clean
-from temper.forward.objective import Joint as Joint
-from temper.forward.objective import Objective as Objective
-from temper.forward.objective import add as add
 from temper.forward.perturbations import Noise as Noise
 from temper.forward.perturbations import Perturbation as Perturbation
-from temper.forward.stage import Coupling as Coupling
-from temper.forward.stage import Part as Part
-from temper.forward.stage import Stage as Stage
+from temper.forward.plan import Plan as Plan
+from temper.forward.plan import plain as plain
+from temper.forward.step import StepContext as StepContext
 from temper.forward.submodels import SubModels as SubModels
+from temper.forward.totals import Losses as Losses

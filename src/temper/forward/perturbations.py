@@ -45,11 +45,8 @@ class Perturbation:
     step_size: float = 0.5
 
     def zeros(self, network: Network, batch: Batch) -> Tensor:
-        """Return a zero delta [B, T, D] that wants a gradient."""
-        shape = (*batch.inputs["input_ids"].shape, network.width(batch, site=self.site))
-        return torch.zeros(
-            shape, device=batch.device, dtype=network.delta_dtype, requires_grad=True
-        )
+        """Return a zero delta [B, T, D] that requires a gradient."""
+        return zeros(network, batch, site=self.site)
 
     def first(self, gradient: Tensor, embeddings: Tensor, network: Network, batch: Batch) -> Tensor:
         """Step from the clean point: the whole budget with one step, a share of it with several.
@@ -104,6 +101,12 @@ class Perturbation:
             return radius
         assert self.scope != "matrix"
         return radius * norms.size(embeddings, norm=self.norm, scope=self.scope)
+
+
+def zeros(network: Network, batch: Batch, *, site: Site = "word") -> Tensor:
+    """Return a zero delta [B, T, D] at a site that requires a gradient."""
+    shape = (*batch.inputs["input_ids"].shape, network.width(batch, site=site))
+    return torch.zeros(shape, device=batch.device, dtype=network.delta_dtype, requires_grad=True)
 
 
 def relative_size(delta: Tensor, embeddings: Tensor, batch: Batch, network: Network) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from temper.errors import ModelError, SettingError
-from temper.forward.stage import Part, Stage
+from temper.forward.step import StepContext
 from temper.functional.precision import at_least_single, in_half_precision
 from temper.functional.smoothness import (
     Law,
@@ -22,9 +22,10 @@ from temper.functional.smoothness import (
     root_mean_square,
     squared_norm,
 )
+from temper.models.shards import keep_whole
 from temper.models.states import Trace
 from temper.seeding import generator
-from temper.types import LossTerms, Term
+from temper.types import Term
 
 Scheme = Literal["difference", "four_point"]
 Layers = Literal["all", "logits"]
@@ -46,8 +47,8 @@ MEASUREMENTS = 8
 
 
 @dataclass(frozen=True)
-class Smoothness(Part):
-    """Penalise how fast hidden states change with the word embeddings, and how fast that changes.
+class Smoothness:
+    """Penalize how fast hidden states change with the word embeddings, and how fast that changes.
 
     ``weight * sum_l lambda_l (j ||J_l||_F^2 + k mean_i ||H_{l,i}||_F^2)``, the mean over the batch,
     with ``J_l = dh_l/dx``, ``H_{l,i} = d2 h_{l,i}/dx2``, h_l the state of layer l where the head
@@ -97,127 +98,109 @@ class Smoothness(Part):
     every: int = 1
     only_unlabelled: bool = False
 
-    slots = frozenset({"smoothness"})
-    joint = True
-    last = True
-    keeps_weights = True
-    reads_labels = False
-
-    @property
-    def terms(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of the terms that have a weight."""
-        return tuple(name for name, factor in self.factors.items() if factor)
-
     @property
     def factors(self) -> dict[str, float]:
         """The factors on the terms."""
         return {"jacobian": self.jacobian, "hessian": self.hessian}
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """The rule that keeps what is measured, where something is."""
+    def reads(self) -> frozenset[str]:
+        """The update rule that keeps measurements, if there are any."""
         measured = self.layers == "all" or self.gradient_ratio is not None
         return frozenset({RULE}) if measured else frozenset()
-
-    @property
-    def wants_unlabelled(self) -> bool:  # type: ignore[override]
-        """Whether it acts on rows without labels alone."""
-        return self.only_unlabelled
-
-    @property
-    def needs_classes(self) -> str:  # type: ignore[override]
-        """What it says of a regression: one output has no differences."""
-        return DIFFERENCES_NEED_CLASSES if self._of_differences else ""
 
     @property
     def _of_differences(self) -> bool:
         return self.layers == "logits" and self.law == "zero_sum"
 
     @contextmanager
-    def watching(self, stage: Stage) -> Iterator[None]:
+    def watch(self, step: StepContext) -> Iterator[Trace | None]:
         """Trace the clean pass in the steps that need it, unless it runs in half precision."""
+        # A graph that is differentiated twice reads weights after FSDP would have freed them.
+        keep_whole(step.network.model)
         # Before the first pass: a compiled network is compiled with its hooks.
-        stage.network.tracer(stage.batch)
-        if not self._acts(stage) or in_half_precision(stage.batch.device):
-            yield
+        step.network.tracer(step.batch)
+        if not self._acts(step) or in_half_precision(step.batch.device):
+            yield None
             return
-        with self.tracing(stage) as stage.seen[self]:
-            yield
+        with self.tracing(step) as trace:
+            yield trace
 
-    def tracing(self, stage: Stage, shift: Tensor | None = None) -> AbstractContextManager[Trace]:
+    def tracing(
+        self, step: StepContext, shift: Tensor | None = None
+    ) -> AbstractContextManager[Trace]:
         """Trace the forward inside the block as the scheme will differentiate it.
 
         Args:
-            stage: The micro-batch.
+            step: The micro-batch.
             shift: Added to the word embeddings [K*B, T, E]; None leaves them.
         """
-        tracer = stage.network.tracer(stage.batch)
+        tracer = step.network.tracer(step.batch)
         return tracer.tracing(shift=shift, twice=self.scheme == "difference")
 
-    def _acts(self, stage: Stage) -> bool:
+    def _acts(self, step: StepContext) -> bool:
         """Tell whether the step needs hidden states."""
-        return self._pays(stage) or self._measures(stage)
+        return self._pays(step) or self._measures(step)
 
-    def _pays(self, stage: Stage) -> bool:
+    def _pays(self, step: StepContext) -> bool:
         """Tell whether the batch has the penalty."""
-        if stage.batch.labels is None:
+        if step.batch.labels is None:
             return True
-        return not self.only_unlabelled and stage.step.number % self.every == 0
+        return not self.only_unlabelled and step.now.number % self.every == 0
 
-    def _measures(self, stage: Stage) -> bool:
+    def _measures(self, step: StepContext) -> bool:
         """Tell whether eta is measured on the batch."""
-        if self.gradient_ratio is None or stage.batch.labels is None or stage.rng.micro:
+        if self.gradient_ratio is None or step.batch.labels is None or step.streams.micro:
             return False
-        held = stage.state[RULE]
+        held = step.state[RULE]
         seen = len(held.get("ratios", ()))
         # A rule that replays the step (SAM) must find the factor that the first pass had.
-        if seen >= MEASUREMENTS or held.get("measured") == stage.step.number:
+        if seen >= MEASUREMENTS or held.get("measured") == step.now.number:
             return False
-        return stage.step.number % self.every == 0 or not seen
+        return step.now.number % self.every == 0 or not seen
 
-    def losses(self, stage: Stage) -> Iterator[LossTerms]:
-        """Yield the terms that have a weight; none in the steps that go without."""
-        if not self._acts(stage):
-            yield LossTerms.of([])
-            return
-        trace = stage.seen.pop(self, None)
-        carried = None if trace is None else _carried(trace, stage)
-        # An attack's gradient is taken before others go through the graph, whose own would be noted
-        # at its dropout sites.
-        stage.clean.differentiate()
-        kind = stage.batch.device.type
-        half = in_half_precision(stage.batch.device)
+    def terms(self, step: StepContext, trace: Trace | None) -> list[Term]:
+        """Return the terms of the penalty; none in the steps that go without.
+
+        Args:
+            step: The micro-batch, its clean pass run.
+            trace: Of the clean pass; None traces a pass of its own.
+        """
+        if not self._acts(step):
+            return []
+        if trace is not None:
+            past_table(step, trace, penalty=self.factors)
+        elif step.plan.gradient and step.clean.task is not None:
+            # Before others go through the graph, whose gradients the dropout sites would record.
+            _ = step.clean.gradient
+        kind = step.batch.device.type
+        half = in_half_precision(step.batch.device)
         with torch.autocast(kind, enabled=False) if half else nullcontext():
-            rows = Estimate(self, stage, trace).rows()
-            factor = self._eta(stage, rows)
-        if not self._pays(stage):
-            yield LossTerms.of([], carried=carried)
-            return
-        notes = {}
+            rows = Estimate(self, step, trace).rows()
+            factor = self._eta(step, rows)
+        if not self._pays(step):
+            return []
         if self.gradient_ratio is not None:
-            notes["smoothness/weight"] = torch.tensor(factor)
-        if stage.batch.labels is not None:
+            step.notes["smoothness/weight"] = torch.tensor(factor)
+        if step.batch.labels is not None:
             factor *= self.every
-        terms = [
-            Term(name, each, weight=factor * self.factors[name]) for name, each in rows.items()
-        ]
-        yield LossTerms.of(terms, notes, carried)
+        return [Term(name, each, weight=factor * self.factors[name]) for name, each in rows.items()]
 
-    def _eta(self, stage: Stage, rows: dict[str, Tensor]) -> float:
+    def _eta(self, step: StepContext, rows: dict[str, Tensor]) -> float:
         """Return the factor on everything: as set, or from the ratio of gradient norms."""
         if self.gradient_ratio is None:
             return self.weight / 2 if self.half else self.weight
-        held = stage.state[RULE]
-        task = stage.clean.task
-        if task is not None and self._measures(stage):
+        held = step.state[RULE]
+        task = step.clean.task
+        if task is not None and self._measures(step):
             # Nothing to compare as long as no trainable weight is reached (lp_ft's first steps).
-            if found := self._ratio(stage, task, rows):
+            if found := self._ratio(step, task, rows):
                 ratios = [*held.get("ratios", torch.empty(0)).tolist(), found]
                 held["ratios"] = torch.tensor(ratios, dtype=torch.float64)
                 # Held after that: a penalty that shrinks must not be made steeper for it.
                 held["eta"] = self.gradient_ratio * statistics.median(ratios)
             held.setdefault("eta", 0.0)
-            held["measured"] = stage.step.number
+            held["measured"] = step.now.number
         if "eta" not in held:
             raise SettingError(
                 "gradient_ratio compares the penalty's gradient with that of the task's loss, and "
@@ -225,7 +208,7 @@ class Smoothness(Part):
             )
         return float(held["eta"])
 
-    def _ratio(self, stage: Stage, task: Term, rows: dict[str, Tensor]) -> float:
+    def _ratio(self, step: StepContext, task: Term, rows: dict[str, Tensor]) -> float:
         """Return the norm of the task's gradient over the penalty's, in the weights of both.
 
         It is 0 where the penalty moves none of them.
@@ -233,7 +216,7 @@ class Smoothness(Part):
         penalty = torch.tensor(0.0)
         for name, each in rows.items():
             penalty = penalty + self.factors[name] * each.sum()
-        weights = [each for each in stage.network.model.parameters() if each.requires_grad]
+        weights = [each for each in step.network.model.parameters() if each.requires_grad]
         squares = []
         for loss in (task.rows.sum(), penalty):
             grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
@@ -241,42 +224,60 @@ class Smoothness(Part):
         # Of what both reach: not the head, nor the table of embeddings.
         both = [(a, b) for a, b in zip(*squares, strict=True) if a is not None and b is not None]
         sums = torch.tensor([(0.0, 0.0), *both], dtype=torch.float64).sum(0)
-        if stage.step.ranks > 1:
-            sums = sums.to(stage.batch.device)
+        if step.now.ranks > 1:
+            sums = sums.to(step.batch.device)
             torch.distributed.all_reduce(sums)
         return float((sums[0] / sums[1]).sqrt()) if sums[1] > 0 else 0.0
 
 
-def _carried(trace: Trace, stage: Stage) -> Tensor | None:
+def past_table(step: StepContext, trace: Trace, *, penalty: Mapping[str, float]) -> None:
     """Bring the gradient of the total's other terms to the embedding table.
 
-    The trace is cut off from the table, where nothing of the penalty may arrive, and the clean
-    pass with it.
+    The trace, and the clean pass with it, is detached from the table, which must not receive the
+    penalty's gradient. What the other terms owe to the table is computed once (1F) and added to the
+    total as a scalar that is 0 and has that gradient.
 
-    Returns:
-        A scalar that is 0, whose gradient is what the terms owe to the table; None where there are
-        none, or the table is not trained.
+    Args:
+        step: The micro-batch.
+        trace: Of the clean pass.
+        penalty: Names of the penalty's own terms.
     """
-    clean, network = stage.clean, stage.network
     # A root without a past belongs to a table that is not trained.
-    if not clean.terms or trace.root.is_leaf:
-        return None
-    values = [term.value(stage.step) for term in clean.terms]
-    gradient, *further = torch.autograd.grad(
-        sum(values[1:], values[0]),
-        [trace.root, *(cut for _, cut in trace.others)],
-        retain_graph=True,
-    )
-    copies = len(gradient) // stage.batch.size
-    if clean.site == "word" and copies == 1 and [term.name for term in clean.terms] == ["task"]:
-        # An attack at the words wants the same gradient.
-        clean.take(gradient)
-    words = network.embeddings(stage.batch.repeat(copies), detached=False)
-    carried = ((words - words.detach()) * gradient).sum()
-    for (again, _), each in zip(trace.others, further, strict=True):
-        words = again()
-        carried = carried + ((words - words.detach()) * each).sum()
-    return carried
+    if trace.root.is_leaf:
+        return
+    clean, network = step.clean, step.network
+    roots = [trace.root, *(cut for _, cut in trace.others)]
+    copies = len(trace.root) // step.batch.size
+
+    def by_roots(terms: Sequence[Term]) -> list[Tensor]:
+        values = [term.value(step.now) for term in terms]
+        total = sum(values[1:], values[0])
+        return list(torch.autograd.grad(total, roots, retain_graph=True))
+
+    early: list[Tensor] | None = None
+    if step.plan.gradient and clean.task is not None:
+        # An attack reads the task's gradient, and it is taken before others go through the graph,
+        # whose gradients the dropout sites would record. At the words it is the one needed here.
+        if clean.site == "word" and copies == 1 and clean.task.weight:
+            early = by_roots([clean.task])
+            clean.take_gradient(early[0])
+        else:
+            _ = clean.gradient
+
+    def carried(terms: Sequence[Term]) -> Tensor | None:
+        others = [term for term in terms if term.name not in penalty]
+        if not others:
+            return None
+        alone = early is not None and others == [clean.task]
+        gradient, *further = early if alone and early is not None else by_roots(others)
+        words = network.embeddings(step.batch.repeat(copies), detached=False)
+        owed = ((words - words.detach()) * gradient).sum()
+        for (again, _), each in zip(trace.others, further, strict=True):
+            words = again()
+            owed = owed + ((words - words.detach()) * each).sum()
+        return owed
+
+    clean.carried.append(carried)
 
 
 def _logits_of(passes: Sequence[Tensor]) -> Tensor:
@@ -290,16 +291,16 @@ def _squared(gradient: Tensor) -> float:
 class Estimate:
     """One estimate of the penalty's terms on one micro-batch."""
 
-    def __init__(self, part: Smoothness, stage: Stage, trace: Trace | None) -> None:
-        self.part, self.stage = part, stage
+    def __init__(self, part: Smoothness, step: StepContext, trace: Trace | None) -> None:
+        self.part, self.step = part, step
         if trace is None:
             self.trace = self.again(None)
         else:
             self.trace = trace
-            trace.logits = _logits_of(stage.clean.logits)
-        self.draws = generator(stage.rng.local("smoothness"))
-        self.copies = len(self.trace.root) // stage.batch.size
-        self.mask = stage.batch.repeat(self.copies).mask
+            trace.logits = _logits_of(step.clean.logits)
+        self.draws = generator(step.streams.local("smoothness"))
+        self.copies = len(self.trace.root) // step.batch.size
+        self.mask = step.batch.repeat(self.copies).mask
         self.states = self._read(self.trace)
         self.weights = self._layer_weights()
         if part.hessian and self.trace.root.dtype in (torch.bfloat16, torch.float16):
@@ -320,8 +321,8 @@ class Estimate:
         Args:
             shift: Added to the word embeddings [K*B, T, E]; None leaves them.
         """
-        with self.part.tracing(self.stage, shift) as trace:
-            trace.logits = _logits_of(self.stage.clean.again())
+        with self.part.tracing(self.step, shift) as trace:
+            trace.logits = _logits_of(self.step.clean.again())
         return trace
 
     def _read(self, trace: Trace) -> list[Tensor]:
@@ -338,7 +339,7 @@ class Estimate:
     def _layer_weights(self) -> list[float]:
         if self.part.layers == "logits":
             return [1.0]
-        held: Tensor | None = self.stage.state[RULE].get("weights")
+        held: Tensor | None = self.step.state[RULE].get("weights")
         if held is None:
             raise SettingError(
                 "The base model's Jacobian norms have not been measured yet. Call "
@@ -375,7 +376,7 @@ class Estimate:
             )
         return int(widths.pop())
 
-    def _step(self) -> Tensor:
+    def _step_size(self) -> Tensor:
         size = self.part.step_size or STEP_SIZES[self.part.scheme]
         size_of_each = root_mean_square(self.trace.root, self.mask)[:, None, None] * size
         # A row without a real token has nothing to move, and its differences are 0.
@@ -396,14 +397,14 @@ class Estimate:
         yield squared_norm(gradient, self.mask)
         if not self.part.hessian:
             return
-        step = self._step()
+        step = self._step_size()
         moved = self.again(step * self.direction())
         moved_gradient = self.gradient(moved, self._read(moved), chosen)
         yield squared_norm((moved_gradient - gradient) / step, self.mask) / self.width()
 
     def four_point(self) -> Iterator[Tensor]:
         """Yield the rows of both terms by differences of the states."""
-        step = self._step()
+        step = self._step_size()
         one = step * self.direction()
         at_one = self._read(self.again(one))
         size = step.flatten(1)

@@ -1,4 +1,4 @@
-"""Methods, one file each: the only place that joins a forward and a backward stage.
+"""Methods, one file each: settings, losses and update rule.
 
 Names are imported on first use, so that a mistyped method is told without waiting for torch.
 """
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from temper.methods.composition import configure as configure
     from temper.methods.declared import name_faults as name_faults
     from temper.methods.method import Method as Method
-    from temper.methods.method import MethodConfig as MethodConfig
     from temper.methods.method import Published as Published
     from temper.methods.registry import DEFAULT as DEFAULT
     from temper.methods.registry import Entry as Entry
@@ -30,7 +29,6 @@ _PUBLIC = {
     "Composed": "composition",
     "Entry": "registry",
     "Method": "method",
-    "MethodConfig": "method",
     "Published": "method",
     "build": "composition",
     "compose": "composition",

@@ -13,18 +13,20 @@ the perturbed loss (a branch that cannot be taken) and detaches all of ``x~``: p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.forward import Coupling, Noise
-from temper.forward.consistency import Consistency
-from temper.forward.objective import Clean, Joint, Objective, plain
+from temper.forward import Losses, Noise, Plan, StepContext, plain
+from temper.forward.consistency import consistency
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
-from temper.methods import Method, Published, register
+from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
-from temper.types import Reduction
+from temper.models.network import Recording
+from temper.types import Reduction, Step
 
 
 @register(
@@ -103,31 +105,63 @@ class AdvEmbed(AttackConfig):
                 "is minimised; set one of them above 0"
             )
         check_attack_off(self, divergence_weight=self.divergence_weight)
-        warn_of_small_divergence(type(self).__name__, self.coupling)
-
-    @property
-    def coupling(self) -> Coupling:
-        """What holds the passes together."""
-        return Coupling(self.divergence_weight, self.divergence, self.reduction)
+        warn_of_small_divergence(
+            type(self).__name__, self.divergence, self.reduction, self.divergence_weight
+        )
 
     def off(self) -> Self:
         """Switch the perturbed pass off and weigh the clean loss by 1."""
         return self._with(clean_weight=1.0, adversarial_weight=0.0, divergence_weight=0.0)
 
-    def objective(self) -> Objective:
-        """Return the forward stage."""
+    def plan(self, now: Step) -> Plan:
+        """Run the clean pass at ``x + n`` and ask for its gradient there."""
         if not self.adversarial_weight and not self.divergence_weight:
             return plain(self.clean_weight)
-        part = Consistency(
-            Noise(self.noise, law="positive", site=self.site, special_tokens=self.special_tokens),
-            self.perturbation(),
-            weight=self.adversarial_weight,
-            coupling=self.coupling,
-            same_dropout=self.same_dropout,
+        dropout = {"sub-models"} if self.same_dropout else set()
+        return Plan(
+            clean=True,
+            task_weight=self.clean_weight,
+            start=self._noise,
+            site=self.site,
+            gradient=True,
+            conflicts=frozenset({"perturbation", *dropout}),
+        )
+
+    def _noise(self, step: StepContext) -> Tensor:
+        """Draw n [B, T, D], uniform on ``[0, noise]``."""
+        noise = Noise(
+            self.noise, law="positive", site=self.site, special_tokens=self.special_tokens
+        )
+        return step.noise(noise, "consistency")
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield the clean loss, the perturbed one and the divergence in one total."""
+        clean, attack = step.clean, self.perturbation()
+        assert clean.start is not None
+        if not attack.epsilon:
+            step.network.expect_dropout()
+        # Read before the backward of the total, the gradient costs 1F.
+        ascent = attack.first(clean.gradient, clean.embeddings, step.network, step.batch)
+        delta, recording = clean.start.detach() + ascent, Recording()  # x~ - x, [B, T, D]
+        perturbed = step.logits(  # [B, C]
+            "clean" if self.same_dropout else "perturbed",
+            delta=delta,
+            site=self.site,
+            recording=recording,
+            wrapped=False,
             detached=self.detached,
         )
-        return Joint(Clean(weight=self.clean_weight), (part,))
-
-    def build(self) -> Method:
-        """Return the method."""
-        return Method("adv_embed", self, self.objective())
+        step.note_size(delta, recording.embeddings)
+        term = consistency(
+            step,
+            perturbed,
+            self.divergence,
+            self.reduction,
+            weight=self.divergence_weight,
+            same_dropout=self.same_dropout,
+        )
+        yield [
+            clean.task,
+            step.task([perturbed], name="adversarial", weight=self.adversarial_weight),
+            term,
+        ]

@@ -18,8 +18,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
 
+from temper.backward.rule import UpdateRule
 from temper.backward.sharpness import SharpnessAware
-from temper.methods import Method, MethodConfig, Published, register
+from temper.methods import Method, Published, register
 from temper.methods.variants import Off, Variant
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class ASAM(Variant):
     paper="Foret et al., ICLR 2021",
     claims="rule: gradient",
 )
-class AdvWeight(MethodConfig):
+class AdvWeight(Method):
     """Settings of sharpness-aware minimisation.
 
     Args:
@@ -84,10 +85,10 @@ class AdvWeight(MethodConfig):
         """Take the gradient where the weights are."""
         return self._with(rho=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if not self.rho:
-            return Method("adv_weight", self)
+            return []
         adaptive = not self.adaptive.is_off
         rule = SharpnessAware(rho=self.rho, adaptive=adaptive, **self.adaptive.values)
-        return Method("adv_weight", self, rule=rule)
+        return [rule]

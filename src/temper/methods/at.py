@@ -9,13 +9,16 @@ share one backward, so one step costs 6F.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.forward import AdversarialLoss, Clean, Joint
-from temper.methods import Method, Published, register
+from temper.forward import Losses, Plan, StepContext, SubModels
+from temper.forward.attack import gradient_at
+from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, Projected, Single
+from temper.types import Step
 
 
 @register(
@@ -46,12 +49,28 @@ class AT(AttackConfig):
         """Switch the attacked loss off."""
         return self._with(adversarial_weight=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def plan(self, now: Step) -> Plan:
+        """Ask for the gradient by the embeddings."""
         if not self.adversarial_weight:
-            return Method("at", self)
-        attack = AdversarialLoss(
-            self.perturbation(**self.ascent.values),
-            weight=self.adversarial_weight,
+            return Plan()
+        return Plan(
+            clean=True,
+            totals=1,
+            task_weight=1.0,
+            site=self.site,
+            gradient=True,
+            conflicts=frozenset({"perturbation"}),
         )
-        return Method("at", self, Joint(Clean(weight=1.0), (attack,)))
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield the clean loss, then the attacked one."""
+        clean, network, batch = step.clean, step.network, step.batch
+        yield [clean.task]  # the backward of CE(x) also leaves its gradient by the embeddings
+        attack = self.perturbation(**self.ascent.values)
+        delta = attack.first(clean.gradient, clean.embeddings, network, batch)  # [B, T, D]
+        for _ in range(attack.steps - 1):
+            gradient, _recording = gradient_at(step, attack, delta)
+            delta = attack.further(delta, gradient, clean.embeddings, network, batch)
+        step.note_size(delta, clean.embeddings)
+        attacked = step.passes(SubModels(passes=1), delta=delta, site=self.site)  # 1 x [B, C]
+        yield [step.task(attacked, name="adversarial", weight=self.adversarial_weight)]

@@ -8,10 +8,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
-from temper.forward import Coupling, Perturbation
+from temper.forward import Perturbation
+from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
-from temper.methods.method import MethodConfig
+from temper.methods.method import Method
 from temper.methods.variants import Variant
+from temper.types import Reduction
 
 
 class Single(Variant):
@@ -33,7 +35,7 @@ class Projected(Variant):
     step_size: FiniteFloat = Field(default=0.5, gt=0.0)
 
 
-class AttackConfig(MethodConfig):
+class AttackConfig(Method):
     """Settings of the attack on the embeddings.
 
     Args:
@@ -80,28 +82,31 @@ logger = logging.getLogger(__name__)
 SMALLEST_LOSS = 0.01
 
 
-def warn_of_small_divergence(method: str, coupling: Coupling) -> None:
-    """Warn of a Jensen-Shannon term that is nearly nothing whatever the passes say.
+def warn_of_small_divergence(
+    method: str, kind: Divergence, reduction: Reduction, weight: float
+) -> None:
+    """Warn of a Jensen-Shannon term that hardly counts.
 
-    It is at most ln 2 a row, so that its mean over the rows is at most ``weight * ln 2``.
+    It is at most ln 2 per row, so its mean over the rows is at most ``weight * ln 2``.
 
     Args:
         method: Name of the method.
-        coupling: The divergence; a weight of 0 leaves it out, which is no fault.
+        kind: Which divergence.
+        reduction: Over the rows of the optimizer step.
+        weight: Of the divergence; at 0 there is none.
     """
-    largest = coupling.weight * math.log(2)
-    kind = (coupling.divergence, coupling.reduction)
-    if kind == ("js", "mean") and 0 < largest < SMALLEST_LOSS:
+    largest = weight * math.log(2)
+    if (kind, reduction) == ("js", "mean") and 0 < largest < SMALLEST_LOSS:
         logger.warning(
             "%s: divergence='js' with reduction='mean' and a weight of %g is at most %.2g in the "
             "loss, so that it does next to nothing. Use reduction='sum', or raise the weight.",
             method,
-            coupling.weight,
+            weight,
             largest,
         )
 
 
-def check_attack_off(config: MethodConfig, *, divergence_weight: float) -> None:
+def check_attack_off(config: Method, *, divergence_weight: float) -> None:
     """Refuse an attack that is switched off by halves, and that nobody asked to keep.
 
     Args:

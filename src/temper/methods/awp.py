@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, FiniteFloat
 
+from temper.backward.rule import UpdateRule
 from temper.backward.sharpness import RelativeAscent
-from temper.methods import Method, MethodConfig, Published, register
+from temper.methods import Method, Published, register
 
 
 @register(
@@ -26,7 +27,7 @@ from temper.methods import Method, MethodConfig, Published, register
     paper="Wu et al., NeurIPS 2020",
     claims="rule: gradient",
 )
-class AWP(MethodConfig):
+class AWP(Method):
     """Settings of adversarial weight perturbation.
 
     Args:
@@ -50,8 +51,8 @@ class AWP(MethodConfig):
         """Take the gradient where the weights are."""
         return self._with(gamma=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if not self.gamma:
-            return Method("awp", self)
-        return Method("awp", self, rule=RelativeAscent(gamma=self.gamma))
+            return []
+        return [RelativeAscent(gamma=self.gamma)]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from temper.backward.rule import UpdateRule
 from temper.functional.precision import at_least_single
-from temper.methods.method import Method, MethodConfig, Published
+from temper.methods.method import Method, Published
 from temper.methods.registry import register
 from temper.models.network import Parameters
 from temper.seeding import Streams
@@ -89,7 +89,7 @@ class AgreeingUpdate(UpdateRule):
     paper="Liang et al., arXiv 2411.16085",
     claims="rule: settling",
 )
-class Cautious(MethodConfig):
+class Cautious(Method):
     """Settings of cautious updates.
 
     Args:
@@ -107,8 +107,8 @@ class Cautious(MethodConfig):
         """Keep the whole update."""
         return self._with(mask="off")
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if self.mask == "off":
-            return Method("cautious", self)
-        return Method("cautious", self, rule=AgreeingUpdate(self.floor))
+            return []
+        return [AgreeingUpdate(self.floor)]

@@ -16,8 +16,9 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
+from temper.backward.rule import UpdateRule
 from temper.backward.selective import ChosenMask
-from temper.methods import Method, MethodConfig, Published, register
+from temper.methods import Method, Published, register
 
 
 @register(
@@ -28,7 +29,7 @@ from temper.methods import Method, MethodConfig, Published, register
     paper="Xu et al., EMNLP 2021",
     claims="rule: mask",
 )
-class ChildTuningD(MethodConfig):
+class ChildTuningD(Method):
     """Settings of Child-Tuning-D.
 
     Args:
@@ -50,9 +51,9 @@ class ChildTuningD(MethodConfig):
         """Train everything."""
         return self._with(reserve_p=1.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if self.reserve_p == 1.0:
-            return Method("child_tuning_d", self)
+            return []
         rule = ChosenMask(keep=self.reserve_p, largest_norm=self.largest_norm)
-        return Method("child_tuning_d", self, rule=rule)
+        return [rule]

@@ -13,8 +13,9 @@ from typing import ClassVar, Self
 
 from pydantic import Field, FiniteFloat
 
+from temper.backward.rule import UpdateRule
 from temper.backward.selective import RandomMask
-from temper.methods import Method, MethodConfig, Published, register
+from temper.methods import Method, Published, register
 
 
 @register(
@@ -25,7 +26,7 @@ from temper.methods import Method, MethodConfig, Published, register
     paper="Xu et al., EMNLP 2021",
     claims="rule: mask",
 )
-class ChildTuningF(MethodConfig):
+class ChildTuningF(Method):
     """Settings of Child-Tuning-F.
 
     Args:
@@ -43,8 +44,8 @@ class ChildTuningF(MethodConfig):
         """Keep everything."""
         return self._with(reserve_p=1.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if self.reserve_p == 1.0:
-            return Method("child_tuning_f", self)
-        return Method("child_tuning_f", self, rule=RandomMask(keep=self.reserve_p))
+            return []
+        return [RandomMask(keep=self.reserve_p)]

@@ -1,4 +1,4 @@
-"""Composition: the objectives of several methods add, their update rules follow each other.
+"""Composition: the losses of several methods add, their update rules follow each other.
 
 ``r_drop + adv_weight`` minimises R-Drop's loss with SAM's step; ``uegr.objective +
 child_tuning_d.rule`` takes one half of each. What two methods both claim is an error that names
@@ -7,17 +7,18 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from temper.backward.rule import Chain, UpdateRule, chain
+from temper.backward.rule import UpdateRule
 from temper.errors import CompositionError, FieldError, SettingError, TemperError, unknown
-from temper.forward import Clean, add
+from temper.forward.plan import Plan, merge
 from temper.methods.declared import HALVES, is_composed, labels_of, name_faults
-from temper.methods.method import Method, MethodConfig
+from temper.methods.method import Method
 from temper.methods.registry import entry, name_of
+from temper.types import Step
 
 Half = Literal["both", "objective", "rule"]
 
@@ -35,7 +36,7 @@ class Share(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     name: str
-    config: MethodConfig
+    config: Method
     half: Half = "both"
     preset: frozenset[str] = frozenset()
 
@@ -45,7 +46,7 @@ class Share(BaseModel):
         return self.name if self.half == "both" else f"{self.name}.{self.half}"
 
 
-class Composed(MethodConfig):
+class Composed(Method):
     """Several methods in one.
 
     Args:
@@ -62,7 +63,7 @@ class Composed(MethodConfig):
         return " + ".join(share.label for share in self.shares)
 
     @property
-    def moves_embeddings(self) -> MethodConfig | None:
+    def moves_embeddings(self) -> Method | None:
         """The settings of the one method that moves embeddings; None where none does."""
         found = (each.config.moves_embeddings for each in self.shares if each.half != "rule")
         return next(filter(None, found), None)
@@ -79,24 +80,60 @@ class Composed(MethodConfig):
         ]
         return type(self)(shares=tuple(shares))
 
-    def build(self) -> Method:
-        """Return the method.
+    def composed(self) -> Sequence[Method]:
+        """Return the methods whose losses are composed."""
+        return [share.config for share in self.shares if share.half != "rule"]
+
+    def plan(self, now: Step) -> Plan:
+        """Return the merged plan.
 
         Raises:
-            CompositionError: If two methods claim one slot, or one stands twice.
+            CompositionError: If two methods conflict.
         """
-        built = [(share, share.config.build()) for share in self.shares]
-        objectives = [(share.name, m.objective) for share, m in built if share.half != "rule"]
-        rules = [(share.name, m.rule) for share, m in built if share.half != "objective"]
-        return Method(self.name, self, add(objectives) if objectives else Clean(), _joined(rules))
+        return merge([(method.name, method.plan(now)) for method in self.composed()])
+
+    def update(self) -> Sequence[UpdateRule]:
+        """Return the update rules of all methods."""
+        owned = [share for share in self.shares if share.half != "objective"]
+        return [rule for share in owned for rule in share.config.update()]
+
+    def check_regression(self) -> None:
+        """Refuse what one of the methods refuses."""
+        for method in self.composed():
+            method.check_regression()
+
+    def check_composition(self) -> None:
+        """Refuse methods that do not compose.
+
+        Raises:
+            CompositionError: If two methods conflict, or losses read the state of an update rule
+                that is not there.
+        """
+        rules = [
+            (share.name, share.config.rule) for share in self.shares if share.half != "objective"
+        ]
+        for place, (later, rule) in enumerate(rules):
+            for earlier, other in rules[:place]:
+                if shared := sorted(rule.slots & other.slots):
+                    raise CompositionError(
+                        f"{earlier!r} and {later!r} both claim the {shared[0]} of the update rule. "
+                        f"Leave one of them out, or take one's objective alone "
+                        f"({earlier}.objective + {later}.rule)."
+                    )
+        if missing := sorted(self.plan(Step()).reads - {rule.name for rule in self.rule.rules}):
+            raise CompositionError(
+                f"The objective of {self.name!r} reads what the update rule {missing[0]!r} keeps, "
+                "and that rule is not there. Take the method whole, not its objective alone, or "
+                "set the weight of the term that reads it to 0."
+            )
 
 
 def compose(
-    *methods: MethodConfig | str,
-    objective: MethodConfig | str | None = None,
-    rule: MethodConfig | str | None = None,
-) -> MethodConfig:
-    """Compose methods: their objectives add, their update rules follow each other.
+    *methods: Method | str,
+    objective: Method | str | None = None,
+    rule: Method | str | None = None,
+) -> Method:
+    """Compose methods: their losses add, their update rules follow each other.
 
     Args:
         methods: Taken whole; a name takes the default settings.
@@ -115,7 +152,7 @@ def compose(
         >>> compose(objective="uegr", rule="child_tuning_d").name
         'uegr.objective + child_tuning_d.rule'
     """
-    halves: list[tuple[MethodConfig | str, Half]] = [(method, "both") for method in methods]
+    halves: list[tuple[Method | str, Half]] = [(method, "both") for method in methods]
     halves += [(objective, "objective")] if objective is not None else []
     halves += [(rule, "rule")] if rule is not None else []
     shares: list[Share] = []
@@ -132,7 +169,7 @@ def compose(
 
 def configure(
     name: str, settings: Mapping[str, Any] | None = None, *, prefix: str | None = None
-) -> MethodConfig:
+) -> Method:
     """Make a method's settings from plain values.
 
     Args:
@@ -161,11 +198,11 @@ def configure(
         raise (error if prefix is None else error.under(prefix)) from None
 
 
-def build(method: Method | MethodConfig | str) -> Method:
-    """Return a method from a method, its settings or its name.
+def build(method: Method | str) -> Method:
+    """Return a method from a method or its name.
 
     Args:
-        method: One of the three; a name takes the default settings, and may be several with ``+``
+        method: A method; or a name, with the default settings, which may be several with ``+``
             between.
 
     Raises:
@@ -176,16 +213,28 @@ def build(method: Method | MethodConfig | str) -> Method:
         >>> build("vanilla").name
         'vanilla'
     """
-    if isinstance(method, Method):
-        return method
     if isinstance(method, type):
         raise SettingError(
-            f"Expected a method, its settings or its name, got the class {method.__name__}. Give "
-            f"settings: {method.__name__}()."
+            f"Expected a method or its name, got the class {method.__name__}. Give an instance: "
+            f"{method.__name__}()."
         )
-    if isinstance(method, MethodConfig):
-        return method.build()
-    return configure(method).build()
+    return method if isinstance(method, Method) else configure(method)
+
+
+def smoothed(method: Method, smoothing: float) -> Method:
+    """Return a method with the labels smoothed in every task loss, clean and attacked.
+
+    Args:
+        method: Any registered method.
+        smoothing: Fraction of each label that is spread over all classes, in [0, 1); 0 for none.
+
+    Raises:
+        CompositionError: If the method smooths labels itself.
+        SettingError: If the fraction is out of bounds.
+    """
+    if not smoothing:
+        return method
+    return compose(method, configure("label_smoothing", {"smoothing": smoothing}))
 
 
 def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | None) -> Composed:
@@ -240,7 +289,7 @@ def _checked(shares: list[Share]) -> Composed:
         )
     composed = Composed(shares=tuple(_only_half(share) for share in shares))
     # Faults of the composition show where it is made, before any work.
-    composed.build()
+    composed.check_composition()
     return composed
 
 
@@ -254,9 +303,10 @@ def _only_half(share: Share) -> Share:
     if share.half == "both" or isinstance(share.config, Composed):
         return share
     config = share.config
-    method = config.build()
-    own = chain(method.rule).rules if share.half == "rule" else method.objective
-    if own in ((), Clean()) and share.name != "vanilla":
+    own: object = config.rule.rules
+    if share.half == "objective":
+        own = () if config.plan(Step()) == Plan() else config
+    if own == () and share.name != "vanilla":
         what = "update rule" if share.half == "rule" else "objective"
         raise CompositionError(
             f"{share.name!r} has no {what} of its own with these settings, so that "
@@ -272,16 +322,3 @@ def _only_half(share: Share) -> Share:
         )
     kept = config.model_copy(update={name: fields[name].default for name in changed})
     return Share(name=share.name, config=kept, half=share.half)
-
-
-def _joined(named: list[tuple[str, UpdateRule]]) -> Chain:
-    for place, (later, rule) in enumerate(named):
-        for earlier, other in named[:place]:
-            shared = sorted(rule.slots & other.slots)
-            if shared:
-                raise CompositionError(
-                    f"{earlier!r} and {later!r} both claim the {shared[0]} of the update rule. "
-                    f"Leave one of them out, or take one's objective alone "
-                    f"({earlier}.objective + {later}.rule)."
-                )
-    return chain(*(rule for _, rule in named))

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from temper.methods import Method, register
+from temper.errors import SettingError
+from temper.forward.smoothness import DIFFERENCES_NEED_CLASSES, Smoothness
+from temper.methods import register
 from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
 
 
@@ -36,6 +38,11 @@ class CrossHolder(SmoothnessConfig):
         default=GradientRatio(ratio=RATIO_OF_LOGITS), discriminator="kind"
     )
 
-    def build(self) -> Method:
-        """Return the method."""
-        return self.method(layers="logits", law="zero_sum")
+    def penalty(self) -> Smoothness:
+        """Return the penalty."""
+        return self.smoothness(layers="logits", law="zero_sum")
+
+    def check_regression(self) -> None:
+        """Refuse one output, which has no differences."""
+        if not self.is_off:
+            raise SettingError(DIFFERENCES_NEED_CLASSES)

@@ -11,17 +11,25 @@ teacher: Tarvainen and Valpola, NeurIPS 2017. Differs: docs/methods/distil.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal, Self
 
+import torch
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
 from temper.backward.averaging import RunningAverage
-from temper.backward.rule import chain
-from temper.forward import Clean, Joint
-from temper.forward.distillation import TEACHER_RULE, Distillation
-from temper.forward.objective import plain
-from temper.methods import Method, MethodConfig, Published, register
+from temper.backward.rule import UpdateRule
+from temper.errors import DataError
+from temper.forward import Losses, Plan, StepContext, plain
+from temper.functional.losses import distillation, squared_difference
+from temper.methods import Method, Published, register
 from temper.methods.variants import Variant
+from temper.models.modes import in_mode
+from temper.types import Step, Term
+
+TEACHER_RULE = "teacher"
+"""Name of the update rule that keeps the average of the weights."""
 
 
 class OwnAverage(Variant):
@@ -58,7 +66,7 @@ class Ensemble(Variant):
     memory="one copy of the weights (of an ensemble none)",
     paper="Hinton et al., arXiv 1503.02531",
 )
-class Distil(MethodConfig):
+class Distil(Method):
     """Settings of distillation.
 
     Args:
@@ -94,15 +102,53 @@ class Distil(MethodConfig):
         """Learn from the labels alone."""
         return self._with(weight=0.0, clean_weight=1.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders of the models that are asked before training; none for its own average."""
+        return self.teacher.folders if self.weight and isinstance(self.teacher, Ensemble) else ()
+
+    def plan(self, now: Step) -> Plan:
+        """Add the divergence to the clean pass's total; it reads no labels."""
         if not self.weight:
-            return Method("distil", self, plain(self.clean_weight))
-        folders = self.teacher.folders if isinstance(self.teacher, Ensemble) else ()
-        rule = chain()
-        if isinstance(self.teacher, OwnAverage):
-            own = self.teacher
-            kept = own.kept == "teacher"
-            rule = chain(RunningAverage(own.decay, own.warm_up, kept=kept, name=TEACHER_RULE))
-        part = Distillation(self.weight, self.temperature, folders)
-        return Method("distil", self, Joint(Clean(weight=self.clean_weight), (part,)), rule)
+            return plain(self.clean_weight)
+        reads = frozenset(() if self.folders else {TEACHER_RULE})
+        return Plan(clean=True, task_weight=self.clean_weight, needs_labels=False, reads=reads)
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield the clean loss and ``weight * T^2 KL(teacher_T || student_T)`` in one total."""
+        logits, _stream = step.single_clean()  # [B, C]
+        teacher = self._given(step, logits) if self.folders else self._averaged(step)
+        if step.is_regression(logits):
+            rows = squared_difference(logits, teacher)
+        else:
+            rows = distillation(logits, teacher, temperature=self.temperature)
+        yield [step.clean.task, Term("distillation", rows, self.weight, logits=(logits,))]
+
+    def _given(self, step: StepContext, logits: Tensor) -> Tensor:
+        """Return the ensemble's logits, which come with the batch [B, C]."""
+        teacher = step.batch.teacher
+        if teacher is None or teacher.shape != logits.shape:
+            came = "none" if teacher is None else f"shape {list(teacher.shape)}"
+            raise DataError(
+                f"The method learns from the answers of {len(self.folders)} models, which a batch "
+                f"brings as 'teacher_logits' {list(logits.shape)}, and came with {came}. "
+                "`temper train` asks the models; for a loop or a Trainer of your own use "
+                "temper.training.distilling.teacher_logits."
+            )
+        return teacher.to(logits.dtype)
+
+    def _averaged(self, step: StepContext) -> Tensor:
+        """Return the logits under the average of the weights, without dropout [B, C]."""
+        # Before the first step there is no average, and the weights themselves take its place.
+        weights = step.average(TEACHER_RULE) or None
+        network = step.network
+        with torch.no_grad(), in_mode(network.model, training=False):
+            return network.logits(step.batch, weights=weights, wrapped=False)
+
+    def update(self) -> list[UpdateRule]:
+        """Return the average of the weights, if it is the teacher."""
+        own = self.teacher
+        if not self.weight or not isinstance(own, OwnAverage):
+            return []
+        kept = own.kept == "teacher"
+        return [RunningAverage(own.decay, own.warm_up, kept=kept, name=TEACHER_RULE)]

@@ -9,8 +9,9 @@ from typing import ClassVar, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.forward import Clean, SubModels
-from temper.methods import Method, MethodConfig, Published, register
+from temper.forward import Plan, SubModels
+from temper.methods import Method, Published, register
+from temper.types import Step
 
 
 @register(
@@ -21,7 +22,7 @@ from temper.methods import Method, MethodConfig, Published, register
     paper="Srivastava et al., JMLR 2014; UEGR Table IV",
     claims="sub-models",
 )
-class Dropout(MethodConfig):
+class Dropout(Method):
     """Settings of dropout at a set rate.
 
     Args:
@@ -39,9 +40,9 @@ class Dropout(MethodConfig):
         """Leave the model's own rates."""
         return self._with(rate=None)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def plan(self, now: Step) -> Plan:
+        """Run every single pass at the rate, the clean one and those of other methods."""
         if self.rate is None:
-            return Method("dropout", self)
-        passes = SubModels(passes=1, adaptive="fixed", rates=(self.rate,))
-        return Method("dropout", self, Clean(submodels=passes))
+            return Plan()
+        single = SubModels(passes=1, adaptive="fixed", rates=(self.rate,))
+        return Plan(submodels=single, conflicts=frozenset({"sub-models"}))

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Self
 from pydantic import Field
 
 from temper.backward.averaging import RunningAverage
-from temper.methods import Method, MethodConfig, Published, register
+from temper.backward.rule import UpdateRule
+from temper.methods import Method, Published, register
 
 
 @register(
@@ -27,7 +28,7 @@ from temper.methods import Method, MethodConfig, Published, register
     paper="Izmailov et al., UAI 2018",
     claims="rule: finish",
 )
-class EMA(MethodConfig):
+class EMA(Method):
     """Settings of weight averaging.
 
     Args:
@@ -66,9 +67,9 @@ class EMA(MethodConfig):
         """Keep the last weights."""
         return self._with(decay=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if not self.decay:
-            return Method("ema", self)
+            return []
         rule = RunningAverage(decay=self.decay, warm_up=self.warm_up, begin=self.begin)
-        return Method("ema", self, rule=rule)
+        return [rule]

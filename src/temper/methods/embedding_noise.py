@@ -10,12 +10,15 @@ padding gets none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.forward import Clean, Noise
-from temper.methods import Method, MethodConfig, Published, register
+from temper.forward import Losses, Noise, Plan, StepContext
+from temper.methods import Method, Published, register
+from temper.types import Step
 
 
 @register(
@@ -26,7 +29,7 @@ from temper.methods import Method, MethodConfig, Published, register
     paper="Jain et al., ICLR 2024",
     claims="perturbation",
 )
-class EmbeddingNoise(MethodConfig):
+class EmbeddingNoise(Method):
     """Settings of NEFTune.
 
     Args:
@@ -55,9 +58,21 @@ class EmbeddingNoise(MethodConfig):
         """Leave the embeddings as they are."""
         return self._with(alpha=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def plan(self, now: Step) -> Plan:
+        """Run the clean pass at ``x + n``."""
         if not self.alpha:
-            return Method("embedding_noise", self)
+            return Plan()
+        conflicts = frozenset({"perturbation"})
+        return Plan(clean=True, start=self._noise, conflicts=conflicts)
+
+    def _noise(self, step: StepContext) -> Tensor:
+        """Draw n [B, T, D]."""
         noise = Noise(self.alpha, per="length", special_tokens=self.special_tokens)
-        return Method("embedding_noise", self, Clean(noise=noise))
+        return step.noise(noise, "clean")
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield ``CE(x + n)``."""
+        clean = step.clean
+        assert clean.start is not None
+        step.note_size(clean.start, clean.embeddings)
+        yield [clean.task]

@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
+import torch
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.forward.adversarial import FreeAscent
-from temper.forward.objective import Clean, Joint, plain
-from temper.methods import Method, MethodConfig, Published, register
+from temper.forward import Losses, Noise, Plan, StepContext, plain
+from temper.functional import norms
+from temper.methods import Method, Published, register
+from temper.types import Step
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +50,7 @@ def _published(step_size: float, init: float, max_norm: float, passes: int) -> d
     paper="Zhu et al., ICLR 2020",
     claims="perturbation",
 )
-class FreeLB(MethodConfig):
+class FreeLB(Method):
     """Settings of FreeLB.
 
     Args:
@@ -132,17 +136,55 @@ class FreeLB(MethodConfig):
         """Leave the clean loss alone, at weight 1."""
         return self._with(adversarial_weight=0.0, clean_weight=1.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def plan(self, now: Step) -> Plan:
+        """Yield K totals, after the clean loss if it has a weight."""
         if not self.adversarial_weight:
-            return Method("freelb", self, plain(self.clean_weight))
-        ascent = FreeAscent(
-            steps=self.passes,
-            step_size=self.step_size,
-            init=self.init,
-            max_norm=self.max_norm,
-            relative=self.relative,
-            special_tokens=self.special_tokens,
-            weight=self.adversarial_weight,
+            return plain(self.clean_weight)
+        return Plan(
+            totals=self.passes,
+            task_weight=self.clean_weight,
+            conflicts=frozenset({"perturbation"}),
         )
-        return Method("freelb", self, Joint(Clean(weight=self.clean_weight), (ascent,)))
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield ``1/K CE(x + d_k)``, one total per pass (Algorithm 1)."""
+        network, batch = step.network, step.batch
+        embeddings = network.embeddings(batch)  # x, [B, T, D]
+        mask = network.movable(batch, special_tokens=self.special_tokens)
+        unit = norms.size(norms.masked(embeddings, mask), norm="l2")  # [B, 1, 1]
+        if not self.relative:
+            unit = torch.ones_like(unit)
+        delta = self._inside_ball(self._start(step, embeddings) * unit, unit)  # d_0
+        first = torch.zeros(())  # becomes the mean loss at d_0
+        for place in range(self.passes):
+            delta = delta.detach().requires_grad_()
+            # All K passes drop the same units, so that delta climbs one function.
+            logits = step.logits("adversarial", delta=delta)
+            weight = self.adversarial_weight / self.passes
+            term = step.task((logits,), name="adversarial", weight=weight)
+            reached = term.rows.detach().mean()
+            first = reached if place == 0 else first
+            if place == self.passes - 1:
+                step.note_size(delta, embeddings)
+                step.notes["attack/loss_rise"] = reached - first
+            yield [term]
+            # The graph is spent: none of it may stay in memory during the next pass.
+            del logits, term
+            if place < self.passes - 1:
+                # Delta's own gradient: those of the weights hold earlier micro-batches.
+                if delta.grad is None:
+                    raise ValueError("Backward must run on a total before the next is asked for.")
+                direction = norms.steepest(norms.masked(delta.grad, mask), norm="l2")
+                delta = delta.detach() + direction * (self.step_size * unit)
+                delta = self._inside_ball(delta, unit)  # d_{k+1}
+
+    def _start(self, step: StepContext, embeddings: Tensor) -> Tensor:
+        if not self.init:
+            return torch.zeros_like(embeddings, dtype=step.network.delta_dtype)
+        noise = Noise(self.init, per="length", special_tokens=self.special_tokens)
+        return step.noise(noise, "adversarial")
+
+    def _inside_ball(self, delta: Tensor, unit: Tensor) -> Tensor:
+        if not self.max_norm:
+            return delta
+        return norms.project(delta, self.max_norm * unit, norm="l2")

@@ -12,13 +12,18 @@ attention, which gives the probabilities.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Self
 
+import torch
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.forward import Clean, Coupling, Joint
-from temper.forward.consistency import SpanCut
-from temper.methods import Method, MethodConfig, Published, register
+from temper.forward import Losses, Plan, StepContext
+from temper.methods import Method, Published, register
+from temper.seeding import generator
+from temper.types import Step
 
 
 @register(
@@ -29,7 +34,7 @@ from temper.methods import Method, MethodConfig, Published, register
     paper="Chen et al., ACL 2021",
     claims="sub-models",
 )
-class HiddenCut(MethodConfig):
+class HiddenCut(Method):
     """Settings of HiddenCut.
 
     Args:
@@ -61,15 +66,92 @@ class HiddenCut(MethodConfig):
         """Switch the cut pass off."""
         return self._with(cut_weight=0.0, divergence_weight=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
-        if not self.cut_weight and not self.divergence_weight:
-            return Method("hidden_cut", self)
-        cut = SpanCut(
-            ratio=self.ratio,
-            candidates=self.candidates,
-            weight=self.cut_weight,
-            coupling=Coupling(self.divergence_weight, "js", "mean"),
-            special_tokens=self.special_tokens,
+    @property
+    def cuts(self) -> bool:
+        """Whether there is a cut pass at all."""
+        return bool(self.cut_weight or self.divergence_weight)
+
+    def plan(self, now: Step) -> Plan:
+        """Have the clean pass note its attention."""
+        if not self.cuts:
+            return Plan()
+        return Plan(
+            clean=True,
+            task_weight=1.0,
+            watch={"attention": _watch_attention},
+            conflicts=frozenset({"sub-models"}),
         )
-        return Method("hidden_cut", self, Joint(Clean(weight=1.0), (cut,)))
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield the clean loss, the cut pass's and their divergence in one total."""
+        clean, batch = step.clean, step.batch
+        blocks = step.network.cuts(batch)
+        free = step.network.movable(batch, special_tokens=self.special_tokens)
+        spans_of_blocks = [  # a span for each block, [B, T]
+            spans(
+                attended,
+                free,
+                ratio=self.ratio,
+                candidates=self.candidates,
+                draws=generator(step.streams.local("cut", block), batch.device),
+            )
+            for block, attended in enumerate(blocks.scores)
+        ]
+        with blocks.cutting(spans_of_blocks):
+            # The clean pass went through the distributed wrapper, which waits for one forward only.
+            cut = step.logits("cut", wrapped=False)  # [B, C]
+        lengths = torch.stack([span.sum() for span in spans_of_blocks]).float()
+        step.notes["cut/share"] = lengths.mean() / batch.mask.sum()
+        pair, weight = (clean.logits[0], cut), self.divergence_weight
+        term = step.divergence(pair, "js", "mean", weight=weight, name="cut_divergence")
+
+        def uncut() -> Tensor:
+            whole = step.logits("cut", wrapped=False)
+            return step.divergence_rows((clean.logits[0], whole), "js")
+
+        if weight:
+            step.note_dropout_share(term, uncut)
+        yield [clean.task, step.task((cut,), name="cut", weight=self.cut_weight), term]
+
+
+def _watch_attention(step: StepContext) -> AbstractContextManager[None]:
+    step.network.cuts(step.batch).watch(step.batch.mask)
+    return nullcontext()
+
+
+def spans(
+    scores: Tensor, free: Tensor, *, ratio: float, candidates: float, draws: torch.Generator
+) -> Tensor:
+    """Draw one span of tokens for each example.
+
+    Of n tokens that may be cut, a span holds ``max(1, round(ratio n))`` that follow each other. It
+    begins at one of the ``max(1, round(candidates n))`` with the highest scores among those at
+    which it fits, each as likely as the other.
+
+    Args:
+        scores: How much each token was attended to [B, T].
+        free: Tokens that may be cut [B, T], boolean.
+        ratio: Share of the tokens that a span holds, in (0, 1].
+        candidates: Share of the tokens that it may begin at, in (0, 1].
+        draws: One uniform number is drawn for each example.
+
+    Returns:
+        [B, T], boolean; true in the span, nowhere in a row of which no token may be cut.
+
+    Example:
+        >>> free = torch.tensor([[True, True, True, True, False]])
+        >>> scores = torch.tensor([[0.1, 0.9, 0.2, 0.3, 5.0]])
+        >>> spans(scores, free, ratio=0.5, candidates=0.25, draws=torch.Generator()).int()
+        tensor([[0, 1, 1, 0, 0]], dtype=torch.int32)
+    """
+    place = free.cumsum(1) - 1
+    count = free.sum(1, keepdim=True)
+    length = (ratio * count).round().long().clamp(min=1)
+    fits = free & (place <= count - length)
+    best = (candidates * count).round().long().clamp(min=1)
+    best = torch.minimum(best, fits.sum(1, keepdim=True).clamp(min=1))
+    order = torch.where(fits, scores, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    uniform = torch.rand(len(scores), 1, generator=draws, device=scores.device)
+    chosen = torch.minimum((uniform * best).long(), best - 1)
+    begin = place.gather(1, order.gather(1, chosen))
+    return free & (place >= begin) & (place < begin + length)

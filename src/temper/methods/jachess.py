@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from temper.backward.layer_norms import LayerNorms
-from temper.forward.smoothness import Layers
-from temper.methods import Method, Published, register
+from temper.forward.smoothness import Layers, Smoothness
+from temper.methods import Published, register
 from temper.methods.smoothness import SmoothnessConfig
 from temper.methods.variants import Variant
 
@@ -116,13 +116,13 @@ class JacHess(SmoothnessConfig):
         """What is smoothed."""
         return "logits" if isinstance(self.layers, Logits) else "all"
 
-    def norms(self) -> LayerNorms:
-        """Return what weighs the layers."""
+    def layer_norms(self) -> LayerNorms:
+        """Return the rule that weighs the layers."""
         if isinstance(self.layers, Logits):
             return LayerNorms("uniform")
         twice = self.scheme.kind != "four_point"
         return LayerNorms(self.layers.kind, **self.layers.values, twice=twice)
 
-    def build(self) -> Method:
-        """Return the method."""
-        return self.method(layers=self.smoothed, norms=self.norms())
+    def penalty(self) -> Smoothness:
+        """Return the penalty."""
+        return self.smoothness(layers=self.smoothed)

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from temper.methods import Method, register
+from temper.forward.smoothness import Smoothness
+from temper.methods import register
 from temper.methods.jachess import JacHess
 
 
@@ -36,8 +37,10 @@ class JacHessUnlabeled(JacHess):
         name: values for name, values in JacHess.PRESETS.items() if "every" not in values
     }
 
+    NEEDS_UNLABELED: ClassVar[bool] = True
+
     every: int = Field(default=1, ge=1, le=1)
 
-    def build(self) -> Method:
-        """Return the method."""
-        return self.method(layers=self.smoothed, norms=self.norms(), only_unlabelled=True)
+    def penalty(self) -> Smoothness:
+        """Return the penalty, for batches without labels alone."""
+        return self.smoothness(layers=self.smoothed, only_unlabelled=True)

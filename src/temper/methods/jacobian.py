@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
-from temper.methods import Method, Published, register
+from temper.forward.smoothness import Smoothness
+from temper.methods import Published, register
 from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
 
 
@@ -49,6 +50,6 @@ class Jacobian(SmoothnessConfig):
     )
     hessian_weight: FiniteFloat = Field(default=0.0, ge=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
-        return self.method(layers="logits", law="sphere", half=True)
+    def penalty(self) -> Smoothness:
+        """Return the penalty."""
+        return self.smoothness(layers="logits", law="sphere", half=True)

@@ -11,8 +11,11 @@ from typing import ClassVar, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.forward import Clean
-from temper.methods import Method, MethodConfig, Published, register
+from temper.errors import SettingError
+from temper.forward import Plan
+from temper.functional.losses import SMOOTHING_NEEDS_CLASSES
+from temper.methods import Method, Published, register
+from temper.types import Step
 
 
 @register(
@@ -23,7 +26,7 @@ from temper.methods import Method, MethodConfig, Published, register
     paper="Szegedy et al., CVPR 2016",
     claims="label smoothing",
 )
-class LabelSmoothing(MethodConfig):
+class LabelSmoothing(Method):
     """Settings of label smoothing.
 
     Args:
@@ -41,6 +44,12 @@ class LabelSmoothing(MethodConfig):
         """Leave the labels whole."""
         return self._with(smoothing=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
-        return Method("label_smoothing", self, Clean(smoothing=self.smoothing))
+    def plan(self, now: Step) -> Plan:
+        """Smooth the labels in every task loss."""
+        conflicts = {"label smoothing"} if self.smoothing else set()
+        return Plan(smoothing=self.smoothing, conflicts=frozenset(conflicts))
+
+    def check_regression(self) -> None:
+        """Refuse to smooth numbers."""
+        if self.smoothing:
+            raise SettingError(SMOOTHING_NEEDS_CLASSES)

@@ -14,7 +14,8 @@ from typing import ClassVar, Self
 from pydantic import Field, FiniteFloat
 
 from temper.backward.layers import LayerDecay
-from temper.methods import Method, MethodConfig, Published, register
+from temper.backward.rule import UpdateRule
+from temper.methods import Method, Published, register
 
 
 @register(
@@ -24,7 +25,7 @@ from temper.methods import Method, MethodConfig, Published, register
     memory="none",
     paper="Howard and Ruder, ACL 2018",
 )
-class LayerDecayConfig(MethodConfig):
+class LayerDecayConfig(Method):
     """Settings of layer-wise learning rates.
 
     Args:
@@ -44,8 +45,8 @@ class LayerDecayConfig(MethodConfig):
         """Train all layers at one rate."""
         return self._with(decay=1.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if self.decay == 1.0:
-            return Method("layer_decay", self)
-        return Method("layer_decay", self, rule=LayerDecay(decay=self.decay))
+            return []
+        return [LayerDecay(decay=self.decay)]

@@ -14,7 +14,8 @@ from typing import Literal, Self
 from pydantic import Field
 
 from temper.backward.phases import HeadFirst
-from temper.methods import Method, MethodConfig, register
+from temper.backward.rule import UpdateRule
+from temper.methods import Method, register
 from temper.methods.variants import Variant
 
 
@@ -49,7 +50,7 @@ class BySteps(Variant):
     paper="Kumar et al., ICLR 2022",
     claims="rule: phases",
 )
-class LPFT(MethodConfig):
+class LPFT(Method):
     """Settings of LP-FT.
 
     Args:
@@ -66,12 +67,12 @@ class LPFT(MethodConfig):
         """Train everything from the first step on."""
         return self._with(probe={"share": 0.0})
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         share = self.probe.share if isinstance(self.probe, ByShare) else None
         steps = self.probe.steps if isinstance(self.probe, BySteps) else None
         if not (share or steps):
-            return Method("lp_ft", self)
+            return []
         scale = self.head_learning_rate_scale
         rule = HeadFirst(ratio=share, steps=steps, learning_rate_scale_of_head=scale)
-        return Method("lp_ft", self, rule=rule)
+        return [rule]

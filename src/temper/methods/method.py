@@ -1,10 +1,10 @@
-"""A method: an objective joined to an update rule, and the settings it was built from."""
+"""A method: settings, the losses of a step, and the update rule."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -16,10 +16,11 @@ from pydantic import (
     model_validator,
 )
 
-from temper.backward.rule import UpdateRule, chain
-from temper.errors import CompositionError, FieldError, SettingError, unknown
-from temper.forward import Clean, Objective, add
+from temper.backward.rule import Chain, UpdateRule, chain
+from temper.errors import FieldError, SettingError, unknown
+from temper.forward import Losses, Plan, StepContext
 from temper.methods.variants import completed, merged
+from temper.types import Step
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,18 @@ class Published:
         return f"{self.value} ({self.where})" if self.where else self.value
 
 
-class MethodConfig(BaseModel, ABC):
-    """Settings of a method: frozen, every field with bounds and its source.
+class Method(BaseModel, ABC):
+    """A method: frozen settings, the losses of a step, and the update rule.
+
+    A method that changes what is minimized overrides ``plan`` and ``losses``; one that changes how
+    the weights move overrides ``update``. Without either it is plain fine-tuning.
 
     Raises:
         SettingError: With every fault at once, when a setting is unknown or out of bounds.
     """
+
+    NAME: ClassVar[str] = ""
+    """The name under which ``@register`` knows the class."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,6 +60,8 @@ class MethodConfig(BaseModel, ABC):
     """What the method's source gives its settings, and those of training as ``train.NAME``."""
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
     """Settings that go together, most of them published, by the name of their preset."""
+    NEEDS_UNLABELED: ClassVar[bool] = False
+    """Whether training must bring rows without labels too."""
     PRETRAINED: ClassVar[str] = ""
     """What it does with pre-trained weights, without which it has no meaning; empty for most."""
 
@@ -69,7 +78,7 @@ class MethodConfig(BaseModel, ABC):
     both read; all others are the objective's."""
 
     @property
-    def moves_embeddings(self) -> MethodConfig | None:
+    def moves_embeddings(self) -> Method | None:
         """The settings that say how far embeddings are moved; None where they are not."""
         return self if self.SIZE else None
 
@@ -104,9 +113,51 @@ class MethodConfig(BaseModel, ABC):
     def off(self) -> Self:
         """Return settings under which the method is plain fine-tuning, bit for bit."""
 
-    @abstractmethod
-    def build(self) -> Method:
-        """Return the method with these settings."""
+    def plan(self, now: Step) -> Plan:
+        """Return what the losses ask of a step, before anything runs.
+
+        Args:
+            now: Where training stands.
+        """
+        return Plan()
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield the loss terms, one total after the other.
+
+        The caller runs backward on each total before it asks for the next, so that one graph is
+        alive at a time. With ``Plan(clean=True)`` the first terms belong to the clean pass's total,
+        which always holds the task's loss; as many totals follow as ``Plan.totals`` says. A plan
+        with neither leaves the losses out.
+
+        Args:
+            step: The micro-batch, the network and the clean pass.
+        """
+        yield from ()
+
+    def update(self) -> Sequence[UpdateRule]:
+        """Return the update rules, in order; none leaves the optimizer's step as it is."""
+        return []
+
+    @property
+    def rule(self) -> Chain:
+        """The update rules as one."""
+        return chain(*self.update())
+
+    @property
+    def name(self) -> str:
+        """Name in logs and errors."""
+        return self.NAME or type(self).__name__
+
+    def composed(self) -> Sequence[Method]:
+        """Return the methods whose losses are composed; by default itself alone."""
+        return [self]
+
+    def check_regression(self) -> None:
+        """Refuse settings with which no regression can be trained.
+
+        Raises:
+            SettingError: Why, and what to do.
+        """
 
     @classmethod
     def preset(cls, name: str, **settings: Any) -> Self:
@@ -141,8 +192,8 @@ class MethodConfig(BaseModel, ABC):
         """Return the settings as plain values: what ``configure`` takes with the method's name."""
         return self.model_dump(mode="json")
 
-    def __add__(self, other: MethodConfig | str) -> MethodConfig:
-        """Compose two methods: their objectives add, their update rules follow each other.
+    def __add__(self, other: Method | str) -> Method:
+        """Compose two methods: their losses add, their update rules follow each other.
 
         Raises:
             CompositionError: If they do not compose; it names both.
@@ -154,66 +205,6 @@ class MethodConfig(BaseModel, ABC):
 
     def _with(self, **changes: object) -> Self:
         return type(self)(**{**self.model_dump(), **changes})
-
-
-@dataclass(frozen=True)
-class Method:
-    """What is minimised and how weights move.
-
-    Args:
-        name: Name in logs and tables.
-        config: The settings it was built from.
-        objective: The forward stage; plain fine-tuning's unless given.
-        rule: The backward stage; none unless given.
-
-    Raises:
-        CompositionError: If the objective reads the state of a rule that is not there.
-    """
-
-    name: str
-    config: MethodConfig
-    objective: Objective = field(default_factory=Clean)
-    rule: UpdateRule = field(default_factory=chain)
-
-    def __post_init__(self) -> None:
-        # Always a chain, so that a rule's state lies under its name whoever looks for it.
-        rule = chain(self.rule)
-        object.__setattr__(self, "rule", rule)
-        missing: frozenset[str] = getattr(self.objective, "needs", frozenset()) - {
-            each.name for each in rule.rules
-        }
-        if missing:
-            raise CompositionError(
-                f"The objective of {self.name!r} reads what the update rule "
-                f"{sorted(missing)[0]!r} keeps, and that rule is not there. Take the method whole, "
-                "not its objective alone, or set the weight of the term that reads it to 0."
-            )
-
-    def off(self) -> Method:
-        """Return the method with its weights 0 and masks off: plain fine-tuning, bit for bit."""
-        return self.config.off().build()
-
-
-def smoothed(method: Method, smoothing: float) -> Method:
-    """Return a method with the labels smoothed in every task loss, clean and attacked.
-
-    Args:
-        method: Any method whose objective can be added to another.
-        smoothing: Share of each label that is spread over all classes, in [0, 1); 0 for none.
-
-    Raises:
-        CompositionError: If the method smooths labels by itself.
-        SettingError: If the share is out of bounds.
-    """
-    if not smoothing:
-        return method
-    if not 0 < smoothing < 1:
-        raise SettingError(f"`smoothing` must be < 1 and >= 0, got {smoothing}.")
-    both = [
-        (method.name, method.objective),
-        ("label_smoothing_factor", Clean(smoothing=smoothing)),
-    ]
-    return replace(method, objective=add(both))
 
 
 def size_warning(method: Method, *, moved: float, own: float) -> str:
@@ -231,7 +222,7 @@ def size_warning(method: Method, *, moved: float, own: float) -> str:
         return ""
     norms = f"{moved:.3g} against {own:.3g} a row, the mean over the first batch"
     text = f"The method {method.name!r} moves the embeddings by more than their own norm: {norms}."
-    config = method.config.moves_embeddings
+    config = method.moves_embeddings
     if config is None:
         return f"{text} Texts are then lost in the perturbation. Make it smaller."
     value = float(getattr(config, config.SIZE))

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, FiniteFloat
 
 from temper.backward.mixing import Mixing, Scope, Unit
-from temper.methods import Method, MethodConfig, Published, register
+from temper.backward.rule import UpdateRule
+from temper.methods import Method, Published, register
 
 
 @register(
@@ -27,7 +28,7 @@ from temper.methods import Method, MethodConfig, Published, register
     paper="Lee et al., ICLR 2020",
     claims="rule: weights",
 )
-class Mixout(MethodConfig):
+class Mixout(Method):
     """Settings of mixout.
 
     Args:
@@ -58,9 +59,9 @@ class Mixout(MethodConfig):
         """Leave the weights as they are."""
         return self._with(probability=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if not self.probability:
-            return Method("mixout", self)
+            return []
         rule = Mixing(probability=self.probability, scope=self.mix_scope, unit=self.unit)
-        return Method("mixout", self, rule=rule)
+        return [rule]

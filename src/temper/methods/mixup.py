@@ -10,14 +10,20 @@ docs/methods/mixup.md.
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar, Literal, Self
 
+import numpy as np
+import torch
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.forward import Clean, Joint
-from temper.forward.mixup import MixedLevel, Mixup
-from temper.forward.objective import plain
-from temper.methods import Method, MethodConfig, Published, register
+from temper.forward import Losses, Plan, StepContext, plain
+from temper.functional import norms
+from temper.methods import Method, Published, register
+from temper.models.network import Network
+from temper.types import Batch, Step, Term
 
 
 @register(
@@ -27,7 +33,7 @@ from temper.methods import Method, MethodConfig, Published, register
     memory="none",
     paper="Guo et al., arXiv 1905.08941",
 )
-class MixupConfig(MethodConfig):
+class MixupConfig(Method):
     """Settings of mixup.
 
     Args:
@@ -46,7 +52,7 @@ class MixupConfig(MethodConfig):
 
     weight: FiniteFloat = Field(default=1.0, ge=0.0)
     alpha: FiniteFloat = Field(default=0.4, gt=0.0)
-    level: MixedLevel = "words"
+    level: Literal["words", "pooled"] = "words"
     clean_weight: FiniteFloat = Field(default=0.0, ge=0.0)
 
     def check(self) -> None:
@@ -59,9 +65,60 @@ class MixupConfig(MethodConfig):
         """Train on the rows as they are."""
         return self._with(weight=0.0, clean_weight=1.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def plan(self, now: Step) -> Plan:
+        """Mix the clean logits, or run a pass on mixed words after the clean loss."""
         if not self.weight:
-            return Method("mixup", self, plain(self.clean_weight))
-        part = Mixup(self.weight, self.alpha, self.level)
-        return Method("mixup", self, Joint(Clean(weight=self.clean_weight), (part,)))
+            return plain(self.clean_weight)
+        pooled = self.level == "pooled"
+        return Plan(clean=pooled, totals=int(not pooled), task_weight=self.clean_weight)
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield ``q CE(z, y_i) + (1 - q) CE(z, y_j)``."""
+        labels, batch = step.labels, step.batch
+        draws = np.random.default_rng(step.streams.local("mixup"))
+        partner = torch.from_numpy(draws.permutation(batch.size)).to(batch.device)  # j, [B]
+        q = torch.from_numpy(draws.beta(self.alpha, self.alpha, batch.size)).to(batch.device)  # [B]
+        if self.level == "pooled":
+            # To mix what goes into the last linear layer is to mix its logits.
+            share = q.unsqueeze(1)
+            mixed = tuple(torch.lerp(z[partner], z, share.to(z.dtype)) for z in step.clean.logits)
+        else:
+            fed, delta = mixed_words(step.network, batch, partner, q)
+            mixed = (replace(step, batch=fed).logits("mixup", delta=delta, detached=True),)
+        rows = [
+            torch.lerp(step.task_rows(z, labels[partner]), step.task_rows(z, labels), q.to(z.dtype))
+            for z in mixed
+        ]
+        step.notes["mixup/share"] = torch.maximum(q, 1 - q).mean()
+        term = Term("mixup", torch.stack(rows).mean(0), self.weight, logits=mixed)
+        yield [step.clean.task, term] if self.level == "pooled" else [term]
+
+
+def mixed_words(
+    network: Network, batch: Batch, partner: Tensor, shares: Tensor
+) -> tuple[Batch, Tensor]:
+    """Mix the word embeddings of each row with those of its partner.
+
+    Rows are laid over each other token by token as they stand in the batch. Where one of them is
+    padding it counts as zero, and the mixture is as long as the longer of the two, from which comes
+    all that the model reads beside the embeddings: token types, positions, where the text ends.
+
+    Args:
+        network: Gives the embeddings.
+        batch: B rows.
+        partner: Position of each row's partner [B].
+        shares: Share of the row itself in the mixture, [B].
+
+    Returns:
+        The rows in whose place the mixtures are fed, and what must be added to their embeddings,
+        cut off from the graph, to have the mixtures' [B, T, D].
+    """
+    own = batch.mask
+    lengths = own.sum(1)
+    places = torch.arange(batch.size, device=batch.device)
+    fed = batch.take(torch.where(lengths >= lengths[partner], places, partner))
+    words = network.embeddings(batch, detached=False).to(network.delta_dtype)
+    words = torch.where(own.unsqueeze(-1), words, 0.0)
+    base = norms.masked(network.embeddings(fed), fed.mask)
+    share = shares.to(words.dtype).view(-1, 1, 1)
+    return fed, share * words + (1 - share) * words[partner] - base

@@ -10,14 +10,22 @@ drop the same units.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import ClassVar, Self
 
+import torch
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.forward.adversarial import ProjectedAscent
-from temper.forward.objective import Clean, Joint, plain
-from temper.methods import Method, Published, register
+from temper.forward import Losses, Perturbation, Plan, StepContext, plain
+from temper.forward.attack import gradient_at
+from temper.functional import norms
+from temper.methods import Published, register
 from temper.methods.attack import AttackConfig
+from temper.models.network import Recording
+from temper.seeding import generator
+from temper.types import Step
 
 
 @register(
@@ -66,17 +74,60 @@ class PGD(AttackConfig):
         """Leave the clean loss alone, at weight 1."""
         return self._with(adversarial_weight=0.0, clean_weight=1.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def plan(self, now: Step) -> Plan:
+        """Yield one total, after the clean loss if it has a weight."""
         if not self.adversarial_weight:
-            return Method("pgd", self, plain(self.clean_weight))
+            return plain(self.clean_weight)
+        conflicts = frozenset({"perturbation"})
+        return Plan(totals=1, task_weight=self.clean_weight, conflicts=conflicts)
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield ``CE(x + d_K)``; the backwards of the K steps reach delta alone."""
+        network, batch = step.network, step.batch
         # A perturbation of a single step takes the whole budget at once; here a step is a share
         # of it however many there are.
         attack = self.perturbation(steps=max(self.steps, 2), step_size=self.step_size)
-        ascent = ProjectedAscent(
-            attack,
-            steps=self.steps,
-            random_start=self.random_start,
-            weight=self.adversarial_weight,
-        )
-        return Method("pgd", self, Joint(Clean(weight=self.clean_weight), (ascent,)))
+        delta = self._start(step, attack)  # d_0, [B, T, D]
+        for _ in range(self.steps):
+            gradient, noted = gradient_at(step, attack, delta)
+            assert noted.embeddings is not None
+            delta = attack.further(delta, gradient, noted.embeddings, network, batch)
+        recording = Recording()
+        # The same units drop as in the ascent: the loss is that of the network that was attacked.
+        logits = step.logits("attack", delta=delta, site=attack.site, recording=recording)
+        step.note_size(delta, recording.embeddings)
+        yield [step.task((logits,), name="adversarial", weight=self.adversarial_weight)]
+
+    def _start(self, step: StepContext, attack: Perturbation) -> Tensor:
+        """Return 0, or noise of the budget's size: uniform on ``[-r, r]`` in each entry.
+
+        r is the budget, for ``l2`` over the root of the number of entries (norm about
+        budget / sqrt 3).
+        """
+        network, batch = step.network, step.batch
+        zero = attack.zeros(network, batch)
+        if not self.random_start:
+            return zero
+        zero = zero.detach()
+        mask = network.movable(batch, special_tokens=attack.special_tokens)
+        draws = generator(step.streams.local("noise", "adversarial"), batch.device)
+        noise = torch.empty_like(zero).uniform_(-1.0, 1.0, generator=draws)
+        assert attack.scope != "matrix"
+        radius = attack.radius(self._embeddings(step, zero) if attack.relative else zero, mask)
+        if attack.norm == "l2":
+            # The root of how many entries share a budget is the norm of as many ones.
+            ones = norms.masked(torch.ones_like(zero), mask)
+            entries = norms.size(ones, norm="l2", scope=attack.scope)
+            radius = radius / entries.clamp(min=math.sqrt(zero.shape[-1]))
+        return norms.masked(noise, mask) * radius
+
+    def _embeddings(self, step: StepContext, zero: Tensor) -> Tensor:
+        """Return the embeddings whose norm a relative budget is a fraction of [B, T, D]."""
+        if self.site == "word":
+            return step.network.embeddings(step.batch)
+        # The blocks' input shows in a forward pass only.
+        recording = Recording()
+        with torch.no_grad():
+            step.logits("attack", delta=zero, site="output", recording=recording, wrapped=False)
+        assert recording.embeddings is not None
+        return recording.embeddings

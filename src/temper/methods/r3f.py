@@ -13,18 +13,23 @@ regression only to drop it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.forward import Clean, Coupling, Joint, Noise
-from temper.forward.consistency import SMALLEST_NOISE, Consistency
+from temper.forward import Losses, Noise, Plan, StepContext
+from temper.forward.consistency import consistency
 from temper.functional.losses import Divergence
-from temper.methods import Method, MethodConfig, Published, register
+from temper.methods import Method, Published, register
 from temper.methods.attack import warn_of_small_divergence
-from temper.types import Reduction
+from temper.models.network import Recording
+from temper.types import Reduction, Step
 
 logger = logging.getLogger(__name__)
+
+# Smaller noise moves logits by less than dropout or rounding does.
+SMALLEST_NOISE = 1e-3
 
 
 @register(
@@ -35,7 +40,7 @@ logger = logging.getLogger(__name__)
     paper="Aghajanyan et al., ICLR 2021",
     claims="perturbation",
 )
-class R3F(MethodConfig):
+class R3F(Method):
     """Settings of R3F.
 
     Args:
@@ -97,25 +102,43 @@ class R3F(MethodConfig):
                 self.epsilon,
                 SMALLEST_NOISE,
             )
-        warn_of_small_divergence("R3F", self.coupling)
-
-    @property
-    def coupling(self) -> Coupling:
-        """What holds the passes together."""
-        return Coupling(self.weight, self.divergence, self.reduction)
+        warn_of_small_divergence("R3F", self.divergence, self.reduction, self.weight)
 
     def off(self) -> Self:
         """Switch the noised pass and the divergence off."""
         return self._with(weight=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def plan(self, now: Step) -> Plan:
+        """Add the divergence to the clean pass's total."""
         if not self.weight:
-            return Method("r3f", self)
-        part = Consistency(
-            Noise(self.epsilon, law=self.law, site=self.site, special_tokens=self.special_tokens),
-            coupling=self.coupling,
-            same_dropout=self.same_dropout,
+            return Plan()
+        dropout = {"sub-models"} if self.same_dropout else set()
+        conflicts = frozenset({"perturbation", *dropout})
+        return Plan(clean=True, task_weight=1.0, conflicts=conflicts)
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield the clean loss and the divergence in one total."""
+        if not self.same_dropout and self.epsilon < SMALLEST_NOISE:
+            step.network.expect_dropout()
+        noise = Noise(
+            self.epsilon, law=self.law, site=self.site, special_tokens=self.special_tokens
+        )
+        delta, recording = step.noise(noise, "consistency"), Recording()  # z, [B, T, D]
+        perturbed = step.logits(  # q, [B, C]
+            "clean" if self.same_dropout else "perturbed",
+            delta=delta,
+            site=self.site,
+            recording=recording,
+            wrapped=False,
             detached=self.detached,
         )
-        return Method("r3f", self, Joint(Clean(weight=1.0), (part,)))
+        step.note_size(delta, recording.embeddings)
+        term = consistency(
+            step,
+            perturbed,
+            self.divergence,
+            self.reduction,
+            weight=self.weight,
+            same_dropout=self.same_dropout,
+        )
+        yield [step.clean.task, term]

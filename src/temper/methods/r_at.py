@@ -11,15 +11,18 @@ and throws it away, 11F.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.forward import AdversarialLoss, Clean, Coupling, Joint, Objective, SubModels
+from temper.forward import Losses, Plan, StepContext, SubModels
+from temper.forward.attack import gradient_at
 from temper.functional.losses import Divergence
-from temper.methods import Method, Published, register
+from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
-from temper.types import Reduction
+from temper.types import Reduction, Step, Term
 
 
 @register(
@@ -78,30 +81,50 @@ class RAT(AttackConfig):
                 f"relative={self.relative}, norm={self.norm!r} and site={self.site!r}"
             )
         check_attack_off(self, divergence_weight=self.divergence_weight)
-        warn_of_small_divergence(type(self).__name__, self.coupling)
-
-    @property
-    def coupling(self) -> Coupling:
-        """What holds the passes together."""
-        return Coupling(self.divergence_weight, self.divergence, self.reduction)
+        warn_of_small_divergence(
+            type(self).__name__, self.divergence, self.reduction, self.divergence_weight
+        )
 
     def off(self) -> Self:
         """Switch the attacked passes off."""
         return self._with(adversarial_weight=0.0, divergence_weight=0.0)
 
-    def objective(self) -> Objective:
-        """Return the forward stage."""
+    def plan(self, now: Step) -> Plan:
+        """Ask for the gradient by the embeddings, unless a pass of its own takes it."""
         if not self.adversarial_weight and not self.divergence_weight:
-            return Clean()
-        attack = AdversarialLoss(
-            self.perturbation(),
-            SubModels(passes=2),
-            weight=self.adversarial_weight,
-            coupling=self.coupling,
-            reuse=self.reuse,
+            return Plan()
+        return Plan(
+            clean=True,
+            totals=int(self.reuse),
+            task_weight=1.0,
+            site=self.site,
+            gradient=self.reuse,
+            conflicts=frozenset({"perturbation", "sub-models"}),
         )
-        return Joint(Clean(weight=1.0), (attack,))
 
-    def build(self) -> Method:
-        """Return the method."""
-        return Method("r_at", self, self.objective())
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield ``CE_c``, and the terms of the two attacked passes."""
+        clean, attack = step.clean, self.perturbation()
+        if self.reuse:
+            yield [clean.task]  # its backward leaves the gradient by the embeddings
+            gradient, embeddings = clean.gradient, clean.embeddings  # [B, T, D]
+            delta = attack.first(gradient, embeddings, step.network, step.batch)
+            yield self._attacked(step, delta, embeddings, wrapped=True)
+        else:
+            gradient, recording = gradient_at(step, attack, None)
+            assert recording.embeddings is not None
+            delta = attack.first(gradient, recording.embeddings, step.network, step.batch)
+            terms = self._attacked(step, delta, recording.embeddings, wrapped=False)
+            yield [clean.task, *terms]
+
+    def _attacked(
+        self, step: StepContext, delta: Tensor, embeddings: Tensor, *, wrapped: bool
+    ) -> list[Term]:
+        """Return ``1/2 (CE_1 + CE_2)`` and the weighted divergence."""
+        step.note_size(delta, embeddings)
+        logits = step.passes(SubModels(passes=2), delta=delta, site=self.site, wrapped=wrapped)
+        weight = self.divergence_weight
+        return [
+            step.task(logits, name="adversarial", weight=self.adversarial_weight),
+            step.divergence(logits, self.divergence, self.reduction, weight=weight),
+        ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from temper.methods import Method, Published, register
+from temper.methods import Published, register
 from temper.methods.r_at import RAT
 from temper.methods.selection import OF_UEGR, SelectionConfig
 
@@ -32,7 +32,3 @@ class RATSU(RAT, SelectionConfig):
     def off(self) -> Self:
         """Switch the attacked passes and the mask off."""
         return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask="off")
-
-    def build(self) -> Method:
-        """Return the method."""
-        return Method("r_at_su", self, self.objective(), self.rule())

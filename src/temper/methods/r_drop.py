@@ -10,14 +10,15 @@ the divergence over the batch while the CE is a mean, so its effective weight gr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.forward import Clean, Coupling, SubModels
+from temper.forward import Losses, Plan, StepContext, SubModels
 from temper.functional.losses import Divergence
-from temper.methods import Method, MethodConfig, Published, register
-from temper.types import Reduction
+from temper.methods import Method, Published, register
+from temper.types import Reduction, Step
 
 
 @register(
@@ -28,7 +29,7 @@ from temper.types import Reduction
     paper="Liang et al., NeurIPS 2021",
     claims="sub-models",
 )
-class RDrop(MethodConfig):
+class RDrop(Method):
     """Settings of R-Drop.
 
     Args:
@@ -61,10 +62,21 @@ class RDrop(MethodConfig):
         """Switch the second pass and the divergence off."""
         return self._with(weight=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def plan(self, now: Step) -> Plan:
+        """Run the clean pass twice, as one forward of 2B rows."""
         if not self.weight:
-            return Method("r_drop", self)
-        coupling = Coupling(self.weight, self.divergence, self.reduction)
-        objective = Clean(weight=1.0, submodels=SubModels(passes=2), coupling=coupling)
-        return Method("r_drop", self, objective)
+            return Plan()
+        return Plan(
+            clean=True,
+            task_weight=1.0,
+            submodels=SubModels(passes=2),
+            conflicts=frozenset({"sub-models"}),
+        )
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield ``1/2 (CE_1 + CE_2)`` and the divergence in one total."""
+        clean = step.clean  # 2 x [B, C]
+        yield [
+            clean.task,
+            step.divergence(clean.logits, self.divergence, self.reduction, weight=self.weight),
+        ]

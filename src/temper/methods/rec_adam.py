@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 
 from temper.backward.anchoring import Recall
-from temper.methods import Method, MethodConfig, Published, register
+from temper.backward.rule import UpdateRule
+from temper.methods import Method, Published, register
 from temper.methods.variants import Off, Variant
 
 
@@ -64,7 +65,7 @@ class Held(Variant):
     paper="Chen et al., EMNLP 2020",
     claims="rule: settling",
 )
-class RecAdam(MethodConfig):
+class RecAdam(Method):
     """Settings of RecAdam.
 
     Args:
@@ -98,9 +99,9 @@ class RecAdam(MethodConfig):
         """Leave the optimiser's step as it is."""
         return self._with(anneal="off")
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if isinstance(self.anneal, Off):
-            return Method("rec_adam", self)
+            return []
         rule = Recall(self.anneal.kind, gamma=self.gamma, **self.anneal.values)
-        return Method("rec_adam", self, rule=rule)
+        return [rule]

@@ -22,7 +22,8 @@ from types import ModuleType
 from temper.errors import SettingError, unknown
 from temper.importing import import_named, run_import
 from temper.methods.declared import GROUP, Declaration, in_order
-from temper.methods.method import MethodConfig
+from temper.methods.method import Method
+from temper.types import Step
 
 DEFAULT = "vanilla"
 """The method of a run that names none."""
@@ -46,14 +47,14 @@ class Entry(Declaration):
         config: Settings class.
     """
 
-    config: type[MethodConfig]
+    config: type[Method]
 
     @property
     def slots(self) -> dict[str, list[str]]:
         """What the method with its default settings claims, so that no other may beside it."""
-        method = self.config().build()
+        method = self.config()
         return {
-            "objective": sorted(getattr(method.objective, "slots", ())),
+            "objective": sorted(method.plan(Step()).conflicts),
             "rule": sorted(method.rule.slots),
         }
 
@@ -73,7 +74,7 @@ class Entry(Declaration):
 
 def register(
     name: str, *, summary: str, cost: str, memory: str, paper: str, claims: str = ""
-) -> Callable[[type[MethodConfig]], type[MethodConfig]]:
+) -> Callable[[type[Method]], type[Method]]:
     """Register a settings class under a name.
 
     Args:
@@ -89,9 +90,10 @@ def register(
         ValueError: If the name is taken.
     """
 
-    def add(config: type[MethodConfig]) -> type[MethodConfig]:
+    def add(config: type[Method]) -> type[Method]:
         if name in _ENTRIES:
             raise ValueError(f"A method named {name!r} is registered already.")
+        config.NAME = name
         _ENTRIES[name] = Entry(name, summary, cost, memory, paper, claims, config)
         return config
 
@@ -151,7 +153,7 @@ def entry(name: str) -> Entry:
     return _ENTRIES[name]
 
 
-def name_of(config: MethodConfig) -> str:
+def name_of(config: Method) -> str:
     """Return the name that a settings class is registered under.
 
     Args:

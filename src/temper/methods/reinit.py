@@ -13,7 +13,8 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from temper.backward.layers import TopLayers
-from temper.methods import Method, MethodConfig, Published, register
+from temper.backward.rule import UpdateRule
+from temper.methods import Method, Published, register
 
 
 @register(
@@ -23,7 +24,7 @@ from temper.methods import Method, MethodConfig, Published, register
     memory="none",
     paper="Zhang et al., ICLR 2021",
 )
-class Reinit(MethodConfig):
+class Reinit(Method):
     """Settings of re-initialised top layers.
 
     Args:
@@ -45,8 +46,8 @@ class Reinit(MethodConfig):
         """Start from the weights as they are."""
         return self._with(layers=0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if not self.layers:
-            return Method("reinit", self)
-        return Method("reinit", self, rule=TopLayers(layers=self.layers, std=self.std))
+            return []
+        return [TopLayers(layers=self.layers, std=self.std)]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.methods import Method, Published, register
+from temper.methods import Published, register
 from temper.methods.adv_embed import AdvEmbed
 from temper.methods.selection import SelectionConfig, Selective
 from temper.methods.variants import Off
@@ -60,7 +60,3 @@ class RoAST(AdvEmbed, SelectionConfig):
     def off(self) -> Self:
         """Switch the perturbed pass and the mask off and weigh the clean loss by 1."""
         return super().off()._with(mask="off")
-
-    def build(self) -> Method:
-        """Return the method."""
-        return Method("roast", self, self.objective(), self.rule())

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.rule import UpdateRule, chain
+from temper.backward.rule import UpdateRule
 from temper.backward.selective import SelectiveUpdate
 from temper.functional.masks import Normalise, Orientation
-from temper.methods.method import MethodConfig, Published
+from temper.methods.method import Method, Published
 from temper.methods.variants import Off, Variant
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Selective(Variant):
     scope: Literal["blocks", "all"] = "blocks"
 
 
-class SelectionConfig(MethodConfig):
+class SelectionConfig(Method):
     """Settings of the selective update.
 
     Args:
@@ -84,11 +84,9 @@ class SelectionConfig(MethodConfig):
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Mask all parameters (UEGR); as `MethodConfig.from_scratch`."""
+        """Mask all parameters (UEGR); as `Method.from_scratch`."""
         return {"mask": {"scope": "all"}}
 
-    def rule(self) -> UpdateRule:
-        """Return the update rule that these settings describe."""
-        if self.mask.is_off:
-            return chain()
-        return chain(SelectiveUpdate(**self.mask.values))
+    def update(self) -> list[UpdateRule]:
+        """Return the selective update (Eqs. 7 to 9)."""
+        return [] if self.mask.is_off else [SelectiveUpdate(**self.mask.values)]

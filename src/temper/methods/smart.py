@@ -11,16 +11,19 @@ and here the average moves after every step of the optimiser.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+import torch
 from pydantic import Field, FiniteFloat
 
 from temper.backward.anchoring import WeightAverage
-from temper.backward.rule import chain
-from temper.forward import Clean, Coupling, Joint
-from temper.forward.consistency import Proximal
-from temper.methods import Method, Published, register
+from temper.backward.rule import UpdateRule
+from temper.forward import Losses, Plan, StepContext
+from temper.methods import Published, register
 from temper.methods.vat import VAT
+from temper.types import Step, Term
 
 
 @register(
@@ -73,12 +76,39 @@ class SMART(VAT):
         """Switch both divergences off."""
         return self._with(weight=0.0, proximal_weight=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
-        parts, rule = self.parts(), chain()
+    def plan(self, now: Step) -> Plan:
+        """Add both divergences to the clean pass's total."""
+        if not self.proximal_weight:
+            return super().plan(now)
+        base = super().plan(now) if self.weight else Plan(task_weight=1.0)
+        reads = frozenset({WeightAverage.name})
+        return replace(base, clean=True, needs_labels=False, reads=reads)
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield the clean loss and both divergences in one total."""
+        terms: list[Term | None] = [step.clean.task]
+        if self.weight:
+            terms.append(self.smoothness(step))
         if self.proximal_weight:
-            coupling = Coupling(self.proximal_weight, self.divergence, self.reduction)
-            parts += (Proximal(coupling),)
-            rule = chain(WeightAverage(self.decay, self.final_decay, self.early))
-        objective = Joint(Clean(weight=1.0), parts) if parts else Clean()
-        return Method("smart", self, objective, rule)
+            terms.append(self._proximal(step))
+        yield terms
+
+    def _proximal(self, step: StepContext) -> Term:
+        """Return ``proximal_weight * symKL(f(x), f_ema(x))``, without gradient through f_ema."""
+        logits, stream = step.single_clean()  # [B, C]
+        with torch.no_grad():
+            average = step.average(WeightAverage.name)
+            teacher = step.logits(stream, weights=average, wrapped=False)
+        return step.divergence(
+            (logits, teacher),
+            self.divergence,
+            self.reduction,
+            weight=self.proximal_weight,
+            name="proximal",
+        )
+
+    def update(self) -> list[UpdateRule]:
+        """Return the average of the weights."""
+        if not self.proximal_weight:
+            return []
+        return [WeightAverage(self.decay, self.final_decay, self.early)]

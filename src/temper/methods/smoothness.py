@@ -1,19 +1,21 @@
-"""What the methods that penalise Jacobian and Hessian norms have in common."""
+"""Settings and losses of the methods that penalize Jacobian and Hessian norms."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
 
 from temper.backward.layer_norms import LayerNorms
-from temper.backward.rule import chain
-from temper.forward import Clean, Joint
+from temper.backward.rule import UpdateRule
+from temper.forward import Losses, Plan, StepContext
 from temper.forward.smoothness import STEP_SIZES, Layers, Smoothness
 from temper.functional.smoothness import Law
-from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import name_of
+from temper.methods.method import Method
 from temper.methods.variants import Variant
+from temper.types import Step
 
 RATIO_OF_LOGITS = 0.02
 """A penalty on the logits opposes the task's loss itself: at 1 they stay flat."""
@@ -66,7 +68,7 @@ class FourPoint(Variant):
     step_size: float = Field(default=STEP_SIZES["four_point"], gt=0.0)
 
 
-class SmoothnessConfig(MethodConfig):
+class SmoothnessConfig(Method):
     """Settings of a smoothness penalty.
 
     Args:
@@ -103,29 +105,28 @@ class SmoothnessConfig(MethodConfig):
         """Switch the penalty off."""
         return self._with(strength={"weight": 0.0})
 
-    def method(
+    @abstractmethod
+    def penalty(self) -> Smoothness:
+        """Return the penalty with these settings; see `smoothness`."""
+
+    def smoothness(
         self,
         *,
         layers: Layers,
         law: Law = "signs",
-        norms: LayerNorms | None = None,
         only_unlabelled: bool = False,
         half: bool = False,
-    ) -> Method:
-        """Return the method with these settings.
+    ) -> Smoothness:
+        """Return a penalty.
 
         Args:
             layers: What is smoothed.
             law: What probes are drawn from.
-            norms: Weighs the layers; needed for all of them.
             only_unlabelled: Whether batches with labels go without the penalty.
             half: Whether the weight stands before half of the squared norms.
         """
-        name = name_of(self)
         strength = self.strength
-        if self.is_off or not (self.jacobian_weight or self.hessian_weight):
-            return Method(name, self)
-        part = Smoothness(
+        return Smoothness(
             weight=strength.weight if isinstance(strength, Weight) else 0.0,
             gradient_ratio=strength.ratio if isinstance(strength, GradientRatio) else None,
             half=half,
@@ -138,8 +139,29 @@ class SmoothnessConfig(MethodConfig):
             every=self.every,
             only_unlabelled=only_unlabelled,
         )
-        rule = chain()
-        if part.needs:
-            # Without layers to weigh it keeps the measured eta alone.
-            rule = chain(norms or LayerNorms("uniform"))
-        return Method(name, self, Joint(Clean(), (part,)), rule)
+
+    def layer_norms(self) -> LayerNorms:
+        """Return the rule that weighs the layers, and keeps the measured eta."""
+        return LayerNorms("uniform")
+
+    def plan(self, now: Step) -> Plan:
+        """Trace the clean pass; the penalty reads no labels."""
+        if self.is_off:
+            return Plan()
+        penalty = self.penalty()
+        return Plan(
+            clean=True,
+            watch={"trace": penalty.watch},
+            needs_labels=False,
+            reads=penalty.reads,
+            conflicts=frozenset({"smoothness"}),
+        )
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield ``CE(x)`` and the penalty in one total."""
+        clean = step.clean
+        yield [clean.task, *self.penalty().terms(step, clean.watched["trace"])]
+
+    def update(self) -> list[UpdateRule]:
+        """Return the rule that keeps measurements, if there are any."""
+        return [] if self.is_off or not self.penalty().reads else [self.layer_norms()]

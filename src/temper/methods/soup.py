@@ -14,8 +14,9 @@ from typing import Self
 
 from pydantic import Field
 
+from temper.backward.rule import UpdateRule
 from temper.backward.soup import Soup
-from temper.methods import Method, MethodConfig, register
+from temper.methods import Method, register
 
 
 @register(
@@ -26,7 +27,7 @@ from temper.methods import Method, MethodConfig, register
     paper="Wortsman et al., ICML 2022",
     claims="rule: finish, phases",
 )
-class SoupConfig(MethodConfig):
+class SoupConfig(Method):
     """Settings of soups within a run.
 
     Args:
@@ -44,8 +45,8 @@ class SoupConfig(MethodConfig):
         """Train once."""
         return self._with(members=1)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if self.members == 1:
-            return Method("soup", self)
-        return Method("soup", self, rule=Soup(self.members))
+            return []
+        return [Soup(self.members)]

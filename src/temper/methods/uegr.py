@@ -11,18 +11,21 @@ Source: UEGR, arXiv 2503.16550. Where the paper contradicts itself: docs/methods
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import torch
 from pydantic import Field, FiniteFloat, model_validator
+from torch import Tensor
 
-from temper.forward import AdversarialLoss, Clean, Coupling, Joint, SubModels
+from temper.forward import Losses, Plan, StepContext, SubModels
 from temper.functional.losses import Divergence
-from temper.methods import Method, Published, register
+from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.methods.selection import OF_UEGR, SelectionConfig
 from temper.methods.variants import Variant
-from temper.types import Reduction
+from temper.seeding import generator
+from temper.types import Reduction, Step
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -134,18 +137,22 @@ class UEGR(AttackConfig, SelectionConfig):
                 f"adaptive='fixed' needs {self.passes} rates, one a pass, got "
                 f"{list(self.adaptive.rates)}"
             )
-        check_attack_off(self, divergence_weight=self.coupling.weight)
-        warn_of_small_divergence("UEGR", self.coupling)
+        check_attack_off(self, divergence_weight=self.pair_weight)
+        warn_of_small_divergence("UEGR", self.divergence, self.reduction, self.pair_weight)
 
     @property
-    def coupling(self) -> Coupling:
-        """What holds the passes together; nothing where there is one."""
-        weight = self.divergence_weight if self.passes > 1 or self.with_clean else 0.0
-        return Coupling(weight, self.divergence, self.reduction)
+    def pair_weight(self) -> float:
+        """Weight of the divergence; 0 if there are no two passes to compare."""
+        return self.divergence_weight if self.passes > 1 or self.with_clean else 0.0
+
+    @property
+    def attacks(self) -> bool:
+        """Whether there are attacked passes at all."""
+        return bool(self.adversarial_weight or self.pair_weight)
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Mask all, and drop at the paper's rates; as `MethodConfig.from_scratch`."""
+        """Mask all, and drop at the paper's rates; as `Method.from_scratch`."""
         rates = {"low": 0.3, "high": 0.5}
         asked = given.get("adaptive", {})
         free = not (isinstance(asked, Mapping) and rates.keys() & asked.keys())
@@ -155,23 +162,62 @@ class UEGR(AttackConfig, SelectionConfig):
         """Switch the attacked passes and the mask off."""
         return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask="off")
 
-    def build(self) -> Method:
-        """Return the method."""
-        if not self.adversarial_weight and not self.coupling.weight:
-            return Method("uegr", self, rule=self.rule())
-        passes = SubModels(
-            passes=self.passes,
-            adaptive=self.adaptive.kind,
-            **self.adaptive.values,
-            sites=self.sites,
+    def submodels(self) -> SubModels:
+        """Return the attacked passes and their dropout rates."""
+        return SubModels(
+            self.passes, adaptive=self.adaptive.kind, **self.adaptive.values, sites=self.sites
         )
-        attack = AdversarialLoss(
-            self.perturbation(),
-            passes,
-            weight=self.adversarial_weight,
-            coupling=self.coupling,
-            every=self.every,
-            share=self.share,
-            with_clean=self.with_clean,
+
+    def plan(self, now: Step) -> Plan:
+        """Ask for the clean pass's gradients, in the steps that attack."""
+        if not self.attacks:
+            return Plan()
+        due = now.number % self.every == 0
+        alone = self.submodels().single and not self.with_clean
+        return Plan(
+            clean=due,
+            totals=int(due),
+            task_weight=1.0,
+            site=self.site,
+            gradient=due,
+            channel_norms=self.submodels().follows_gradient,
+            conflicts=frozenset({"perturbation"} if alone else {"perturbation", "sub-models"}),
         )
-        return Method("uegr", self, Joint(Clean(weight=1.0), (attack,)), self.rule())
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield ``L_st``, then ``L_adv + lambda * L_div`` (Algorithm 1, Eq. 6)."""
+        clean = step.clean
+        # L_st, Eq. 1. Its backward also leaves the gradients by the embeddings and at the sites.
+        yield [clean.task]
+        gradient, recording, answers = clean.gradient, clean.recording, clean.answers  # [B, T, D]
+        factor = float(self.every)
+        if (rows := self._attacked_rows(step)) is not None:
+            factor *= step.batch.size / len(rows)
+            step, recording, gradient = step.take(rows), recording.take(rows), gradient[rows]
+            answers = tuple(logits[rows] for logits in answers)
+        embeddings = recording.embeddings
+        assert embeddings is not None
+        # Eq. 2: delta = epsilon * g / ||g||, [B, T, D].
+        delta = self.perturbation().first(gradient, embeddings, step.network, step.batch)
+        step.note_size(delta, embeddings)
+        # Section V-A: K passes at x + delta in one forward, K x [B, C]; a dropout rate per example
+        # and channel, from the norms of the clean pass's gradient.
+        attacked = step.passes(self.submodels(), delta=delta, site=self.site, followed=recording)
+        compared = (*answers, *attacked) if self.with_clean else attacked
+        yield [
+            step.task(
+                attacked, name="adversarial", weight=factor * self.adversarial_weight
+            ),  # Eq. 3
+            step.divergence(  # Eq. 4
+                compared, self.divergence, self.reduction, weight=factor * self.pair_weight
+            ),
+        ]
+
+    def _attacked_rows(self, step: StepContext) -> Tensor | None:
+        """Draw the rows that are attacked [b], in their order; None for all."""
+        size = step.batch.size
+        count = max(1, round(self.share * size))
+        if count >= size:
+            return None
+        draws = generator(step.streams.local("rows", "adversarial"))
+        return torch.randperm(size, generator=draws)[:count].sort().values.to(step.batch.device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from temper.methods import Method, MethodConfig, register
+from temper.methods import Method, register
 
 
 @register(
@@ -14,13 +14,9 @@ from temper.methods import Method, MethodConfig, register
     memory="none",
     paper="Devlin et al., NAACL 2019",
 )
-class Vanilla(MethodConfig):
+class Vanilla(Method):
     """Settings of plain fine-tuning: none."""
 
     def off(self) -> Self:
         """Return itself."""
         return self
-
-    def build(self) -> Method:
-        """Return the method."""
-        return Method("vanilla", self)

@@ -13,22 +13,30 @@ returns nearly the noise that it starts from; this one is built from the paper's
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
+import torch
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.forward import Clean, Coupling, Joint, Part
-from temper.forward.consistency import Virtual
+from temper.forward import Losses, Noise, Plan, StepContext
+from temper.functional import norms
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
-from temper.methods import Method, Published, register
+from temper.functional.precision import in_half_precision
+from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, Projected, Single
-from temper.types import Reduction
+from temper.models.network import Recording
+from temper.types import Reduction, Step, Term
 
 logger = logging.getLogger(__name__)
 
 # Noise below it changes logits by less than single precision resolves (1e-5: KL of -3e-8).
 SMALLEST_NOISE = 1e-3
+# Smaller noise is lost in the rounding of half-precision logits; SiFT starts from it.
+SMALLEST_IN_HALF = 1e-2
+UNDERFLOW_GUARD = 2.0**12
 
 
 @register(
@@ -117,16 +125,64 @@ class VAT(AttackConfig):
         """Switch the divergence off."""
         return self._with(weight=0.0)
 
-    def parts(self) -> tuple[Part, ...]:
-        """Return what is minimised beside the clean loss."""
+    def plan(self, now: Step) -> Plan:
+        """Add the divergence to the clean pass's total; it reads no labels."""
         if not self.weight:
-            return ()
-        attack = self.perturbation(**self.ascent.values)
-        coupling = Coupling(self.weight, self.divergence, self.reduction)
-        return (Virtual(attack, self.init_noise, coupling),)
+            return Plan()
+        conflicts = frozenset({"perturbation"})
+        return Plan(clean=True, task_weight=1.0, needs_labels=False, conflicts=conflicts)
 
-    def build(self) -> Method:
-        """Return the method."""
-        parts = self.parts()
-        objective = Joint(Clean(weight=1.0), parts) if parts else Clean()
-        return Method("vat", self, objective)
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield the clean loss and the divergence in one total."""
+        yield [step.clean.task, self.smoothness(step)]
+
+    def smoothness(self, step: StepContext) -> Term:
+        """Return ``weight * symKL(f(x), f(x + d))``; its gradient flows through both sides.
+
+        d starts as small noise and takes ascent steps on the divergence, the clean logits held
+        fixed, each followed by the projection to the budget. All passes drop the units that the
+        clean pass drops, so that the divergence is due to d alone.
+        """
+        network, batch = step.network, step.batch
+        if self.init_noise < SMALLEST_IN_HALF and in_half_precision(batch.device):
+            network.tell(
+                f"init_noise={self.init_noise:g} is lost in the rounding of half precision, so the "
+                f"ascent follows rounding errors. Set it to {SMALLEST_IN_HALF:g} or more."
+            )
+        clean, stream = step.single_clean()  # f(x), [B, C]
+        attack = self.perturbation(**self.ascent.values)
+        noise = Noise(self.init_noise, "normal", site=self.site, special_tokens=self.special_tokens)
+        delta = step.noise(noise, "virtual")  # d, [B, T, D]
+        for _ in range(attack.steps):
+            point, recording = delta.detach().requires_grad_(), Recording()
+            logits = step.logits(
+                stream, delta=point, site=self.site, recording=recording, wrapped=False
+            )
+            rows = step.divergence_rows((clean.detach(), logits), self.divergence)
+            # Only the direction counts, and half precision would lose the smallest entries.
+            (gradient,) = torch.autograd.grad(rows.sum() * UNDERFLOW_GUARD, point)
+            assert recording.embeddings is not None
+            ascent = attack.first(gradient, recording.embeddings, network, batch)
+            delta = attack.further(delta, gradient, recording.embeddings, network, batch)
+        step.note_size(delta, recording.embeddings)
+        step.notes["attack/alignment"] = alignment(delta, ascent)
+        # The clean pass went through the distributed wrapper, which waits for one forward only.
+        moved = step.logits(stream, delta=delta, site=self.site, wrapped=False)
+        return step.divergence(
+            (clean, moved), self.divergence, self.reduction, weight=self.weight, name="smoothness"
+        )
+
+
+def alignment(delta: Tensor, ascent: Tensor) -> Tensor:
+    """Measure how far a perturbation is its last ascent step, and not the noise it started from.
+
+    Args:
+        delta: [B, T, D].
+        ascent: [B, T, D].
+
+    Returns:
+        Their cosine, the mean over examples, a scalar; 0 for an example where one of them is 0.
+    """
+    sizes = norms.size(delta, norm="l2") * norms.size(ascent, norm="l2")
+    products = (delta.detach() * ascent).sum((1, 2), keepdim=True)
+    return torch.where(sizes > 0, products / sizes.clamp(min=1e-30), 0.0).mean()

@@ -14,8 +14,8 @@ from typing import Self
 from pydantic import Field, FiniteFloat
 
 from temper.backward.anchoring import Anchor
-from temper.backward.rule import chain
-from temper.methods import Method, MethodConfig, register
+from temper.backward.rule import UpdateRule
+from temper.methods import Method, register
 
 
 @register(
@@ -25,7 +25,7 @@ from temper.methods import Method, MethodConfig, register
     memory="one copy of the weights",
     paper="Li et al., ICML 2018",
 )
-class WCons(MethodConfig):
+class WCons(Method):
     """Settings of W-Cons.
 
     Args:
@@ -41,7 +41,6 @@ class WCons(MethodConfig):
         """Let the weights go."""
         return self._with(weight=0.0)
 
-    def build(self) -> Method:
-        """Return the method."""
-        rule = chain(Anchor(self.weight)) if self.weight else chain()
-        return Method("w_cons", self, rule=rule)
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
+        return [Anchor(self.weight)] if self.weight else []

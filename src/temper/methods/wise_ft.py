@@ -14,7 +14,8 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from temper.backward.anchoring import Interpolation
-from temper.methods import Method, MethodConfig, Published, register
+from temper.backward.rule import UpdateRule
+from temper.methods import Method, Published, register
 
 
 @register(
@@ -25,7 +26,7 @@ from temper.methods import Method, MethodConfig, Published, register
     paper="Wortsman et al., CVPR 2022",
     claims="rule: finish",
 )
-class WiseFT(MethodConfig):
+class WiseFT(Method):
     """Settings of WiSE-FT.
 
     Args:
@@ -45,8 +46,8 @@ class WiseFT(MethodConfig):
         """Keep the trained weights."""
         return self._with(alpha=1.0)
 
-    def build(self) -> Method:
-        """Return the method."""
+    def update(self) -> list[UpdateRule]:
+        """Return the update rule."""
         if self.alpha == 1.0:
-            return Method("wise_ft", self)
-        return Method("wise_ft", self, rule=Interpolation(alpha=self.alpha))
+            return []
+        return [Interpolation(alpha=self.alpha)]

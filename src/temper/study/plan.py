@@ -13,7 +13,7 @@ from temper.app.settings import SetSources
 from temper.data.settings import AUGMENTATION, DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
-from temper.methods import MethodConfig
+from temper.methods import Method
 from temper.methods.recipes import recipe_named
 from temper.training.assignments import Faults, Tree, override, parse_assignment, section
 from temper.training.config import RunConfig, with_rate, without_unread
@@ -224,7 +224,7 @@ class StudyConfig:
 
 
 def columns_of(
-    chosen: Iterable[str | MethodConfig],
+    chosen: Iterable[str | Method],
     variants: Iterable[str] | Mapping[str, Mapping[str, Any]],
     *,
     recipes: Iterable[str] = (),
@@ -260,7 +260,7 @@ def columns_of(
     return columns
 
 
-def _column(method: str | MethodConfig) -> Column:
+def _column(method: str | Method) -> Column:
     if isinstance(method, str):
         return Column.of(method)
     name = method.name if isinstance(method, methods.Composed) else methods.name_of(method)

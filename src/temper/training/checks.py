@@ -320,7 +320,7 @@ def _check_tasks(trainer: Any, rows: TaskRows) -> None:
 
 def wants_unlabelled(method: Method) -> bool:
     """Tell whether a method trains on rows without labels too, and so needs some."""
-    return bool(getattr(method.objective, "wants_unlabelled", False))
+    return any(member.NEEDS_UNLABELED for member in method.composed())
 
 
 def check_unlabelled(method: Method, *, given: bool) -> None:
@@ -395,8 +395,10 @@ def check_regressions(method: Method, regressions: Iterable[str]) -> None:
         SettingError: If there is one that the method cannot be trained on, in the words in which
             its loss would refuse the first batch.
     """
-    needs: tuple[str, ...] = getattr(method.objective, "needs_classes", ())
-    Faults(f"{name}: {fault}" for name in regressions for fault in needs).refuse()
+    try:
+        method.check_regression()
+    except SettingError as error:
+        Faults(f"{name}: {error}" for name in regressions).refuse()
 
 
 def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
@@ -410,7 +412,7 @@ def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
     Raises:
         SettingError: If class weights or label smoothing would be ignored.
     """
-    smoothed = "label smoothing" in getattr(method.objective, "slots", ())
+    smoothed = "label smoothing" in method.plan(Step()).conflicts
     both = {"class_weights": class_weights is not None, "label smoothing": smoothed}
     ignored = [name for name, given in both.items() if given]
     if task_loss is not None and ignored:

@@ -40,7 +40,8 @@ from temper.data.examples import Splits
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CompositionError, Option, SettingError, faults, unknown
 from temper.methods.composition import Composed
-from temper.methods.method import MethodConfig
+from temper.methods.distil import Distil
+from temper.methods.method import Method
 from temper.methods.variants import merged
 from temper.models.classical import ARCHITECTURES
 from temper.models.classical.build import DROPOUT
@@ -157,7 +158,7 @@ class RunConfig(BaseModel):
                         "trained from scratch. Leave it out."
                     )
                 if "architecture" in checked:
-                    check_method(tree["model"], method.config)
+                    check_method(tree["model"], method)
         found.refuse()
         return config
 
@@ -251,7 +252,8 @@ def teachers_of(method: methods.Method) -> tuple[str, ...]:
     Args:
         method: The method.
     """
-    return tuple(getattr(method.objective, "teachers", ()))
+    members = method.composed()
+    return tuple(folder for m in members if isinstance(m, Distil) for folder in m.folders)
 
 
 def model_identity(name: str) -> str:
@@ -429,7 +431,7 @@ def settings_class(model: object) -> type[ArchitectureSettings]:
     return ARCHITECTURES[str(model)].settings
 
 
-def check_method(model: str, config: MethodConfig) -> None:
+def check_method(model: str, config: Method) -> None:
     """Refuse a method that holds on to pre-trained weights, where there are none.
 
     Args:

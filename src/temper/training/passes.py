@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from temper.errors import TemperError
-from temper.forward.objective import Joint
 from temper.methods import Method
 from temper.models.modes import in_mode
 from temper.models.quantised import is_quantised
@@ -52,8 +51,7 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
         with _unseen(model, device):
             plain = _products(model, "vanilla", batch, [STEPS - 1])
-            parts = method.objective.parts if isinstance(method.objective, Joint) else ()
-            period = max((int(getattr(part, "every", 1)) for part in parts), default=1)
+            period = max(int(getattr(member, "every", 1)) for member in method.composed())
             # One step that is due and one that is not stand for the whole cycle.
             due = period * (STEPS - 1)
             numbers = [due] if period == 1 else [due, due + 1]

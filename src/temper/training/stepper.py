@@ -2,7 +2,7 @@
 
 for batch, every optimiser step:
 rule.enter(weights)                                       a new training: weights of the start first
-for total in objective.losses(...):  backward(total)      one graph alive at a time
+for total in totals(method, ...):  backward(total)         one graph alive at a time
 gradients = rule.gradient(...)                            may ask for the gradient again
 rule.restore(weights); gradients = rule.penalise(gradients)
 clip
@@ -21,14 +21,15 @@ import torch.distributed
 from torch import Tensor, nn
 
 from temper.backward.rule import UpdateRule
-from temper.errors import DataError, NonFiniteError, SettingError
-from temper.forward.objective import Clean, Joint, Objective
+from temper.errors import NonFiniteError, SettingError
+from temper.forward import StepContext
+from temper.forward.totals import HasLosses, count, planned, totals
 from temper.functional.losses import GivenLoss, OwnLoss, TaskLoss
-from temper.methods import Method, MethodConfig, build
+from temper.methods import Method, build
 from temper.methods.method import size_warning
 from temper.models.kinds import check_sequence_classifier, position_limit
 from temper.models.network import Network, Parameters
-from temper.models.shards import keep_whole, sharded_modules
+from temper.models.shards import sharded_modules
 from temper.seeding import Streams
 from temper.training import checks
 from temper.training.step_log import StepLog, moved
@@ -46,7 +47,7 @@ class Stepper:
             takes ``input_ids`` and gives logits. It stays yours: training mode, device, optimiser
             and clipping are up to you. For several processes wrap it in DistributedDataParallel, or
             shard it by ``temper.training.sharding.shard`` (FSDP2), before this call.
-        method: A method, its settings or its name.
+        method: A method or its name.
         seed: Seed of every random draw (dropout, masks, noise).
         rank: Process number in distributed training.
         ranks: Number of processes; each takes as many rows a step.
@@ -87,7 +88,7 @@ class Stepper:
     def __init__(
         self,
         model: nn.Module,
-        method: Method | MethodConfig | str = "vanilla",
+        method: Method | str = "vanilla",
         *,
         seed: int = 0,
         rank: int = 0,
@@ -116,8 +117,6 @@ class Stepper:
         self.params = self.network.parameters()
         if self.params.shards:
             checks.check_sharded(self.method)
-        if getattr(self.method.objective, "keeps_weights", False):
-            keep_whole(self.network.model)
         if self.method.rule.wants_start:
             tensors = self.params.tensors
             self.params.start.update({n: t.detach().clone() for n, t in tensors.items()})
@@ -340,7 +339,7 @@ class Stepper:
                 continue
             self.params.clear_gradients()
             step = Step(place, rows=batch.size * self.ranks, ranks=self.ranks)
-            self.accumulate(batch, step, objective=Clean(), stream="prepare")
+            self.accumulate(batch, step, methods=build("vanilla").composed(), stream="prepare")
             self.check(step)
             self.rule.observe(self.params.gradients(), self.params, self.state)
         self.params.clear_gradients()
@@ -367,7 +366,7 @@ class Stepper:
         step: Step,
         *,
         micro: int = 0,
-        objective: Objective | None = None,
+        methods: Sequence[HasLosses] | None = None,
         stream: str = "train",
         backward: Callable[[Tensor], None] = torch.Tensor.backward,
         forward_context: Context = nullcontext,
@@ -379,7 +378,7 @@ class Stepper:
             batch: The micro-batch.
             step: Where training stands; its ``rows`` and ``ranks`` divide the losses.
             micro: Number of the micro-batch within the step.
-            objective: Another objective than the method's (for pre-passes).
+            methods: Other methods whose losses are run (for pre-passes).
             stream: Name that keeps the draws of pre-passes apart.
             backward: Runs backward on a total (a loss scaler's, say).
             forward_context: Entered around every forward (autocast).
@@ -390,14 +389,13 @@ class Stepper:
             The weighted total of this micro-batch, detached.
         """
         checks.check_batch(batch, longest=self.longest)
-        objective = objective or self.method.objective
-        if batch.labels is None:
-            objective = self._without_labels(objective)
+        methods = self.method.composed() if methods is None else methods
+        plans = planned(methods, step, labeled=batch.labels is not None)
         streams = self.streams.at(step=step.number, micro=micro)
         if stream != "train":
             streams = Streams(streams.local(stream), step.number, micro, streams.rank)
-        passes = objective.passes(step)
-        losses = iter(objective.losses(self.network, batch, self.state, step, streams))
+        passes = count(plans)
+        losses = totals(plans, StepContext(self.network, batch, self.state, step, streams))
         whole = torch.zeros((), device=batch.device)
         for place in range(passes):
             with early_context() if place < passes - 1 else nullcontext():
@@ -415,7 +413,9 @@ class Stepper:
             if text and self.streams.rank == 0:
                 self.network.tell(text)
         if next(losses, None) is not None:
-            raise ValueError(f"{type(objective).__name__} yielded more totals than passes() said.")
+            raise ValueError(
+                f"The losses of {self.method.name!r} yielded more totals than its plan says."
+            )
         # Passes without a graph leave weights gathered, which a rule may be about to move.
         self.params.refresh(self.network.model)
         return whole
@@ -536,18 +536,6 @@ class Stepper:
         """Remove every hook from the model; it is then as it came, but for its weights."""
         self._restore_rates()
         self.network.release()
-
-    def _without_labels(self, objective: Objective) -> Objective:
-        """Return what the method minimises on rows without labels."""
-        if not isinstance(objective, Joint):
-            return objective
-        silent = objective.without_labels()
-        if silent is None:
-            raise DataError(
-                f"The batch has no labels, and every loss of the method {self.method.name!r} reads "
-                "them. Give labels, or use a method that does without (vat, jachess)."
-            )
-        return silent
 
     def _apart(self) -> AbstractContextManager[Any]:
         """Keep gradients on this process, where the model is wrapped to exchange them."""

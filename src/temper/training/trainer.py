@@ -22,8 +22,8 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from temper.data.batches import LengthBucketSampler
 from temper.errors import CheckpointError, ModelError
-from temper.methods import Method, MethodConfig, build
-from temper.methods.method import smoothed
+from temper.methods import Method, build
+from temper.methods.composition import smoothed
 from temper.models.kinds import check_sequence_classifier
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
@@ -94,7 +94,7 @@ class RobustTrainer(Trainer):
         model: nn.Module | None = None,
         args: TrainingArguments | None = None,
         *,
-        method: Method | MethodConfig | str = "vanilla",
+        method: Method | str = "vanilla",
         class_weights: Sequence[float] | Tensor | None = None,
         bucket_by_length: bool = True,
         unlabeled_dataset: Any = None,

@@ -1,0 +1,379 @@
+"""The context of one step: what the losses of a method act on, and the shared clean pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from temper.errors import DataError
+from temper.forward.perturbations import Noise, relative_size, zeros
+from temper.forward.plan import Plan
+from temper.forward.submodels import SubModels
+from temper.functional.losses import Divergence, pairwise_divergence
+from temper.models.network import Network, Recording, Site
+from temper.models.sites import DropoutPlan
+from temper.seeding import Streams
+from temper.types import Batch, Reduction, State, Step, Term
+
+MEASURE_EVERY = 50
+"""Steps between two measurements that cost a pass of their own; the first step is one of them."""
+
+
+@dataclass
+class StepContext:
+    """One micro-batch of a step, the network, and what its losses are made of.
+
+    Args:
+        network: Computes logits under perturbations and dropout plans.
+        batch: The micro-batch.
+        state: The update rules' state, by name of the rule.
+        now: Where training stands, and what the losses are divided by.
+        streams: Random streams of this micro-batch.
+        plan: The merged plan of the methods that are composed.
+        notes: Detached scalars to log with the next total, by name.
+    """
+
+    network: Network
+    batch: Batch
+    state: State
+    now: Step
+    streams: Streams
+    plan: Plan = field(default_factory=Plan)
+    notes: dict[str, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def clean(self) -> CleanPass:
+        """The clean pass, run on first use and shared by all methods of a composition."""
+        return CleanPass(self)
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels [B].
+
+        Raises:
+            DataError: If the batch has none.
+        """
+        if self.batch.labels is None:
+            raise DataError(
+                f"The batch has no labels; it has {sorted(self.batch.inputs)}. Give them as "
+                "'labels' [B]."
+            )
+        return self.batch.labels
+
+    @property
+    def rates(self) -> SubModels | None:
+        """Dropout rates that every single pass takes; None leaves the model's own."""
+        submodels = self.plan.submodels
+        return submodels if submodels is not None and submodels.passes == 1 else None
+
+    @property
+    def measures(self) -> bool:
+        """Whether diagnostics that cost a pass are due."""
+        return self.now.number % MEASURE_EVERY == 0 and self.streams.micro == 0
+
+    def take(self, rows: Tensor) -> StepContext:
+        """Return the context of some rows, without a clean pass.
+
+        Args:
+            rows: Their indices [b].
+        """
+        return replace(self, batch=self.batch.take(rows))
+
+    def noise(self, noise: Noise, stream: str) -> Tensor:
+        """Draw noise for the embeddings [B, T, D].
+
+        Args:
+            noise: Law, size and site.
+            stream: Names the draw; two draws of one name are equal.
+        """
+        return noise.draw(self.network, self.batch, seed=self.streams.local("noise", stream))
+
+    def logits(
+        self,
+        stream: str,
+        *,
+        delta: Tensor | None = None,
+        site: Site = "word",
+        recording: Recording | None = None,
+        wrapped: bool = True,
+        detached: bool = False,
+        weights: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Run one forward pass.
+
+        Args:
+            stream: Names the pass; two passes of one name drop the same units.
+            delta: Perturbation [B, T, D].
+            site: Where it is added.
+            recording: What to note.
+            wrapped: Whether to go through the distributed wrapper, which waits for one backward
+                per forward. Off for a second pass of a total, and for a pass whose backward is
+                ``torch.autograd.grad``.
+            detached: Whether the embeddings under ``delta`` are cut off from the graph.
+            weights: Other values for some parameters, by name.
+
+        Returns:
+            [B, C].
+        """
+        plan: DropoutPlan | None = None
+        if self.rates is not None:
+            self.network.probe(self.batch)
+            plan = self.rates.plan(self.network, None, seed=self.streams.local("sites", stream))
+        return self.network.logits(
+            self.batch,
+            delta=delta,
+            site=site,
+            dropout=plan,
+            recording=recording,
+            seed=self.streams.local("dropout", stream),
+            wrapped=wrapped,
+            detached=detached,
+            weights=weights,
+        )
+
+    def passes(
+        self,
+        submodels: SubModels,
+        *,
+        stream: str = "passes",
+        delta: Tensor | None = None,
+        site: Site = "word",
+        followed: Recording | None = None,
+        recording: Recording | None = None,
+        wrapped: bool = True,
+    ) -> tuple[Tensor, ...]:
+        """Run K sub-models as one forward pass of K*B rows.
+
+        Args:
+            submodels: How many, and at which rates they drop. A single one at the model's own rates
+                takes those of the plan.
+            stream: Names the passes; those of one name drop the same units.
+            delta: The same perturbation for every pass [B, T, D].
+            site: Where delta is added.
+            followed: Recording of the clean pass, for rates that follow its gradient.
+            recording: What to note of these passes.
+            wrapped: As in `logits`.
+
+        Returns:
+            K tensors of logits [B, C].
+        """
+        if submodels.single and self.rates is not None:
+            submodels = self.rates
+        network, count = self.network, submodels.passes
+        network.probe(self.batch)
+        key = () if stream == "passes" else (stream,)
+        logits = network.logits(
+            self.batch.repeat(count),
+            delta=None if delta is None else delta.repeat(count, 1, 1),
+            site=site,
+            dropout=submodels.plan(network, followed, seed=self.streams.local("sites", *key)),
+            recording=recording,
+            seed=self.streams.local("dropout", stream),
+            wrapped=wrapped,
+        )
+        return logits.chunk(count)
+
+    def task_rows(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Return the task's loss of each row [B], with the plan's label smoothing.
+
+        Args:
+            logits: [B, C].
+            labels: [B]; None takes the batch's.
+
+        Raises:
+            DataError: If there are no labels.
+        """
+        labels = self.labels if labels is None else labels
+        return self.network.task_loss(logits, labels=labels, smoothing=self.plan.smoothing)
+
+    def task(self, logits: Sequence[Tensor], *, name: str = "task", weight: float = 1.0) -> Term:
+        """Average the task's loss over K passes: ``1/K sum_k CE(z_k, y)``.
+
+        Args:
+            logits: K tensors [B, C].
+            name: Name in logs.
+            weight: Weight in the total.
+
+        Raises:
+            DataError: If the batch has no labels.
+        """
+        rows = [self.task_rows(each) for each in logits]
+        mean = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
+        return Term(name, mean, weight, logits=tuple(logits))
+
+    def is_regression(self, logits: Tensor) -> bool:
+        """Whether the labels are numbers; without labels, whether there is one output [B, 1]."""
+        if self.batch.labels is not None:
+            return self.batch.labels.is_floating_point()
+        return logits.shape[-1] == 1
+
+    def divergence_rows(self, logits: Sequence[Tensor], kind: Divergence) -> Tensor:
+        """Return ``sum_{l<k} D(P_l || P_k)`` of each row [B], over all pairs of K passes.
+
+        Args:
+            logits: K tensors [B, C].
+            kind: ``js`` or ``sym_kl``; for a regression D is the squared difference.
+        """
+        regression = self.is_regression(logits[0])
+        return pairwise_divergence(logits, divergence=kind, regression=regression)
+
+    def divergence(
+        self,
+        logits: Sequence[Tensor],
+        kind: Divergence,
+        reduction: Reduction,
+        *,
+        weight: float,
+        name: str = "divergence",
+    ) -> Term:
+        """Return the weighted divergence of K passes; see `divergence_rows`.
+
+        Args:
+            logits: K tensors [B, C].
+            kind: Which divergence.
+            reduction: ``mean`` over the rows of the optimizer step, or their ``sum``.
+            weight: Weight in the total.
+            name: Name in logs.
+        """
+        rows = self.divergence_rows(logits, kind)
+        return Term(name, rows, weight, reduction, logits=tuple(logits))
+
+    def note_size(self, delta: Tensor, embeddings: Tensor | None) -> None:
+        """Log the size of a perturbation [B, T, D] relative to the embeddings [B, T, D]."""
+        assert embeddings is not None
+        size = relative_size(delta, embeddings, self.batch, self.network)
+        self.notes["attack/relative_size"] = size
+
+    def note_dropout_share(self, term: Term, unperturbed: Callable[[], Tensor]) -> None:
+        """Log the fraction of a divergence that dropout alone explains (one pass, no graph).
+
+        At 1, the objective is R-Drop's. It is measured every 50 steps.
+
+        Args:
+            term: The divergence.
+            unperturbed: Computes its rows with an unperturbed second pass.
+        """
+        if not self.measures:
+            return
+        with torch.no_grad():
+            by_dropout = unperturbed().sum()
+        fraction = by_dropout / term.rows.detach().sum().clamp(min=1e-12)
+        self.notes["divergence/dropout_share"] = fraction
+
+    def single_clean(self) -> tuple[Tensor, str]:
+        """Return unperturbed logits [B, C] with their graph, and the stream of their dropout.
+
+        They are the clean pass's, at no cost. If the clean pass has several sub-models in one
+        forward pass, no single pass can drop as they do, and one more is run.
+        """
+        if len(self.clean.logits) == 1:
+            return self.clean.logits[0], "clean"
+        return self.logits("single", wrapped=False), "single"
+
+    def average(self, rule: str) -> dict[str, Tensor]:
+        """Return the average of the weights that an update rule keeps, in the model's precision.
+
+        Args:
+            rule: Name of the rule, whose state holds the average under ``weights``.
+        """
+        model, kept = self.network.model, self.state[rule]["weights"]
+        return {name: value.to(model.get_parameter(name).dtype) for name, value in kept.items()}
+
+
+class CleanPass:
+    """The pass over the batch as it is.
+
+    Args:
+        step: The context, with the merged plan.
+
+    Attributes:
+        logits: K tensors [B, C], with their graph until the backward of the clean total has run.
+        answers: The same as constants, which stay.
+        task: The task's term on them; None for a batch without labels.
+        start: What was added to the embeddings [B, T, D], zeros or noise; None if nothing was.
+        recording: What was noted on the way.
+        watched: What the plan's ``watch`` contexts yielded, by name.
+        carried: Called with all terms of the clean total before its backward; each returns a scalar
+            that is 0 and has a gradient, which is added to the total, or None.
+    """
+
+    def __init__(self, step: StepContext) -> None:
+        plan = step.plan
+        self._step, self.site = step, plan.site
+        self.start: Tensor | None = None
+        if plan.start is not None:
+            self.start = plan.start(step).requires_grad_(plan.gradient)
+        elif plan.gradient:
+            self.start = zeros(step.network, step.batch, site=plan.site)
+        self.recording = Recording(channel_norms=plan.gradient and plan.channel_norms)
+        self.carried: list[Callable[[Sequence[Term]], Tensor | None]] = []
+        self._gradient: Tensor | None = None
+        # All are made before one is entered: making one may run the network.
+        contexts = {name: make(step) for name, make in plan.watch.items()}
+        with ExitStack() as watching:
+            self.watched: dict[str, Any] = {
+                name: watching.enter_context(context) for name, context in contexts.items()
+            }
+            self.logits = self.again(None if self.start is None else self.recording, wrapped=True)
+        self.answers = tuple(each.detach() for each in self.logits)
+        self.task: Term | None = None
+        if step.batch.labels is not None:
+            weight = 1.0 if plan.task_weight is None else plan.task_weight
+            self.task = step.task(self.logits, weight=weight)
+
+    def again(
+        self, recording: Recording | None = None, *, wrapped: bool = False
+    ) -> tuple[Tensor, ...]:
+        """Run the pass once more under the same dropout.
+
+        Args:
+            recording: What to note.
+            wrapped: Whether to go through the distributed wrapper.
+
+        Returns:
+            K tensors [B, C].
+        """
+        step, submodels = self._step, self._step.plan.submodels
+        given: dict[str, Any] = {"delta": self.start, "site": self.site, "recording": recording}
+        if submodels is None or submodels.passes == 1:
+            return (step.logits("clean", wrapped=wrapped, **given),)
+        return step.passes(submodels, stream="clean", wrapped=wrapped, **given)
+
+    @property
+    def embeddings(self) -> Tensor:
+        """The unperturbed embeddings [B, T, D] at ``site``, detached."""
+        assert self.recording.embeddings is not None
+        assert self.start is not None
+        return self.recording.embeddings[: len(self.start)]
+
+    @property
+    def gradient(self) -> Tensor:
+        """The gradient of the task's loss by the embeddings [B, T, D], up to a factor per row.
+
+        The backward of the clean total leaves it, at no cost. Read before that, one more backward
+        pass to the embeddings computes it (1F).
+        """
+        if self._gradient is None:
+            if not self.logits or self.task is None or self.start is None:
+                raise ValueError("The plan asks for no gradient, or no backward has run.")
+            (self._gradient,) = torch.autograd.grad(
+                self.task.rows.sum(), self.start, retain_graph=True
+            )
+        return self._gradient
+
+    def take_gradient(self, gradient: Tensor) -> None:
+        """Keep the gradient that another computation had to take anyway."""
+        if self._gradient is None:
+            self._gradient = gradient
+
+    def release(self) -> None:
+        """Keep the gradient that the backward of the clean total left, and free the graph."""
+        if self._gradient is None and self.start is not None:
+            self._gradient = self.start.grad
+        self.logits, self.task, self.carried = (), None, []

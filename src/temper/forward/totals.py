@@ -1,0 +1,141 @@
+"""Totals: run the losses of composed methods over one clean pass, one backward after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from temper.errors import CompositionError, DataError
+from temper.forward.plan import Plan, merge
+from temper.forward.step import StepContext
+from temper.types import LossTerms, Step, Term
+
+Losses = Sequence[Term | None]
+"""Terms of one total; None and terms of weight 0 are skipped."""
+
+
+class HasLosses(Protocol):
+    """The part of a method that the forward stage runs."""
+
+    @property
+    def name(self) -> str:
+        """Name in errors."""
+
+    def plan(self, now: Step) -> Plan:
+        """Return what the method asks of a step."""
+
+    def losses(self, step: StepContext) -> Iterator[Losses]:
+        """Yield the terms of one total after the other."""
+
+
+def planned(
+    methods: Sequence[HasLosses], now: Step, *, labeled: bool = True
+) -> list[tuple[HasLosses, Plan]]:
+    """Return the plan of each method for a step.
+
+    Args:
+        methods: The composed methods.
+        now: Where training stands.
+        labeled: Whether the batch has labels. Without, the losses that read them are left out.
+
+    Raises:
+        DataError: If nothing is left to minimize.
+    """
+    plans = [(method, method.plan(now)) for method in methods]
+    if labeled:
+        return plans
+    if all(plan.needs_labels for _, plan in plans):
+        names = " + ".join(method.name for method in methods)
+        raise DataError(
+            f"The batch has no labels, and every loss of the method {names!r} reads them. Give "
+            "labels, or use a method that does without (vat, jachess)."
+        )
+    return [(m, plan.without_losses() if plan.needs_labels else plan) for m, plan in plans]
+
+
+def count(plans: Sequence[tuple[HasLosses, Plan]]) -> int:
+    """Return how many totals a step has."""
+    return _runs_clean(merge([(m.name, plan) for m, plan in plans])) + sum(
+        plan.totals for _, plan in plans
+    )
+
+
+def _runs_clean(plan: Plan) -> bool:
+    return plan.task_weight != 0 or plan.clean
+
+
+def totals(plans: Sequence[tuple[HasLosses, Plan]], step: StepContext) -> Iterator[LossTerms]:
+    """Yield one total after the other; the caller runs backward on each before the next.
+
+    ``L(A + B) = L_A + L_B`` minus the task's loss on the clean pass, which both have and which
+    counts once. The first total is the clean pass's; it holds what each method yields first. The
+    further totals of each method follow, in order, so that one graph is alive at a time.
+
+    Args:
+        plans: The composed methods with their plans for the step.
+        step: The context; its plan is set to the merged one.
+
+    Raises:
+        CompositionError: If the methods conflict, or two yield a term of one name.
+    """
+    step.plan = merge([(method.name, plan) for method, plan in plans])
+    generators = [
+        (method.name, plan, method.losses(step))
+        for method, plan in plans
+        if plan.clean or plan.totals
+    ]
+    owners: dict[str, str] = {}
+    if _runs_clean(step.plan):
+        clean = step.clean
+        found: list[Term | None] = [clean.task] if step.plan.task_weight != 0 else []
+        for name, plan, generator in generators:
+            if plan.clean:
+                found += _owned(next(generator), name, owners)
+        yield _clean_total(step, list({id(t): t for t in found if t is not None}.values()))
+        clean.release()
+    for name, _, generator in generators:
+        for terms in generator:
+            yield LossTerms.of(_owned(terms, name, owners), _taken(step))
+
+
+def step_totals(methods: Sequence[HasLosses], step: StepContext) -> Iterator[LossTerms]:
+    """Yield the totals of one step of composed methods; see `totals`.
+
+    Args:
+        methods: The composed methods.
+        step: The context.
+    """
+    yield from totals(planned(methods, step.now, labeled=step.batch.labels is not None), step)
+
+
+def _owned(terms: Losses, method: str, owners: dict[str, str]) -> list[Term]:
+    """Drop terms without weight; raise if another method yielded a term of the same name."""
+    kept = [term for term in terms if term is not None and term.weight]
+    for term in kept:
+        owner = owners.setdefault(term.name, method)
+        if owner != method and term.name != "task":
+            raise CompositionError(
+                f"{owner!r} and {method!r} both yield a term {term.name!r}. Leave one of them out."
+            )
+    return kept
+
+
+def _clean_total(step: StepContext, terms: list[Term]) -> LossTerms:
+    clean = step.clean
+    # Only a backward of the task's loss alone leaves the gradient that an attack reads.
+    if step.plan.gradient and [term.name for term in terms] != ["task"] and clean.task is not None:
+        _ = clean.gradient
+    carried = [value for make in clean.carried if (value := make(terms)) is not None]
+    if clean.task is None or not terms:
+        # A parameter that no term reaches gets a gradient of 0 instead of none: distributed
+        # training waits for one, and one process must take the same steps as several.
+        carried.append(clean.logits[0].sum() * 0)
+    total: Tensor | None = sum(carried[1:], carried[0]) if carried else None
+    return LossTerms.of(terms, _taken(step), total)
+
+
+def _taken(step: StepContext) -> dict[str, Tensor]:
+    notes, step.notes = step.notes, {}
+    return notes
