@@ -31,8 +31,8 @@ PROTOCOL = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding=
 FOLDER = Path("results/base-size")
 KEPT: dict[str, tuple[str, ...]] = {
     "task": (),
-    "shift": ("metric",),
-    "adversarial": ("metric",),
+    "shift": ("accuracy",),
+    "adversarial": ("accuracy",),
     "calibration": ("ece_10", "brier", "nll"),
     "anomaly": ("auroc",),
 }
