@@ -2,7 +2,8 @@
 
     python -m reproduction.base_size run --model FOLDER --data FOLDER
     python -m reproduction.base_size choose       the learning rates, from validation rows alone
-    python -m reproduction.base_size table        scores on the reported rows, by task and column
+    python -m reproduction.base_size table        scores, gains and verdicts, as Markdown
+    python -m reproduction.base_size table --write docs/base-size.md      the same, in the document
 
 A cell is one task, column, seed and learning rate. A finished cell is one line of ``runs.jsonl``,
 so a stopped run loses one cell, and results of several machines can be appended to each other.
@@ -11,34 +12,41 @@ so a stopped run loses one cell, and results of several machines can be appended
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+import sys
 import time
-import tomllib
 from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import temper
+from reproduction.base_size_table import (
+    FIRST,
+    LAST,
+    PROTOCOL,
+    VALIDATION,
+    first_near_best,
+    of_sets,
+    tables,
+)
 from temper.cli.screen import print_table, say
 from temper.errors import SettingError
 
-PROTOCOL = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 FOLDER = Path("results/base-size")
 KEPT: dict[str, tuple[str, ...]] = {
     "task": (),
-    "shift": ("metric",),
-    "adversarial": ("metric",),
+    "shift": ("accuracy",),
+    "adversarial": ("accuracy",),
     "calibration": ("ece_10", "brier", "nll"),
     "anomaly": ("auroc",),
 }
 """Scores of a cell that are stored, by perspective; none named: all of them."""
-NAMED = ("task", "part", "perspective", "condition", "score", "set")
-"""What names a score in the printed table."""
 VALIDATION_ROWS = 1000
 """Rows of a task's training file that settings are chosen by; no model is trained on them."""
 SUITE_ROWS = 300
@@ -83,11 +91,10 @@ def key_of(line: Mapping[str, Any]) -> tuple[str, str, int, float]:
     return line["task"], line["column"], line["seed"], line["rate"]
 
 
-def validation_score(line: Mapping[str, Any]) -> float:
-    """Return the mean of the scores that the task chooses by, on validation rows, times 100."""
-    wanted = PROTOCOL["task"][line["task"]]["choose_by"]
-    values = [v for p, s, c, name, v in line["validation"] if p == "task" and name in wanted]
-    return 100 * fmean(values)
+def is_whole(line: Mapping[str, Any]) -> bool:
+    """Whether no part of a stored line is missing; the first lines of SST-2 have no shift."""
+    suite = "suite" in PROTOCOL["task"][line["task"]]
+    return not suite or any(row[0] == "shift" for row in line["suite"])
 
 
 def rates(lines: list[dict[str, Any]]) -> dict[str, tuple[float, dict[float, float]]]:
@@ -105,16 +112,15 @@ def rates(lines: list[dict[str, Any]]) -> dict[str, tuple[float, dict[float, flo
         for line in lines:
             asked = line["seed"] in stage["seeds"] and line["task"] in stage["tasks"]
             if asked and line["column"] == column:
-                scores[line["rate"]][line["task"]] = validation_score(line)
+                values = of_sets(line, VALIDATION).values()
+                scores[line["rate"]][line["task"]] = fmean(values)
         means = {
             rate: fmean(by_task.values())
             for rate, by_task in sorted(scores.items())
             if len(by_task) == len(stage["tasks"])
         }
         if means:
-            best = max(means.values())
-            rate = min(rate for rate, mean in means.items() if mean >= best - 0.3)
-            chosen[PROTOCOL["column"][column]["side"]] = (rate, means)
+            chosen[PROTOCOL["column"][column]["side"]] = (first_near_best(means), means)
     return chosen
 
 
@@ -203,7 +209,8 @@ def run(model: str, data: Path, folder: Path, scratch: Path) -> None:
     for stage in PROTOCOL["stage"]:
         chosen = {side: rate for side, (rate, _) in rates(finished(folder)).items()}
         for cell in cells(stage, chosen):
-            if cell.key in map(key_of, finished(folder)):
+            done = [line for line in finished(folder) if stage["name"] == "rates" or is_whole(line)]
+            if cell.key in map(key_of, done):
                 continue
             say(f"{stage['name']}: {cell.name}")
             line = run_cell(cell, model, data, scratch)
@@ -222,27 +229,22 @@ def choose(folder: Path) -> None:
     print_table(rows, ["side", "rate", "validation", "chosen"])
 
 
-def table(folder: Path) -> None:
-    """Print the mean and the standard deviation over the seeds of the scores on reported rows."""
+def table(folder: Path, document: Path | None) -> None:
+    """Print the tables, or write them between the markers of a document."""
     lines = finished(folder)
-    chosen = {side: rate for side, (rate, _) in rates(lines).items()}
-    values: dict[tuple[str, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for line in lines:
-        if line["rate"] != chosen.get(PROTOCOL["column"][line["column"]]["side"]):
-            continue
-        for part in ("reported", "suite"):
-            for perspective, name_of_set, condition, name, value in line.get(part, ()):
-                score = (line["task"], part, perspective, condition, name)
-                values[(*score, name_of_set)][line["column"]].append(100 * value)
-    rows = []
-    for named, by_column in values.items():
-        row = dict(zip(NAMED, named, strict=True))
-        for column in PROTOCOL["column"]:
-            seeds = by_column.get(column, [])
-            spread = f" ({stdev(seeds):.1f})" if len(seeds) > 1 else ""
-            row[column] = f"{fmean(seeds):.1f}{spread}" if seeds else ""
-        rows.append(row)
-    print_table(rows, [*NAMED, *PROTOCOL["column"]])
+    (stage,) = (each for each in PROTOCOL["stage"] if each["name"] == "rates")
+    chosen = {
+        side: rate
+        for side, (rate, means) in rates(lines).items()
+        if len(means) == len(stage["rates"])
+    }
+    text = tables(lines, chosen)
+    if document is None:
+        sys.stdout.write(f"{text}\n")
+        return
+    old = document.read_text(encoding="utf-8")
+    between = re.compile(f"{re.escape(FIRST)}.*?{re.escape(LAST)}", re.DOTALL)
+    document.write_text(between.sub(lambda _: f"{FIRST}\n{text}\n{LAST}", old), encoding="utf-8")
 
 
 def main() -> None:
@@ -253,11 +255,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with a folder for each task")
     parser.add_argument("--results", type=Path, default=FOLDER)
     parser.add_argument("--scratch", type=Path, default=Path("runs/base-size"))
+    parser.add_argument("--write", type=Path, help="document that `table` writes into")
     given = parser.parse_args()
     if given.action == "choose":
         choose(given.results)
     elif given.action == "table":
-        table(given.results)
+        table(given.results, given.write)
     elif not given.model or not given.data:
         raise SettingError("Give --model and --data.")
     else:

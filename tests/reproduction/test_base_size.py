@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduction import base_size
+from temper.evaluation.perspectives.registry import perspectives
 
 TASKS = {"sst2": ["accuracy"], "cola": ["mcc"], "mrpc": ["accuracy", "f1"]}
 
@@ -48,6 +49,22 @@ def test_a_line_that_a_kill_cut_off_is_run_again(tmp_path: Path) -> None:
     lines = base_size.finished(tmp_path)
 
     assert [base_size.key_of(each) for each in lines] == [("sst2", "plain", 0, 2e-5)]
+
+
+def test_a_cell_without_its_scores_under_shift_is_not_whole() -> None:
+    cell = line("sst2", "plain", 2e-5, 0.9)
+    calibration = ["calibration", "imdb", "clean", "ece_10", 0.1]
+
+    assert base_size.is_whole(line("cola", "plain", 2e-5, 0.9))
+    assert not base_size.is_whole({**cell, "suite": [calibration]})
+    shift = ["shift", "imdb", "clean", "accuracy", 0.8]
+    assert base_size.is_whole({**cell, "suite": [calibration, shift]})
+
+
+def test_every_score_that_cells_keep_is_a_score_of_its_perspective() -> None:
+    for perspective, names in base_size.KEPT.items():
+        known = {getattr(score, "name", score) for score in perspectives()[perspective].scores}
+        assert set(names) <= known
 
 
 def test_every_named_task_and_column_exists() -> None:

@@ -1,0 +1,347 @@
+"""The tables of docs/base-size.md: scores, gains over both baselines, and verdicts.
+
+All scores are shown times 100, and a positive gain is always an improvement. Scores of one task
+follow ``score = column + seed + residual``, with one residual variance for all columns of the task.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from textwrap import fill
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from scipy import stats
+
+from temper.display.wording import pipe_table
+from temper.functional.effects import LEAST_SEEDS, LEVEL, Effect
+from temper.functional.intervals import holm
+
+PROTOCOL = tomllib.loads(Path(__file__).with_name("base_size.toml").read_text(encoding="utf-8"))
+PRINTED = tomllib.loads(
+    (Path(__file__).parent / "tables" / "uegr-table-1.toml").read_text(encoding="utf-8")
+)["printed"]["score"]
+PLAIN: list[str] = [
+    name for name, column in PROTOCOL["column"].items() if column["method"] == "vanilla"
+]
+"""Columns of plain fine-tuning, fewest epochs first."""
+METHODS: list[str] = [name for name in PROTOCOL["column"] if name not in PLAIN]
+MARGIN = 0.3
+"""Points below the best validation score that a less expensive setting may have."""
+MORE_SEEDS = 5
+NOT_RUN, NOT_STORED = "not run", "not stored"
+WIDTH = 100
+FIRST, LAST = "<!-- base-size -->", "<!-- /base-size -->"
+
+Line = Mapping[str, Any]
+Values = dict[str, dict[int, float]]
+"""Column -> seed -> score, of one task."""
+Key = TypeVar("Key")
+
+
+class Metric(NamedTuple):
+    """A score, or the mean of several over the sets of a part of the evaluation."""
+
+    title: str
+    part: str
+    perspective: str
+    condition: str = "clean"
+    names: tuple[str, ...] = ()
+    sign: int = 1
+
+
+CALIBRATION = {"ECE": "ece_10", "Brier score": "brier", "NLL": "nll"}
+VALIDATION = Metric("validation score", "validation", "task")
+METRICS = [
+    Metric("GLUE's score", "reported", "task"),
+    *(
+        Metric(f"{title}{scaled}", "reported", "calibration", condition, (name,), -1)
+        for title, name in CALIBRATION.items()
+        for condition, scaled in (("clean", ""), ("temperature", " after temperature scaling"))
+    ),
+    Metric("Shift accuracy", "suite", "shift", names=("accuracy",)),
+    Metric("Adversarial accuracy", "suite", "adversarial", names=("accuracy",)),
+    Metric("OOD AUROC, softmax", "suite", "anomaly", names=("auroc",)),
+    Metric("OOD AUROC, Mahalanobis", "suite", "anomaly", "mahalanobis", ("auroc",)),
+    *(
+        Metric(f"{title} over the suite{scaled}", "suite", "calibration", condition, (name,), -1)
+        for title, name in CALIBRATION.items()
+        for condition, scaled in (("clean", ""), ("temperature", ", after temperature scaling"))
+    ),
+]
+
+
+class Decision(NamedTuple):
+    """A method's gains on a task, by one metric: over tuned plain, and over equal compute."""
+
+    task: str
+    column: str
+    metric: Metric
+    baselines: tuple[str | None, str]
+    gains: tuple[Effect | None, Effect | None]
+    seeds: int
+    p: float = 1.0
+
+    @property
+    def printed(self) -> list[float]:
+        """Gains that the paper prints for BERT-base and RoBERTa-base; of GLUE's score alone."""
+        tables = [PRINTED[model] for model in ("bert-base", "roberta-base")]
+        if self.metric is not METRICS[0] or any(self.column not in table for table in tables):
+            return []
+        return [
+            float(table[self.column][self.task]) - float(table["vanilla"][self.task])
+            for table in tables
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """Confirmed, refuted or undecided (with the minimum detectable effect)."""
+        first, second = self.gains
+        if first is None or second is None:
+            few = self.seeds < LEAST_SEEDS
+            return f"{self.seeds} of {LEAST_SEEDS} seeds" if few else "no interval"
+        low, high = min(first.low, second.low), min(first.high, second.high)
+        smaller = high < min(self.printed, default=0.0)
+        if low > 0.0 and self.p <= LEVEL:
+            return "confirmed, below printed" if smaller else "confirmed"
+        return "refuted" if smaller else f"undecided ({max(first.least, second.least):.1f})"
+
+    @property
+    def more_seeds(self) -> bool:
+        """Whether an interval ends within a third of its width of 0, after fewer than 5 seeds."""
+        return any(
+            gain.seeds < MORE_SEEDS
+            and min(abs(gain.low), abs(gain.high)) <= (gain.high - gain.low) / 3
+            for gain in self.gains
+            if gain is not None
+        )
+
+
+def first_near_best(scores: Mapping[Key, float]) -> Key:
+    """Return the first setting within `MARGIN` of the best; settings are in order of cost."""
+    least = max(scores.values()) - MARGIN - 1e-9
+    return next(key for key, score in scores.items() if score >= least)
+
+
+def of_sets(line: Line, metric: Metric) -> dict[tuple[str, str], float]:
+    """Return a cell's values of a metric by set and name, times 100.
+
+    A collapsed model has no correlation; a score of the task that is undefined counts as 0.
+    """
+    names = metric.names or PROTOCOL["task"][line["task"]]["choose_by"] or ("accuracy",)
+    kind = (metric.perspective, metric.condition)
+    rows = [row for row in line.get(metric.part, ()) if (row[0], row[2]) == kind]
+    undefined = {(row[1], name): 0.0 for row in rows for name in names}
+    values = {(row[1], row[3]): 100 * row[4] for row in rows if row[3] in names}
+    return {**undefined, **values} if metric.perspective == "task" else values
+
+
+def scores(lines: Sequence[Line], task: str, metric: Metric) -> Values:
+    """Return a task's scores: the mean over the sets on which every cell has a value."""
+    cells = {
+        (line["column"], line["seed"]): values
+        for line in lines
+        if line["task"] == task and (values := of_sets(line, metric))
+    }
+    common = set.intersection(*(set(values) for values in cells.values())) if cells else set()
+    found: Values = defaultdict(dict)
+    for (column, seed), values in cells.items():
+        if common:
+            found[column][seed] = fmean(values[key] for key in common)
+    return dict(found)
+
+
+def residual_variance(values: Values) -> tuple[float, int]:
+    """Return the variance that column and seed leave, pooled over the columns, and its freedom."""
+    cells = [(column, seed) for column, seeds in values.items() for seed in seeds]
+    effects = [*values, *sorted({seed for _, seed in cells})]
+    design = np.array([[float(effect in cell) for effect in effects] for cell in cells])
+    target = np.array([values[column][seed] for column, seed in cells])
+    fitted, _, rank, _ = np.linalg.lstsq(design, target, rcond=None)
+    freedom = len(cells) - int(rank)
+    return float(((target - design @ fitted) ** 2).sum()) / max(1, freedom), freedom
+
+
+def gain(values: Values, column: str, baseline: str | None, sign: int) -> Effect | None:
+    """Return the paired gain of a column, None below `LEAST_SEEDS` shared seeds or without noise.
+
+    ``mean +- t sqrt(2 s^2 / n)`` over n shared seeds, with s^2 of `residual_variance`.
+    """
+    own, other = values.get(column, {}), values.get(baseline or "", {})
+    shared = sorted(own.keys() & other.keys())
+    if len(shared) < LEAST_SEEDS:
+        return None
+    variance, freedom = residual_variance(values)
+    error = (2 * variance / len(shared)) ** 0.5
+    if error < 1e-9:
+        return None
+    mean = sign * fmean(own[seed] - other[seed] for seed in shared)
+    reach = float(stats.t.ppf(1 - LEVEL / 2, freedom)) * error
+    p = 2 * float(stats.t.sf(abs(mean) / error, freedom))
+    return Effect(mean, mean - reach, mean + reach, p, len(shared), error, float(freedom))
+
+
+def tuned_plain(lines: Sequence[Line], task: str) -> tuple[str | None, dict[str, float]]:
+    """Choose a task's epochs of plain fine-tuning by validation scores of the first seed.
+
+    Returns:
+        The column, None until all have a score, and the scores.
+    """
+    source = PROTOCOL["task"][task].get("epochs_of", task)
+    values = scores(lines, source, VALIDATION)
+    found = {name: values[name][0] for name in PLAIN if 0 in values.get(name, {})}
+    return (first_near_best(found) if len(found) == len(PLAIN) else None), found
+
+
+def equal_compute(column: str) -> str:
+    """Return the plain column with the fewest epochs that costs at least as much as a method."""
+    base = PROTOCOL["train"]["epochs"]
+    cost = base * PROTOCOL["column"][column]["cost"]
+    return next(name for name in PLAIN if PROTOCOL["column"][name].get("epochs", base) >= cost)
+
+
+def tasks_of(metric: Metric) -> list[str]:
+    """Return the tasks that have a metric: a regression has no calibration, only SST-2 a suite."""
+    return [
+        name
+        for name, task in PROTOCOL["task"].items()
+        if (metric.part != "suite" or "suite" in task)
+        and (metric.perspective != "calibration" or "pearson" not in task["choose_by"])
+    ]
+
+
+def decide(lines: Sequence[Line], task: str, metric: Metric) -> list[Decision]:
+    """Compare every method on a task, with Holm's correction over all columns of methods.
+
+    The p of a method is the larger one of both baselines; a method without interval has p = 1.
+    """
+    values, (tuned, _) = scores(lines, task, metric), tuned_plain(lines, task)
+    found = []
+    for column in METHODS:
+        pair = (tuned, equal_compute(column))
+        gains = tuple(gain(values, column, baseline, metric.sign) for baseline in pair)
+        seeds = len(values.get(column, {}))
+        found.append(Decision(task, column, metric, pair, (gains[0], gains[1]), seeds))
+    largest = [max(1.0 if each is None else each.p for each in one.gains) for one in found]
+    return [one._replace(p=p) for one, p in zip(found, holm(largest), strict=True)]
+
+
+def tables(lines: Sequence[Line], chosen: Mapping[str, float]) -> str:
+    """Return the Markdown tables.
+
+    Args:
+        lines: Finished cells.
+        chosen: Side -> learning rate; cells of other rates are not read.
+    """
+    used = [
+        line
+        for line in lines
+        if line["rate"] == chosen.get(PROTOCOL["column"][line["column"]]["side"])
+    ]
+    found = {
+        metric: [one for task in tasks_of(metric) for one in decide(used, task, metric)]
+        for metric in METRICS
+    }
+    parts = ["### Learning rates", _rates(lines, chosen)]
+    parts += ["### Tuned plain fine-tuning", _tuned(used), "### Scores and gains", _explained()]
+    parts += [_section(used, metric, decisions) for metric, decisions in found.items()]
+    parts += ["### Two more seeds", _more_seeds([one for each in found.values() for one in each])]
+    return "\n\n".join(parts)
+
+
+def _rates(lines: Sequence[Line], chosen: Mapping[str, float]) -> str:
+    (stage,) = (each for each in PROTOCOL["stage"] if each["name"] == "rates")
+    found = {
+        (line["column"], line["rate"], line["task"]): fmean(of_sets(line, VALIDATION).values())
+        for line in lines
+        if line["seed"] in stage["seeds"] and line["task"] in stage["tasks"]
+    }
+    rows = []
+    for column in stage["columns"]:
+        best = chosen.get(PROTOCOL["column"][column]["side"])
+        for rate in stage["rates"]:
+            keys = [(column, rate, task) for task in stage["tasks"]]
+            cells = [f"{found[key]:.1f}" if key in found else NOT_RUN for key in keys]
+            rows.append([column, f"{rate:g}", *cells, "chosen" if rate == best else ""])
+    text = pipe_table(["column", "rate", *stage["tasks"], ""], rows)
+    return f"Validation scores of seed 0.\n\n{text}"
+
+
+def _tuned(lines: Sequence[Line]) -> str:
+    rows = []
+    for task in PROTOCOL["task"]:
+        column, found = tuned_plain(lines, task)
+        cells = [f"{found[name]:.1f}" if name in found else NOT_RUN for name in PLAIN]
+        rows.append([task, *cells, column or "not chosen"])
+    text = pipe_table(["task", *PLAIN, "chosen"], rows)
+    return f"Validation scores of seed 0; RTE takes MRPC's choice.\n\n{text}"
+
+
+def _explained() -> str:
+    return fill(
+        "Scores: mean (standard deviation over seeds), times 100. Gains: positive is better, in "
+        "points, with 95% intervals. *Printed*: the paper's gain for BERT-base / RoBERTa-base. "
+        "*p*: the larger one of both baselines, with Holm's correction over "
+        f"{len(METHODS)} methods. *Undecided*: with the minimum detectable effect.",
+        width=WIDTH,
+    )
+
+
+def _section(lines: Sequence[Line], metric: Metric, decisions: Sequence[Decision]) -> str:
+    tasks = tasks_of(metric)
+    values = {task: scores(lines, task, metric) for task in tasks}
+    run = {(line["task"], line["column"]) for line in lines if line["task"] in tasks}
+    if not run:
+        return f"**{metric.title}**: {NOT_RUN} ({', '.join(tasks)})."
+
+    def cell(task: str, column: str) -> str:
+        seeds = list(values[task].get(column, {}).values())
+        if not seeds:
+            return NOT_STORED if (task, column) in run else NOT_RUN
+        return f"{fmean(seeds):.1f} ({f'{stdev(seeds):.1f}' if len(seeds) > 1 else '1 seed'})"
+
+    rows = [[column, *(cell(task, column) for task in tasks)] for column in PROTOCOL["column"]]
+    parts = [f"**{metric.title}**", pipe_table(["column", *tasks], rows)]
+    head = ["task", "method", "printed", "over tuned plain", "over equal compute", "p", "verdict"]
+    rows = [
+        [
+            *(one.task, one.column, " / ".join(_signed(each) for each in one.printed)),
+            *(_interval(each) for each in one.gains),
+            "" if None in one.gains else f"{one.p:.2f}",
+            one.verdict,
+        ]
+        for one in decisions
+        if one.seeds
+    ]
+    missing = ", ".join(f"{one.task} {one.column}" for one in decisions if not one.seeds)
+    parts += [pipe_table(head, rows)] * bool(rows)
+    parts += [fill(f"No gain, because cells are missing: {missing}.", WIDTH)] * bool(missing)
+    return "\n\n".join(parts)
+
+
+def _interval(effect: Effect | None) -> str:
+    if effect is None:
+        return "no interval"
+    return f"{_signed(effect.mean)} [{_signed(effect.low)}, {_signed(effect.high)}]"
+
+
+def _signed(points: float) -> str:
+    # Adding 0.0 turns a rounded -0.0 into 0.0.
+    return f"{round(points, 1) + 0.0:+.1f}".replace("-", "−")
+
+
+def _more_seeds(decisions: Sequence[Decision]) -> str:
+    cells: dict[str, set[str]] = defaultdict(set)
+    for one in decisions:
+        # Calibration and OOD detection have so many scores that most cells would be run again.
+        if one.metric.perspective in ("task", "shift", "adversarial") and one.more_seeds:
+            cells[one.task] |= {one.column, *(name for name in one.baselines if name)}
+    lines = [
+        f"- {task}: {', '.join(name for name in PROTOCOL['column'] if name in columns)}"
+        for task, columns in cells.items()
+    ]
+    return "\n".join(lines) or "None, of the intervals that exist."
