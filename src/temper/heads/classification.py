@@ -74,14 +74,14 @@ class Classification(Head):
 
 
 def check_classes(labels: Tensor, classes: int) -> None:
-    """Refuse labels that are none of a model's classes; torch's own errors do not name them.
+    """Raise an error for a class index out of range; torch's own error does not name the label.
 
     Args:
         labels: Class indices of any shape; -100, which torch's cross-entropy ignores, is accepted.
         classes: Number of classes.
 
     Raises:
-        DataError: If there is one.
+        DataError: If an index is out of range.
     """
     wrong = labels[((labels < 0) | (labels >= classes)) & (labels != -100)]
     if wrong.numel():

@@ -77,7 +77,7 @@ class Head(ABC):
                 f"{tuple(logits.shape)}. Temper trains sequence classifiers and regressions; use "
                 "Transformers' Trainer for labels of tokens and for language models."
             )
-        # A module of one's own may return [B], and so does a user's loss expect it.
+        # A custom module may return [B], and a user's loss then expects [B] and not [B, 1].
         self._flat = logits.dim() == 1
         return logits.reshape(len(logits), 1, -1)
 
