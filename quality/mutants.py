@@ -40,6 +40,9 @@ TESTS = {
     "functional": [
         "functional",
     ],
+    "heads": [
+        "heads",
+    ],
     "forward": [
         "forward/test_objective.py",
         "forward/test_perturbations.py",

@@ -30,6 +30,7 @@ from temper.evaluation.predictor import (
 )
 from temper.functional.label_names import are_named
 from temper.functional.resampling import FloatArray
+from temper.heads import head_of
 from temper.models.kinds import position_limit
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
@@ -85,15 +86,9 @@ class ClassifierPredictor:
         self.batch_size = batch_size
         self.precision = precision
         config = getattr(model, "config", None)
-        outputs = getattr(config, "num_labels", 2)
-        regression = outputs == 1 or getattr(config, "problem_type", None) == "regression"
-        if regression and outputs != 1:
-            raise ModelError(
-                f"A regression must have one output, the model has {outputs}. "
-                "Set `problem_type` of its config to what it is."
-            )
-        self.gives: Gives = "values" if regression else "logits"
-        self.label_names = None if regression else label_names_of(config)
+        classifies = head_of(config).has_classes
+        self.gives: Gives = "logits" if classifies else "values"
+        self.label_names = label_names_of(config) if classifies else None
         self._words: WholeWords | None = None
 
     @property

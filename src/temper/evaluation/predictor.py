@@ -130,6 +130,11 @@ class Prediction:
         """Whether the answers are values and not classes."""
         return bool(self.probabilities.shape[1] == 0)
 
+    @property
+    def decoded(self) -> FloatArray:
+        """Probabilities [n, C], or the values [n, 1] of a regression."""
+        return self.prediction[:, np.newaxis] if self.regression else self.probabilities
+
     def take(self, index: IntegerArray | list[int]) -> Prediction:
         """Return the answers at some positions.
 

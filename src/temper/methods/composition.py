@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from temper.backward.rule import UpdateRule
 from temper.errors import CompositionError, FieldError, SettingError, TemperError, unknown
 from temper.forward.plan import Plan, merge
+from temper.heads import Head
 from temper.methods.declared import HALVES, is_composed, labels_of, name_faults
 from temper.methods.method import Method
 from temper.methods.registry import entry, name_of
@@ -97,10 +98,10 @@ class Composed(Method):
         owned = [share for share in self.shares if share.half != "objective"]
         return [rule for share in owned for rule in share.config.update()]
 
-    def check_regression(self) -> None:
-        """Refuse what one of the methods refuses."""
+    def check_head(self, head: type[Head]) -> None:
+        """Refuse labels that one of the methods refuses."""
         for method in self.composed():
-            method.check_regression()
+            method.check_head(head)
 
     def check_composition(self) -> None:
         """Refuse methods that do not compose.

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from temper.errors import SettingError
 from temper.forward.smoothness import DIFFERENCES_NEED_CLASSES, Smoothness
+from temper.heads import Head
 from temper.methods import register
 from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
 
@@ -42,7 +43,7 @@ class CrossHolder(SmoothnessConfig):
         """Return the penalty."""
         return self.smoothness(layers="logits", law="zero_sum")
 
-    def check_regression(self) -> None:
-        """Refuse one output, which has no differences."""
-        if not self.is_off:
+    def check_head(self, head: type[Head]) -> None:
+        """Refuse outputs that do not compete: their differences mean nothing."""
+        if not self.is_off and not head.has_classes:
             raise SettingError(DIFFERENCES_NEED_CLASSES)

@@ -14,6 +14,7 @@ from pydantic import Field, FiniteFloat
 from temper.errors import SettingError
 from temper.forward import Plan
 from temper.functional.losses import SMOOTHING_NEEDS_CLASSES
+from temper.heads import Head
 from temper.methods import Method, Published, register
 from temper.types import Step
 
@@ -49,7 +50,7 @@ class LabelSmoothing(Method):
         conflicts = {"label smoothing"} if self.smoothing else set()
         return Plan(smoothing=self.smoothing, conflicts=frozenset(conflicts))
 
-    def check_regression(self) -> None:
-        """Refuse to smooth numbers."""
-        if self.smoothing:
+    def check_head(self, head: type[Head]) -> None:
+        """Refuse to smooth labels that are no classes."""
+        if self.smoothing and not head.has_classes:
             raise SettingError(SMOOTHING_NEEDS_CLASSES)

@@ -19,6 +19,7 @@ from pydantic import (
 from temper.backward.rule import Chain, UpdateRule, chain
 from temper.errors import FieldError, SettingError, unknown
 from temper.forward import Losses, Plan, StepContext
+from temper.heads import Head
 from temper.methods.variants import completed, merged
 from temper.types import Step
 
@@ -152,8 +153,11 @@ class Method(BaseModel, ABC):
         """Return the methods whose losses are composed; by default itself alone."""
         return [self]
 
-    def check_regression(self) -> None:
-        """Refuse settings with which no regression can be trained.
+    def check_head(self, head: type[Head]) -> None:
+        """Refuse labels that the losses cannot train on.
+
+        Args:
+            head: The kind of labels.
 
         Raises:
             SettingError: Why, and what to do.

@@ -20,8 +20,8 @@ from torch.func import functional_call
 from torch.utils.hooks import RemovableHandle
 
 from temper.errors import ModelError
-from temper.functional.losses import TaskLoss, task_loss
 from temper.functional.precision import at_least_single
+from temper.heads import Heads
 from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, remove_hooks, unwrap
 from temper.models.cuts import BlockCuts
@@ -49,7 +49,7 @@ class Network:
             takes ``input_ids`` and returns logits (or an output with ``logits``). Training and
             evaluation mode stay the caller's choice.
         special_ids: Ids of special tokens ([CLS], [SEP] ...), for settings that spare them.
-        task_loss: The task's loss of each row, kept for the objectives.
+        heads: What depends on the labels; None for the tasks' own losses.
 
     Attributes:
         first_norms: Mean l2 norms a row of the first perturbation that was measured and of the
@@ -70,12 +70,12 @@ class Network:
         model: nn.Module,
         *,
         special_ids: Sequence[int] = (),
-        task_loss: TaskLoss = task_loss,
+        heads: Heads | None = None,
     ) -> None:
         self.forward_module: nn.Module = model
         self.model = unwrap(model)
         self.special_ids = tuple(special_ids)
-        self.task_loss = task_loss
+        self.heads = Heads() if heads is None else heads
         self.blocks = find_blocks(self.model)
         self.without_dropout = False
         """Whether, once probed, its only dropout sites are blocks' outputs and nothing drops."""
@@ -212,11 +212,22 @@ class Network:
         finally:
             control.end_of_forward()
             self._in_forward, self._recording = False, None
-        logits = at_least_single(output if isinstance(output, Tensor) else output.logits)
-        self._check_logits(logits, batch)
+        head = self.heads.of(batch.labels)
+        logits = head.logits(output, batch, model=type(self.model).__name__)[:, 0]
         if logits.requires_grad:
             self._follow(logits)
         return logits
+
+    def task_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
+        """Compute the task loss of each row [B].
+
+        Args:
+            logits: [B, C].
+            labels: [B].
+            smoothing: Fraction of each label that is spread over all classes.
+        """
+        losses = self.heads.of(labels).loss(logits.unsqueeze(1), labels, smoothing=smoothing)
+        return losses[:, 0]
 
     def _with_weights(self, weights: Mapping[str, Tensor], batch: Batch) -> Any:
         """Run the model with other values of some parameters."""
@@ -226,15 +237,6 @@ class Network:
         # Gathering replaces whatever stands in the place of a parameter.
         with torch.no_grad(), exchanged(self.model, weights):
             return self.model(**inputs)
-
-    def _check_logits(self, logits: Tensor, batch: Batch) -> None:
-        if logits.dim() not in (1, 2) or len(logits) != batch.size:
-            raise ModelError(
-                f"Expected one row of logits a text, [{batch.size}, classes], and "
-                f"{type(self.model).__name__} gave {tuple(logits.shape)}. Temper trains sequence "
-                "classifiers and regressions; use Transformers' Trainer for labels of tokens and "
-                "for language models."
-            )
 
     def _follow(self, logits: Tensor) -> None:
         """Let a backward that recomputes blocks find the plan and the delta of its own forward.

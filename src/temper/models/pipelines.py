@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from temper.errors import ModelError, SettingError, install_command, shortened, unknown
+from temper.heads import head_of
 from temper.models.modes import in_mode
 
 FunctionToApply = Literal["none", "softmax"]
@@ -68,13 +69,8 @@ class TextPipeline:
                 "'multi_label_classification'); one class a text is measured here. Give a model "
                 "of one class a text."
             )
-        if config.problem_type == "regression" and config.num_labels != 1:
-            raise ModelError(
-                f"A regression must have one output, the pipeline's model has {config.num_labels}. "
-                "Set `problem_type` of its config to what it is."
-            )
         self.pipeline = pipeline
-        self.regression = config.num_labels == 1
+        self.regression = not head_of(config, model="the pipeline's model").has_classes
         self.function_to_apply = "none" if self.regression else function_to_apply
         self.labels = [str(config.id2label[index]) for index in range(config.num_labels)]
         if len(set(self.labels)) < len(self.labels):

@@ -42,7 +42,7 @@ from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, run_in_words, side_by_side
 from temper.training.checkpoint_folder import check_study_room, held_folder, read_json
-from temper.training.checks import check_regressions
+from temper.training.checks import check_head
 from temper.training.config import model_identity, run_key, weights_size
 from temper.training.prepared import with_head
 from temper.training.progress import Progress
@@ -209,11 +209,9 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
         TemperError: Where data, model or a method does not fit.
     """
     splits = load_splits(config.data)
-    regression = splits.train.kind == "regression"
     for (column, _), run in config.runs.items():
         method = methods.build(run.method_config())
-        if regression:
-            check_regressions(method, [f"Column {column!r}"])
+        check_head(method, {f"Column {column!r}": splits.train.kind})
     for run in config.runs.values():
         check_augmentation(run.data, splits.train)
     sets = evaluation_sets(config, splits)
@@ -222,7 +220,7 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
     progress.notice_all(splits.notices)
     # The evaluation does the same; here a wrong label or model shows before hours of training.
     check_before_training(sets.data, config.evaluate, with_head(config.any_run, splits).train)
-    check_named_models(config.evaluate, regression=regression)
+    check_named_models(config.evaluate, regression=splits.train.kind == "regression")
     progress.notice_all(notice for notice in sets.notices if notice not in sets.seen)
     return splits, sets
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from temper.errors import CompositionError, SettingError, TemperError, unknown
+from temper.heads import Regression
 from temper.methods import Method, compose, configure, entry, name_of, names
 from temper.methods.composition import Composed
 from temper.methods.declared import declared
@@ -318,7 +319,7 @@ def regression(subject: Subject) -> Iterator[str]:
     batch["labels"] = batch["labels"].float()
     refusal = ""
     try:
-        stepper.method.check_regression()
+        stepper.method.check_head(Regression)
     except SettingError as error:
         refusal = str(error)
     try:
@@ -328,10 +329,10 @@ def regression(subject: Subject) -> Iterator[str]:
         loss = stepper.backward(batch)["loss"]
     except TemperError as error:
         if refusal != str(error):
-            yield f"check_regression refuses with {refusal!r}, and the step with: {error}"
+            yield f"check_head refuses with {refusal!r}, and the step with: {error}"
         return
     if refusal:
-        yield f"check_regression refuses with {refusal!r}, and a regression is learned."
+        yield f"check_head refuses with {refusal!r}, and a regression is learned."
     if not math.isfinite(loss):
         yield "The loss of a regression is not finite."
 

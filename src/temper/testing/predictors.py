@@ -33,6 +33,7 @@ from temper.evaluation.predictor import (
 from temper.evaluation.snapshots import differences, snapshot
 from temper.functional.calibration import probabilities_of
 from temper.functional.resampling import FloatArray
+from temper.heads import Classification, Regression
 
 _LOG = logging.getLogger(__name__)
 LEAST_ROWS = 4
@@ -153,8 +154,7 @@ class _Check:
         return found
 
     def _ask(self, examples: Examples, batch_size: int | None = None) -> FloatArray:
-        prediction = self.predictor.predict(examples, batch_size=batch_size)
-        return prediction.prediction[:, None] if prediction.regression else prediction.probabilities
+        return self.predictor.predict(examples, batch_size=batch_size).decoded
 
     def _kind(self) -> Iterator[str]:
         """Check form and kind of the answers."""
@@ -175,7 +175,7 @@ class _Check:
             return
         if found.regression:
             Prediction.of_values(found.prediction)
-            self.answers = found.prediction[:, None]
+            self.answers = found.decoded
             return
         Prediction.of_probabilities(found.probabilities)
         classes = found.probabilities.shape[1]
@@ -337,8 +337,8 @@ class _Check:
 
     def _same(self, outputs: FloatArray, what: str) -> Iterator[str]:
         """Compare logits [n, C], or values [n, 1], with the answers."""
-        regression = self.predictor.gives == "values"
-        found = outputs if regression else probabilities_of(np.asarray(outputs))
+        head = Regression() if self.predictor.gives == "values" else Classification()
+        found = head.decode(outputs)
         if found.shape != self.answers.shape:
             yield f"{what} have shape {list(found.shape)}, expected {list(self.answers.shape)}."
         elif self._far(found, self.answers):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from temper.errors import (
 )
 from temper.files import check_free
 from temper.functional.label_names import are_named, match_names
+from temper.heads import HEADS
 from temper.methods import Method
 from temper.models.adapters import is_adapted
 from temper.models.blocks import find_head, unwrap
@@ -384,21 +385,24 @@ def check_sharded(method: Method) -> None:
         )
 
 
-def check_regressions(method: Method, regressions: Iterable[str]) -> None:
-    """Refuse a method that needs classes where there are none.
+def check_head(method: Method, kinds: Mapping[str, str]) -> None:
+    """Refuse labels that a method cannot train on.
 
     Args:
         method: The method.
-        regressions: What is to be trained on and has no classes, as errors name it.
+        kinds: Kind of the training labels, by what errors call them (a task, a method).
 
     Raises:
-        SettingError: If there is one that the method cannot be trained on, in the words in which
-            its loss would refuse the first batch.
+        SettingError: If the method refuses the head of one, in the words in which its loss would
+            refuse the first batch.
     """
-    try:
-        method.check_regression()
-    except SettingError as error:
-        Faults(f"{name}: {error}" for name in regressions).refuse()
+    found = Faults()
+    for name, kind in kinds.items():
+        try:
+            method.check_head(HEADS[kind])
+        except SettingError as error:
+            found.append(f"{name}: {error}")
+    found.refuse()
 
 
 def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:

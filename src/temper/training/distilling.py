@@ -129,8 +129,7 @@ def _answers(folder: str, examples: Examples, *, max_length: int, device: str) -
         raise ModelError(f"Of the teachers (`teacher.folders`): {error}") from error
     predictor = ClassifierPredictor(model, tokenizer, max_length=max_length)
     found = predictor.predict(examples.select(missing))
-    values = found.prediction[:, np.newaxis] if found.regression else found.probabilities
-    names = None
+    values, names = found.decoded, None
     if not found.regression:
         names = list(predictor.label_names or placeholders(values.shape[1]))
     by_row = {} if kept is None else dict(kept.by_row)

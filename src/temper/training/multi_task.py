@@ -37,7 +37,7 @@ from temper.files import checksums, write_json
 from temper.models.multi_task.classifier import TaskHead, share_encoder
 from temper.training.assignments import Faults, Tree, section
 from temper.training.checkpoint_folder import RunFolder, is_finished
-from temper.training.checks import check_one_process, check_regressions
+from temper.training.checks import check_head, check_one_process
 from temper.training.config import (
     PLACES,
     RunConfig,
@@ -275,14 +275,8 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
         TemperError: Where something does not fit.
     """
     method = methods.build(config.first.method_config())
-    check_regressions(
-        method,
-        (
-            f"Task {name!r} (`tasks.{name}`)"
-            for name in config.tasks
-            if splits[name].train.kind == "regression"
-        ),
-    )
+    kinds = {f"Task {name!r} (`tasks.{name}`)": splits[name].train.kind for name in config.tasks}
+    check_head(method, kinds)
     if config.first.train.given_names:
         raise SettingError(
             "`train.label_names` and `train.label_map` name the classes of one head, and with "

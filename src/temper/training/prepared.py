@@ -19,7 +19,7 @@ from temper.models.heads import order_of_head
 from temper.models.hf import head_names, load_classifier
 from temper.models.quantised import is_quantised
 from temper.training.arguments import training_arguments
-from temper.training.checks import check_regressions, check_unlabelled
+from temper.training.checks import check_head, check_unlabelled
 from temper.training.config import RunConfig, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
 from temper.training.recorder import DEV, SELECTION, ScoredSet
@@ -82,8 +82,7 @@ def prepare(
     method = methods.build(config.method_config())
     # The caller's own splits may lack what the settings name.
     check_unlabelled(method, given=splits.unlabeled is not None)
-    if splits.train.kind == "regression":
-        check_regressions(method, [f"Method {config.method_name!r}"])
+    check_head(method, {f"Method {config.method_name!r}": splits.train.kind})
     weights = class_weights(config.train.class_weights, splits.train)
     labels = None if splits.train.kind == "regression" else label_names(splits.train)
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)

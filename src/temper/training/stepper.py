@@ -24,7 +24,7 @@ from temper.backward.rule import UpdateRule
 from temper.errors import NonFiniteError, SettingError
 from temper.forward import StepContext
 from temper.forward.totals import HasLosses, count, planned, totals
-from temper.functional.losses import GivenLoss, OwnLoss, TaskLoss
+from temper.heads import Heads
 from temper.methods import Method, build
 from temper.methods.method import size_warning
 from temper.models.kinds import check_sequence_classifier, position_limit
@@ -107,11 +107,11 @@ class Stepper:
         checks.check_device_map(model)
         check_sequence_classifier(model)
         checks.check_task_loss(self.method, task_loss, class_weights)
-        loss: TaskLoss = OwnLoss() if task_loss is None else GivenLoss(task_loss)
         if class_weights is not None:
             device = next(model.parameters()).device
-            loss = OwnLoss(torch.as_tensor(class_weights, dtype=torch.float32, device=device))
-        self.network = Network(model, special_ids=special_ids, task_loss=loss)
+            class_weights = torch.as_tensor(class_weights, dtype=torch.float32, device=device)
+        heads = Heads(class_weights=class_weights, task_loss=task_loss)
+        self.network = Network(model, special_ids=special_ids, heads=heads)
         if said := checks.frozen_head(model):
             self.network.tell(said)
         self.params = self.network.parameters()

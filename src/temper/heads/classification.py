@@ -1,0 +1,92 @@
+"""Classification: each unit has one of C classes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from temper.errors import DataError
+from temper.functional.calibration import probabilities_of
+from temper.functional.losses import Divergence, distillation, jensen_shannon, symmetric_kl
+from temper.functional.precision import at_least_single
+from temper.functional.resampling import FloatArray
+from temper.heads.head import GivenLoss, Head
+
+
+class Classification(Head):
+    """One class per unit: cross-entropy with optional class weights, divergences of softmax.
+
+    With smoothing s the target is ``(1 - s) * onehot(y) + s / C``. Class weights then weigh each
+    class of the target, as torch's ``cross_entropy`` does, and are not renormalized.
+    """
+
+    name: ClassVar[str] = "classification"
+    has_classes: ClassVar[bool] = True
+
+    def __init__(
+        self, *, class_weights: Tensor | None = None, task_loss: GivenLoss | None = None
+    ) -> None:
+        super().__init__(class_weights=class_weights, task_loss=task_loss)
+        self._checked = False
+
+    def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
+        """Compute the cross-entropy of each unit; a label of -100 has none.
+
+        Raises:
+            DataError: If the model has one output, or a label is none of the classes.
+        """
+        scores = at_least_single(logits)
+        classes = scores.shape[-1]
+        if classes == 1:
+            raise DataError(
+                "The labels are class indices, but the model gives one number a row (a regression "
+                "head). Give floating point labels, or a head with a logit for every class."
+            )
+        # On a device the check waits for the computation, so only the first batch is checked.
+        if not self._checked or labels.device.type == "cpu":
+            self._checked = True
+            check_classes(labels, classes)
+        weights = None if self.class_weights is None else self.class_weights.to(scores.dtype)
+        losses = cross_entropy(
+            scores.flatten(0, 1),
+            labels.flatten(),
+            weight=weights,
+            reduction="none",
+            label_smoothing=smoothing,
+        )
+        return losses.view(labels.shape)
+
+    def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
+        """Compute the Jensen-Shannon divergence or half the sum of both KL divergences."""
+        measure = {"js": jensen_shannon, "sym_kl": symmetric_kl}[kind]
+        return measure(first, second)
+
+    def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
+        """Compute ``T^2 KL(softmax(t / T) || softmax(z / T))``."""
+        return distillation(student, teacher, temperature=temperature)
+
+    def decode(self, logits: ArrayLike) -> FloatArray:
+        """Return the probabilities of the classes."""
+        return probabilities_of(logits)
+
+
+def check_classes(labels: Tensor, classes: int) -> None:
+    """Raise an error for a class index out of range; torch's own error does not name the label.
+
+    Args:
+        labels: Class indices of any shape; -100, which torch's cross-entropy ignores, is accepted.
+        classes: Number of classes.
+
+    Raises:
+        DataError: If an index is out of range.
+    """
+    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != -100)]
+    if wrong.numel():
+        raise DataError(
+            f"Label {int(wrong[0])} is out of range: the model has {classes} classes, so labels "
+            f"must lie in 0 to {classes - 1}. Load the model with num_labels set to the number of "
+            "classes, or renumber the labels from 0."
+        )

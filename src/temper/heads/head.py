@@ -1,0 +1,233 @@
+"""The contract of a head: everything that depends on the kind of labels.
+
+A head sees a model's output as units, each with one label and one loss. A classifier of texts has
+one unit per row; a tagger has one per word. Methods work on logits [B, U, C] and never look at
+labels.
+
+Letters: B rows, U units of a row, C scores of a unit, K passes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from temper.errors import DataError, ModelError, SettingError
+from temper.functional.losses import Divergence
+from temper.functional.precision import at_least_single
+from temper.functional.resampling import FloatArray
+from temper.types import Batch
+
+GivenLoss = Callable[[Tensor, Tensor], Tensor]
+"""A user's loss: logits [B, C] and labels [B] to the losses [B] or their mean."""
+
+
+class Head(ABC):
+    """Losses, divergences and predictions of one kind of labels.
+
+    The layout (`logits`, `unit_mask`, `units`, `unit_labels`) is by default one unit per row.
+    Heads with other units override it. All losses and divergences are per unit and divided by
+    nothing: the caller sums them with `per_row` and divides by the `units` of the optimizer step.
+
+    Attributes:
+        name: The kind of labels.
+        has_classes: Whether the C scores of a unit compete (softmax). Label smoothing and penalties
+            on differences of logits need classes. A method that uses one of them checks this.
+
+    Args:
+        class_weights: [C] factors on the loss of each class; None for none.
+        task_loss: A user's function in place of the head's own loss. It gets logits in the shape in
+            which the model returns them, and returns one loss per row, or a mean, which then counts
+            for each of them.
+    """
+
+    name: ClassVar[str]
+    has_classes: ClassVar[bool]
+
+    def __init__(
+        self, *, class_weights: Tensor | None = None, task_loss: GivenLoss | None = None
+    ) -> None:
+        self.class_weights = class_weights
+        self.task_loss = task_loss
+        self._flat = False
+
+    def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
+        """Read the logits from a model's output.
+
+        Args:
+            output: A tensor, or an output of Transformers.
+            batch: The batch that was passed to the model.
+            model: Name of the model, for the error.
+
+        Returns:
+            [B, U, C] in at least fp32.
+
+        Raises:
+            ModelError: If the shape is wrong.
+        """
+        logits: Tensor = at_least_single(output if isinstance(output, Tensor) else output.logits)
+        if logits.dim() not in (1, 2) or len(logits) != batch.size:
+            raise ModelError(
+                f"Expected one row of logits a text, [{batch.size}, classes], and {model} gave "
+                f"{tuple(logits.shape)}. Temper trains sequence classifiers and regressions; use "
+                "Transformers' Trainer for labels of tokens and for language models."
+            )
+        # A custom module may return [B], and a user's loss then expects [B] and not [B, 1].
+        self._flat = logits.dim() == 1
+        return logits.reshape(len(logits), 1, -1)
+
+    def unit_mask(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return which units count [B, U], boolean; all, unless a head overrides it.
+
+        Args:
+            batch: The batch.
+            logits: [B, U, C].
+        """
+        return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
+
+    def units(self, batch: Batch) -> int:
+        """Count the units of a batch, which losses are divided by after a sum over the step.
+
+        A label of -100 has no loss, but its row counts.
+
+        Args:
+            batch: One micro-batch.
+        """
+        return batch.size
+
+    def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return one label per unit [B, U].
+
+        Args:
+            logits: [B, U, C].
+            labels: As the batch has them; [B] or [B, 1] for one unit per row.
+
+        Raises:
+            DataError: If their number is wrong.
+        """
+        if labels.numel() != len(logits):
+            raise DataError(
+                f"Expected one label a row, [{len(logits)}], and got labels of shape "
+                f"{tuple(labels.shape)}. Texts with one class each or one number each are "
+                "supported; several classes a text (multi-label) and labels of tokens are not. Use "
+                "Transformers' Trainer for these."
+            )
+        return labels.reshape(-1, 1)
+
+    def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+        """Compute the task loss of each unit.
+
+        Args:
+            logits: [B, U, C].
+            labels: As the batch has them.
+            smoothing: Fraction of each label that is spread over all classes, in [0, 1].
+
+        Returns:
+            [B, U] in at least fp32.
+
+        Raises:
+            DataError: If the labels do not fit the logits.
+            SettingError: If smoothing or class weights need classes and there are none, a user's
+                loss returns another shape, or smoothing is set with a user's loss.
+        """
+        if self.task_loss is not None:
+            return self._given_loss(self.task_loss, logits, labels, smoothing)
+        return self.unit_loss(logits, self.unit_labels(logits, labels), smoothing=smoothing)
+
+    def _given_loss(
+        self, function: GivenLoss, logits: Tensor, labels: Tensor, smoothing: float
+    ) -> Tensor:
+        if smoothing:
+            raise SettingError(
+                "Label smoothing changes the task's own loss, and a loss function was given in its "
+                "place. Leave one of them out."
+            )
+        by_unit = self.unit_labels(logits, labels)
+        targets = by_unit.squeeze(1)
+        value = function(logits.flatten() if self._flat else logits.squeeze(1), targets)
+        if not isinstance(value, Tensor) or value.shape not in ((), targets.shape):
+            came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise SettingError(
+                f"The loss function must return a scalar or one loss a row {list(targets.shape)}, "
+                f"got {came}."
+            )
+        return at_least_single(value).expand(targets.shape).reshape(by_unit.shape)
+
+    @abstractmethod
+    def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
+        """Compute the head's own loss; arguments as `loss`, with labels [B, U]."""
+
+    @abstractmethod
+    def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
+        """Compute the divergence of two passes, unit by unit.
+
+        Args:
+            first: Logits [B, U, C].
+            second: Logits [B, U, C].
+            kind: ``js`` or ``sym_kl``.
+
+        Returns:
+            [B, U] in at least fp32.
+        """
+
+    @abstractmethod
+    def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
+        """Compute how far a student's predictions are from a teacher's, unit by unit.
+
+        Args:
+            student: Logits [B, U, C].
+            teacher: Logits or log-probabilities [B, U, C].
+            temperature: T, above 0.
+
+        Returns:
+            [B, U] in at least fp32.
+        """
+
+    @abstractmethod
+    def decode(self, logits: ArrayLike) -> FloatArray:
+        """Return the predictions in float64: probabilities [..., C], or values [..., 1].
+
+        Args:
+            logits: [..., C].
+        """
+
+    def pairwise(self, logits: Sequence[Tensor], *, kind: Divergence) -> Tensor:
+        """Sum the divergence over all pairs of passes: ``sum_{l<k} D(P_l || P_k)``.
+
+        Args:
+            logits: K tensors [B, U, C].
+            kind: ``js`` or ``sym_kl``.
+
+        Returns:
+            [B, U] in at least fp32; zeros for K = 1.
+
+        References:
+            UEGR (arXiv 2503.16550), Eq. 4.
+        """
+        total = logits[0].new_zeros(logits[0].shape[:-1], dtype=torch.float32)
+        for later in range(1, len(logits)):
+            for earlier in range(later):
+                total = total + self.divergence(logits[earlier], logits[later], kind=kind)
+        return total
+
+
+def per_row(values: Tensor, mask: Tensor) -> Tensor:
+    """Sum each row's units.
+
+    Args:
+        values: Losses or divergences of the units [B, U].
+        mask: Units that count [B, U]; the others may be NaN.
+
+    Returns:
+        [B].
+
+    Example:
+        >>> per_row(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]))
+        tensor([1.])
+    """
+    return values.masked_fill(~mask, 0.0).sum(1)

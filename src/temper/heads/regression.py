@@ -1,0 +1,57 @@
+"""Regression: each unit has one number."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from temper.errors import DataError, SettingError
+from temper.functional.losses import SMOOTHING_NEEDS_CLASSES, Divergence, squared_difference
+from temper.functional.precision import at_least_single
+from temper.functional.resampling import FloatArray
+from temper.heads.head import Head
+
+
+class Regression(Head):
+    """One number per unit: squared error, and the squared difference as divergence."""
+
+    name: ClassVar[str] = "regression"
+    has_classes: ClassVar[bool] = False
+
+    def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
+        """Compute the squared error of each unit.
+
+        Raises:
+            DataError: If the model has several outputs.
+            SettingError: If class weights or label smoothing are set.
+        """
+        if self.class_weights is not None:
+            raise SettingError(
+                "Class weights were given, but the labels are numbers (a regression) and have no "
+                "classes. Leave the weights out, or give integer labels."
+            )
+        if smoothing:
+            raise SettingError(SMOOTHING_NEEDS_CLASSES)
+        if logits.numel() != labels.numel():
+            raise DataError(
+                f"The labels are numbers (a regression), but the model gives logits of shape "
+                f"{tuple(logits.squeeze(1).shape)} for {labels.numel()} rows. Give integer labels, "
+                "or a head with one output."
+            )
+        values = at_least_single(logits).reshape(labels.shape)
+        return (values - labels.to(values.dtype)).square()
+
+    def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
+        """Compute the squared difference, whatever the kind."""
+        return squared_difference(first, second)
+
+    def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
+        """Compute the squared difference; numbers have no temperature."""
+        return squared_difference(student, teacher)
+
+    def decode(self, logits: ArrayLike) -> FloatArray:
+        """Return the values."""
+        return np.asarray(logits, dtype=np.float64)

@@ -1,0 +1,234 @@
+"""Losses and divergences of heads equal float64 references written from the equations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from temper.functional import losses
+from temper.heads import Classification, Regression
+from tests.heads import definitions
+from tests.heads.further_heads import IGNORED, SeveralLabels, Tokens, case_of
+
+EXACT = 1e-9
+
+
+class Units(Classification):
+    """Takes labels [B, U] as they come."""
+
+    def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return labels
+
+
+class Numbers(Regression):
+    """Takes numbers [B, U] as they come."""
+
+    def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return labels
+
+
+@st.composite
+def logits_of(draw: Any, *, least: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw logits [B, U, C] of two passes, and labels [B, U]."""
+    rows, units, classes = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(2, 5))
+    classes = max(least, classes)
+    draws = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
+    scale = draw(st.sampled_from([0.1, 1.0, 8.0]))
+    first, second = scale * torch.randn(
+        2, rows, units, classes, generator=draws, dtype=torch.float64
+    )
+    return first, second, torch.randint(classes, (rows, units), generator=draws)
+
+
+def by_unit(measure: Callable[..., float], *tensors: Tensor) -> Tensor:
+    """Measure each unit [B, U] by plain numbers."""
+    rows = zip(*(each.tolist() for each in tensors), strict=True)
+    values = [[measure(*unit) for unit in zip(*row, strict=True)] for row in rows]
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def assert_equal(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=EXACT, atol=EXACT)
+
+
+@given(logits_of(), st.sampled_from([0.0, 0.1, 1.0]), st.booleans())
+def test_classification_is_the_weighted_smoothed_cross_entropy(
+    drawn: tuple[Tensor, Tensor, Tensor], smoothing: float, weighted: bool
+) -> None:
+    logits, _, labels = drawn
+    weights = [0.25 + place for place in range(logits.shape[-1])] if weighted else None
+    head = Units(class_weights=None if weights is None else torch.tensor(weights))
+    found = head.loss(logits, labels, smoothing=smoothing)
+
+    def of_unit(scores: list[float], label: int) -> float:
+        return definitions.cross_entropy(scores, label, weights, smoothing)
+
+    assert_equal(found, by_unit(of_unit, logits, labels))
+
+
+@given(logits_of(), st.floats(0.5, 4.0))
+def test_divergences_of_classes_are_those_of_the_equations(
+    drawn: tuple[Tensor, Tensor, Tensor], temperature: float
+) -> None:
+    first, second, _ = drawn
+    head = Classification()
+    for kind, measure in (("js", definitions.js), ("sym_kl", definitions.sym_kl)):
+        found = head.divergence(first, second, kind=kind)
+        assert_equal(found, by_unit(measure, first, second))
+
+    def taught(student: list[float], teacher: list[float]) -> float:
+        return definitions.distillation(student, teacher, temperature)
+
+    found = head.distillation(first, second, temperature=temperature)
+    assert_equal(found, by_unit(taught, first, second))
+    by_logarithm = head.distillation(first, second.log_softmax(-1), temperature=temperature)
+    assert_equal(by_logarithm, found)
+
+
+@given(logits_of())
+def test_numbers_have_squared_errors_and_differences(drawn: tuple[Tensor, Tensor, Tensor]) -> None:
+    first, second = (each[..., :1] for each in drawn[:2])
+    head = Numbers()
+    expected = by_unit(lambda a, b: (a[0] - b[0]) ** 2, first, second)
+    assert_equal(head.loss(first, second[..., 0]), expected)
+    assert_equal(head.divergence(first, second, kind="js"), expected)
+    assert_equal(head.divergence(first, second, kind="sym_kl"), expected)
+    assert_equal(head.distillation(first, second, temperature=3.0), expected)
+
+
+@given(logits_of())
+def test_probabilities_are_the_softmax(drawn: tuple[Tensor, Tensor, Tensor]) -> None:
+    found = Classification().decode(drawn[0].numpy())
+    expected = [[definitions.softmax(unit) for unit in row] for row in drawn[0].tolist()]
+    assert found == pytest.approx(torch.tensor(expected, dtype=torch.float64).numpy(), rel=EXACT)
+
+
+def test_tokens_without_a_label_have_no_loss_and_do_not_count() -> None:
+    case = case_of("tokens")
+    assert isinstance(case.head, Tokens)
+    assert case.batch.labels is not None
+    logits, _ = case.logits()
+    found = case.head.loss(logits, case.batch.labels)
+    counted = 0
+    for row, labels in enumerate(case.batch.labels.tolist()):
+        for place, label in enumerate(labels):
+            counted += label != IGNORED
+            expected = 0.0
+            if label != IGNORED:
+                expected = definitions.cross_entropy(logits[row, place].tolist(), label)
+            assert found[row, place].item() == pytest.approx(expected, rel=EXACT)
+    assert case.head.units(case.batch) == counted
+
+
+def test_several_labels_have_the_binary_cross_entropy_of_each() -> None:
+    case = case_of("several_labels")
+    assert isinstance(case.head, SeveralLabels)
+    assert case.batch.labels is not None
+    found = case.head.loss(case.logits()[0], case.batch.labels)
+    scores = case.output.logits
+    assert_equal(found, by_unit(definitions.binary_cross_entropy, scores, case.batch.labels))
+
+
+def test_a_span_is_chosen_among_the_positions_of_the_text() -> None:
+    case = case_of("span")
+    assert case.batch.labels is not None
+    found, apart = (
+        case.head.loss(case.logits()[0], case.batch.labels),
+        case.head.divergence(*case.logits(), kind="js"),
+    )
+    for row, (start, end) in enumerate(case.batch.labels.tolist()):
+        real = int(case.batch.mask[row].sum())
+        for unit, (name, label) in enumerate((("start_logits", start), ("end_logits", end))):
+            scores, others = (
+                getattr(each, name)[row, :real].tolist() for each in (case.output, case.other)
+            )
+            expected = definitions.cross_entropy(scores, label)
+            assert found[row, unit].item() == pytest.approx(expected, rel=EXACT)
+            expected = definitions.js(scores, others)
+            assert apart[row, unit].item() == pytest.approx(expected, rel=EXACT)
+
+
+# One unit per row: the same bits as torch's functions of [B, C]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_unit_per_row_has_the_bits_of_rows(
+    dtype: torch.dtype, smoothing: float, weighted: bool
+) -> None:
+    draws = torch.Generator().manual_seed(0)
+    logits, others = torch.randn(2, 257, 7, generator=draws, dtype=dtype)
+    labels = torch.randint(7, (257,), generator=draws)
+    labels[3] = IGNORED
+    weights = torch.rand(7, generator=draws) + 0.5 if weighted else None
+    head = Classification(class_weights=weights)
+
+    def gradient(rows: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        leaf = logits.clone().requires_grad_()
+        values = rows(leaf)
+        values.sum().backward()
+        assert leaf.grad is not None
+        return values.detach(), leaf.grad
+
+    def of_rows(leaf: Tensor) -> Tensor:
+        cast = None if weights is None else weights.to(dtype)
+        return cross_entropy(leaf, labels, cast, reduction="none", label_smoothing=smoothing)
+
+    pairs: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = [
+        (of_rows, lambda z: head.loss(z[:, None], labels, smoothing=smoothing)[:, 0]),
+        (
+            lambda z: losses.jensen_shannon(z, others),
+            lambda z: head.divergence(z[:, None], others[:, None], kind="js")[:, 0],
+        ),
+        (
+            lambda z: losses.symmetric_kl(z, others),
+            lambda z: head.divergence(z[:, None], others[:, None], kind="sym_kl")[:, 0],
+        ),
+        (
+            lambda z: losses.distillation(z, others, temperature=3.0),
+            lambda z: head.distillation(z[:, None], others[:, None], temperature=3.0)[:, 0],
+        ),
+        (
+            lambda z: losses.pairwise_divergence([z, others, 2 * z], divergence="js"),
+            lambda z: head.pairwise([e[:, None] for e in (z, others, 2 * z)], kind="js")[:, 0],
+        ),
+    ]
+    for rows, units in pairs:
+        for expected, found in zip(gradient(rows), gradient(units), strict=True):
+            assert torch.equal(expected, found)
+
+
+def test_extreme_scores_give_finite_gradients() -> None:
+    p = torch.tensor([[[1e4, -1e4, 0.0]]], requires_grad=True)
+    q = torch.tensor([[[-1e4, 1e4, 0.0]]], requires_grad=True)
+    head = Classification()
+    apart = [head.divergence(p, q, kind=kind) for kind in ("js", "sym_kl")]
+    (sum(apart) + head.loss(p, torch.tensor([1]))).sum().backward()
+    for leaf in (p, q):
+        assert leaf.grad is not None
+        assert torch.isfinite(leaf.grad).all()
+
+
+def test_references_by_hand() -> None:
+    """The definitions themselves: P = (1/2, 1/2), Q = (1/4, 3/4), M = (3/8, 5/8)."""
+    p, q = [0.0, 0.0], [math.log(1.0), math.log(3.0)]
+    to_middle = 0.5 * math.log(4 / 3) + 0.5 * math.log(4 / 5)
+    from_middle = 0.25 * math.log(2 / 3) + 0.75 * math.log(6 / 5)
+    assert definitions.js(p, q) == pytest.approx((to_middle + from_middle) / 2)
+    there = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
+    back = 0.25 * math.log(1 / 2) + 0.75 * math.log(3 / 2)
+    assert definitions.sym_kl(p, q) == pytest.approx((there + back) / 2)
+    assert definitions.distillation(p, q, 1.0) == pytest.approx(back)
+    assert definitions.cross_entropy(q, 0) == pytest.approx(math.log(4))
+    assert definitions.cross_entropy(q, 0, [2.0, 1.0], 1.0) == pytest.approx(
+        math.log(4) + math.log(4 / 3) / 2
+    )
