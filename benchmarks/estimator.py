@@ -92,7 +92,7 @@ def draw(workload: Workload, batch: Batch, label: str, number: int) -> tuple[lis
     shared = label == SHARED
     method = configure("jachess", {"scheme": scheme, "strength": {"weight": 1.0}})
     stepper = workload.stepper
-    step = Step(number, rows=batch.size)
+    step = Step(number, units=batch.size)
     streams = Streams(0, step=number)
     with sharing(shared), context():
         if shared:

@@ -132,7 +132,8 @@ class Step:
     Args:
         number: Optimiser step, from 0.
         epoch: Epochs passed, fractional.
-        rows: Rows of this optimiser step over all micro-batches and ranks (N).
+        units: Units (rows, words ...) of this optimizer step over all micro-batches and ranks (N),
+            which losses are divided by.
         ranks: Number of processes (W).
         total: Optimiser steps of the whole run, 0 where unknown.
         loss_scale: What a loss scaler multiplies the losses by, and so the gradients too.
@@ -142,7 +143,7 @@ class Step:
 
     number: int = 0
     epoch: float = 0.0
-    rows: int = 1
+    units: int = 1
     ranks: int = 1
     total: int = 0
     loss_scale: float = 1.0
@@ -156,9 +157,9 @@ class Term:
 
     Args:
         name: The term's name in logs, for example ``"task"``.
-        rows: Loss of each row [B], fp32, not divided by anything.
+        rows: Loss of each row [B], the sum over its units, fp32, not divided by anything.
         weight: The term's weight in the total.
-        reduction: ``mean`` over the rows of the optimiser step, or ``sum`` over them.
+        reduction: ``mean`` over the units of the optimizer step, or ``sum`` over them.
         logits: What it was computed from; its gradient there is logged.
     """
 
@@ -177,7 +178,7 @@ class Term:
         Args:
             step: Gives N and W.
         """
-        scale = step.ranks / step.rows if self.reduction == "mean" else float(step.ranks)
+        scale = step.ranks / step.units if self.reduction == "mean" else float(step.ranks)
         return self.rows.sum() * (self.weight * scale)
 
 

@@ -55,7 +55,7 @@ def test_a_zero_delta_gives_the_models_own_logits_to_the_bit(
     network = Network(model)
     batch = batch_of(name, side=side)
     zero = Perturbation(epsilon=0.1, site=site).zeros(network, batch)
-    assert torch.equal(network.logits(batch, delta=zero, site=site), own)
+    assert torch.equal(network.logits(batch, delta=zero, site=site)[:, 0], own)
 
 
 @each_case
@@ -66,11 +66,13 @@ def test_a_delta_on_one_example_moves_that_examples_logits_and_no_others(
     network = Network(tiny(name))
     batch = batch_of(name, side=side)
     zero = Perturbation(epsilon=0.1, site=site).zeros(network, batch).detach()
-    still = network.logits(batch, delta=zero, site=site).detach()
+    still = network.logits(batch, delta=zero, site=site)[:, 0].detach()
     for row in range(batch.size):
         delta = zero.clone()
         delta[row] = torch.randn(delta[row].shape, generator=torch.Generator().manual_seed(row))
-        change = (network.logits(batch, delta=delta, site=site).detach() - still).abs().amax(1)
+        change = (
+            (network.logits(batch, delta=delta, site=site)[:, 0].detach() - still).abs().amax(1)
+        )
         assert change[row] > 1e-3
         assert torch.equal(change[torch.arange(batch.size) != row], torch.zeros(batch.size - 1))
 
@@ -85,7 +87,7 @@ def test_a_delta_counts_once_however_often_its_place_is_called(
     network = Network(model)
     zero = Perturbation(epsilon=0.1, site=site).zeros(network, batch)
     delta = torch.randn(zero.shape, generator=torch.Generator().manual_seed(3)) * 0.3
-    ours = network.logits(batch, delta=delta, site=site).detach()
+    ours = network.logits(batch, delta=delta, site=site)[:, 0].detach()
     time_first = network._found.time_first
     network.release()
     moved = delta.transpose(0, 1) if time_first else delta
@@ -122,7 +124,7 @@ def test_the_gradient_reaches_every_real_token_and_the_attack_spares_padding(
     batch = batch_of(name, side=side)
     attack = Perturbation(epsilon=0.5)
     zero = attack.zeros(network, batch)
-    logits = network.logits(batch, delta=zero)
+    logits = network.logits(batch, delta=zero)[:, 0]
     nn.functional.cross_entropy(logits, batch.labels, reduction="sum").backward()
     assert zero.grad is not None
     size = zero.grad.norm(dim=-1)
@@ -212,15 +214,15 @@ def test_a_dropout_plan_thins_the_sites_and_leaves_evaluation_alone(name: str) -
     model = tiny(name, dropout=0.0)
     network = Network(model)
     batch = batch_of(name)
-    own = network.logits(batch)
+    own = network.logits(batch)[:, 0]
     plan = plan_at(network, batch, 0.5, seed=3, copies=1)
-    assert torch.equal(network.logits(batch, dropout=plan), own)
+    assert torch.equal(network.logits(batch, dropout=plan)[:, 0], own)
     model.train()
-    plain = network.logits(batch)
-    thinned = network.logits(batch, dropout=plan)
+    plain = network.logits(batch)[:, 0]
+    thinned = network.logits(batch, dropout=plan)[:, 0]
     assert ((thinned - plain).abs().amax(1) > 1e-3).all()
-    assert torch.equal(network.logits(batch, dropout=plan), thinned)
-    assert torch.equal(network.logits(batch), plain)
+    assert torch.equal(network.logits(batch, dropout=plan)[:, 0], thinned)
+    assert torch.equal(network.logits(batch)[:, 0], plain)
 
 
 @each_name
@@ -230,10 +232,10 @@ def test_k_passes_in_one_forward_equal_k_forwards_with_the_same_masks(name: str)
     network.probe(batch)
     together = network.logits(
         batch.repeat(2), dropout=plan_at(network, batch, 0.3, seed=7, copies=2)
-    ).chunk(2)
+    )[:, 0].chunk(2)
     for place in range(2):
         plan = plan_at(network, batch, 0.3, seed=7, copies=1, first=place)
-        alone = network.logits(batch, dropout=plan)
+        alone = network.logits(batch, dropout=plan)[:, 0]
         torch.testing.assert_close(together[place], alone, rtol=1e-4, atol=1e-5)
     assert ((together[0] - together[1]).abs().amax(1) > 1e-3).all()
 

@@ -91,7 +91,7 @@ class Reduced(Vanilla):
         return Plan(totals=1)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        size = step.network.logits(step.batch).square().sum(-1)
+        size = step.network.logits(step.batch).square().sum((-2, -1))
         yield [Term("size", size, 0.02, self.reduction)]
 
     def update(self) -> list[UpdateRule]:

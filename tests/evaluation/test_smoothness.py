@@ -166,7 +166,7 @@ def test_the_logits_norm_is_the_exact_one_in_every_kind_of_architecture(name: st
     network = Network(model)
     width = network.width(batch)
     delta = torch.zeros(*batch.mask.shape, width, dtype=torch.float64, requires_grad=True)
-    logits = network.logits(batch, delta=delta)
+    logits = network.logits(batch, delta=delta)[:, 0]
     wanted = 0.0
     for column in range(logits.shape[1]):
         (gradient,) = torch.autograd.grad(logits[:, column].sum(), delta, retain_graph=True)

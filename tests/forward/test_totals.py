@@ -101,7 +101,7 @@ def test_asking_for_the_attack_before_backward_is_refused() -> None:
     ],
 )
 def test_a_step_has_as_many_totals_as_the_plans_say(method: Method) -> None:
-    network, step = Network(tiny_bert()), Step(rows=2)
+    network, step = Network(tiny_bert()), Step(units=2)
     found = 0
     for terms in totals_of(method, network, rows(5, 3)):
         terms.total(step).backward()
@@ -111,7 +111,7 @@ def test_a_step_has_as_many_totals_as_the_plans_say(method: Method) -> None:
 
 def test_a_term_weighs_its_rows_by_the_whole_step() -> None:
     rows_of_term = torch.tensor([1.0, 3.0])
-    step = Step(rows=8, ranks=2)
+    step = Step(units=8, ranks=2)
     assert Term("task", rows_of_term, 0.5).value(step).item() == 0.5 * 2 * 4 / 8
     assert Term("task", rows_of_term, 0.5, "sum").value(step).item() == 0.5 * 2 * 4
 
@@ -125,7 +125,7 @@ def test_a_total_has_no_two_terms_of_one_name() -> None:
 def run(method: Method, *, rate: float = 0.3) -> tuple[list[LossTerms], TinyNetwork]:
     """Return the totals of the first step, their backwards run, and the network."""
     model = tiny_network(rate=rate)
-    network, step, found = Network(model), Step(rows=4), []
+    network, step, found = Network(model), Step(units=4), []
     network.probe(Batch.of(rows(5, 3, 4, 2)))
     for each in totals_of(method, network, rows(5, 3, 4, 2)):
         each.total(step).backward()
@@ -184,7 +184,7 @@ def test_each_total_goes_through_the_distributed_wrapper_once_and_has_its_terms(
     monkeypatch.setattr(Network, "logits", logits)
     method = configure(method) if isinstance(method, str) else method
     needs_blocks = any(name in method.name for name in ("hidden_cut", "jachess", "pgd"))
-    network, step = Network(tiny_bert() if needs_blocks else tiny_network()), Step(rows=2)
+    network, step = Network(tiny_bert() if needs_blocks else tiny_network()), Step(units=2)
     if "smart" in method.name:
         method = configure("smart + distil", {"smart": {"site": "word"}})
     network.probe(Batch.of(rows(5, 3)))
@@ -220,7 +220,7 @@ def test_without_dropout_nothing_of_a_divergence_is_due_to_it() -> None:
 def test_an_attack_on_some_rows_drops_at_the_rate_that_is_set_for_single_passes() -> None:
     attack = UEGR(passes=1, adaptive="uniform", share=0.5, mask=False)
     model = tiny_network()
-    network, batch, step = Network(model), rows(5, 3, 4, 2), Step(rows=4)
+    network, batch, step = Network(model), rows(5, 3, 4, 2), Step(units=4)
     network.probe(Batch.of(batch))
     with recorded_drops(model) as drops:
         for each in totals_of(attack + Dropout(rate=0.5), network, batch):
@@ -282,7 +282,7 @@ def test_passes_of_one_name_drop_the_same_units_and_others_do_not(
     model = tiny_network()
     network, batch = Network(model), Batch.of(rows(5, 3))
     network.probe(batch)
-    step = StepContext(network, batch, {}, Step(rows=2), Streams(0), Plan(submodels=rates))
+    step = StepContext(network, batch, {}, Step(units=2), Streams(0), Plan(submodels=rates))
     with recorded_drops(model) as drops:
         for stream in ("one", "two", "one"):
             if several:
@@ -299,7 +299,7 @@ def test_what_attention_drops_too_follows_from_the_name_of_the_pass(several: boo
     """It drops by a function, which draws from the global generator."""
     network, batch = Network(tiny_bert(dropout=0.0, attention=0.5)), Batch.of(rows(9, 7))
     network.probe(batch)
-    step = StepContext(network, batch, {}, Step(rows=2), Streams(0))
+    step = StepContext(network, batch, {}, Step(units=2), Streams(0))
 
     def logits(stream: str) -> Tensor:
         if several:

@@ -29,7 +29,7 @@ def terms(number: int = 0, *, rate: float = 0.0, **settings: object) -> list[Los
     """Return the totals of a step whose backwards have run."""
     settings = {"mask": "off", "adaptive": "uniform", **settings}
     method = UEGR(**settings)  # type: ignore[arg-type]
-    network, step = Network(tiny_network(rate=rate)), Step(number=number, rows=ROWS)
+    network, step = Network(tiny_network(rate=rate)), Step(number=number, units=ROWS)
     found = []
     for each in totals_of(method, network, BATCH, now=step, streams=Streams(0).at(step=number)):
         each.total(step).backward()
@@ -114,8 +114,8 @@ def test_one_attacked_pass_is_held_to_the_clean_one_as_a_constant() -> None:
     settings = {"passes": 1, "divergence_weight": 2.0}
     clean, attacked = terms(with_clean=True, **settings)
     found = {term.name: term for term in attacked.terms}
-    one = clean.terms[0].logits[0].detach().softmax(-1)
-    other = found["adversarial"].logits[0].detach().softmax(-1)
+    one = clean.terms[0].logits[0].detach()[:, 0].softmax(-1)
+    other = found["adversarial"].logits[0].detach()[:, 0].softmax(-1)
     middle = (one + other) / 2
     parts = [(each * (each / middle).log()).sum(-1) for each in (one, other)]
     torch.testing.assert_close(found["divergence"].rows.detach(), sum(parts) / 2)

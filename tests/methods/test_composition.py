@@ -247,9 +247,9 @@ def test_a_changed_clean_pass_that_is_not_run_is_refused() -> None:
 
 def test_a_term_that_two_methods_yield_is_refused_at_the_first_step() -> None:
     stepper = Stepper(tiny_network(), Vanilla())
-    step = StepContext(stepper.network, Batch.of(rows(5, 3)), {}, Step(rows=2), Streams(0))
+    step = StepContext(stepper.network, Batch.of(rows(5, 3)), {}, Step(units=2), Streams(0))
     totals = step_totals([AT(), Scaled()], step)
-    next(totals).total(Step(rows=2)).backward()
+    next(totals).total(Step(units=2)).backward()
     with pytest.raises(CompositionError, match="'scaled' and 'at' both yield a term 'adversarial'"):
         next(totals)
 

@@ -222,7 +222,7 @@ def test_spans_differ_by_layer_step_and_micro_batch_and_repeat_with_the_seed(
         seeds.append(draws.initial_seed())
         return spans(*args, draws=draws, **settings)
 
-    monkeypatch.setattr("temper.forward.consistency.spans", noted)
+    monkeypatch.setattr("temper.methods.hidden_cut.spans", noted)
     found = []
     for seed in (5, 5, 6):
         stepper = Stepper(tiny_bert(), configure("hidden_cut", {"candidates": 1.0}), seed=seed)

@@ -167,7 +167,7 @@ def test_the_ratio_is_that_of_the_gradients_of_all_processes(
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
     stepper = stepper_of({**UNIFORM, "strength": {"ratio": 0.5}})
     given = {"state": stepper.state, "streams": stepper.streams.at(step=0)}
-    now = Step(rows=6, ranks=2)
+    now = Step(units=6, ranks=2)
     next(totals_of(stepper.method, stepper.network, BATCH, now=now, **given))
     ((task, penalty),) = seen
     expected = 0.5 * ((task + 5) / (penalty + 7)) ** 0.5

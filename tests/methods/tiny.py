@@ -60,7 +60,7 @@ def totals_of(
 ) -> Iterator[LossTerms]:
     """Yield the totals of one step; the caller runs backward on each."""
     given, kept = Batch.of(batch), {} if state is None else state
-    now = Step(rows=given.size) if now is None else now
+    now = Step(units=given.size) if now is None else now
     context = StepContext(network, given, kept, now, streams or Streams(0))
     return step_totals(method.composed(), context)
 

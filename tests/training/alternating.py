@@ -31,7 +31,7 @@ class Alternating(Method):
         if step.batch.labels is not None:
             yield [step.clean.task]
         else:
-            yield [Term("size", step.clean.logits[0].square().sum(-1), 0.1)]
+            yield [Term("size", step.clean.logits[0].square().sum((-2, -1)), 0.1)]
 
     def update(self) -> list[UpdateRule]:
         return self.rules

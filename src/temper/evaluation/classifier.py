@@ -373,7 +373,7 @@ class _ClassifierSession:
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
         # cuDNN's recurrent layers cannot run backward in eval mode.
         with torch.backends.cudnn.flags(enabled=False), self._mixed():
-            return self._network.logits(part.batch, delta=delta)
+            return self._network.logits(part.batch, delta=delta)[:, 0]
 
     def embeddings(self, part: RowBatch) -> Tensor:
         return self._network.embeddings(part.batch)

@@ -329,12 +329,13 @@ class Estimate:
         if self.part.layers == "all":
             return trace.at_head()
         assert trace.logits is not None
-        if not self.part._of_differences:
-            return [trace.logits]
-        if trace.logits.shape[-1] < 2:
-            raise ModelError(DIFFERENCES_NEED_CLASSES)
-        # Schemes without probes see differences alone too.
-        return [trace.logits - trace.logits.mean(-1, keepdim=True)]
+        logits = trace.logits  # [B, U, C]
+        if self.part._of_differences:
+            if logits.shape[-1] < 2:
+                raise ModelError(DIFFERENCES_NEED_CLASSES)
+            # Schemes without probes see differences alone too.
+            logits = logits - logits.mean(-1, keepdim=True)
+        return [logits.flatten(1)]
 
     def _layer_weights(self) -> list[float]:
         if self.part.layers == "logits":

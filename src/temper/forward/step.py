@@ -15,7 +15,8 @@ from temper.errors import DataError
 from temper.forward.perturbations import Noise, relative_size, zeros
 from temper.forward.plan import Plan
 from temper.forward.submodels import SubModels
-from temper.functional.losses import Divergence, pairwise_divergence
+from temper.functional.losses import Divergence
+from temper.heads import Head, per_row
 from temper.models.network import Network, Recording, Site
 from temper.models.sites import DropoutPlan
 from temper.seeding import Streams
@@ -119,7 +120,7 @@ class StepContext:
             weights: Other values for some parameters, by name.
 
         Returns:
-            [B, C].
+            [B, U, C].
         """
         plan: DropoutPlan | None = None
         if self.rates is not None:
@@ -161,7 +162,7 @@ class StepContext:
             wrapped: As in `logits`.
 
         Returns:
-            K tensors of logits [B, C].
+            K tensors of logits [B, U, C].
         """
         if submodels.single and self.rates is not None:
             submodels = self.rates
@@ -179,24 +180,38 @@ class StepContext:
         )
         return logits.chunk(count)
 
+    def head(self, logits: Tensor) -> Head:
+        """Return the head of the batch: its labels decide, or else the logits [B, U, C]."""
+        return self.network.heads.of(self.batch.labels, logits)
+
+    def per_row(self, values: Tensor, logits: Tensor) -> Tensor:
+        """Sum the values of each row's units [B, U] to [B], without units that do not count.
+
+        Args:
+            values: Losses or divergences of the units.
+            logits: What they were computed from [B, U, C].
+        """
+        return per_row(values, self.head(logits).unit_mask(self.batch, logits))
+
     def task_rows(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the task's loss of each row [B], with the plan's label smoothing.
 
         Args:
-            logits: [B, C].
-            labels: [B]; None takes the batch's.
+            logits: [B, U, C].
+            labels: As the batch has them; None takes the batch's.
 
         Raises:
             DataError: If there are no labels.
         """
         labels = self.labels if labels is None else labels
-        return self.network.task_loss(logits, labels=labels, smoothing=self.plan.smoothing)
+        loss = self.head(logits).loss(logits, labels, smoothing=self.plan.smoothing)
+        return self.per_row(loss, logits)
 
     def task(self, logits: Sequence[Tensor], *, name: str = "task", weight: float = 1.0) -> Term:
         """Average the task's loss over K passes: ``1/K sum_k CE(z_k, y)``.
 
         Args:
-            logits: K tensors [B, C].
+            logits: K tensors [B, U, C].
             name: Name in logs.
             weight: Weight in the total.
 
@@ -207,21 +222,15 @@ class StepContext:
         mean = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
         return Term(name, mean, weight, logits=tuple(logits))
 
-    def is_regression(self, logits: Tensor) -> bool:
-        """Whether the labels are numbers; without labels, whether there is one output [B, 1]."""
-        if self.batch.labels is not None:
-            return self.batch.labels.is_floating_point()
-        return logits.shape[-1] == 1
-
     def divergence_rows(self, logits: Sequence[Tensor], kind: Divergence) -> Tensor:
         """Return ``sum_{l<k} D(P_l || P_k)`` of each row [B], over all pairs of K passes.
 
         Args:
-            logits: K tensors [B, C].
+            logits: K tensors [B, U, C].
             kind: ``js`` or ``sym_kl``; for a regression D is the squared difference.
         """
-        regression = self.is_regression(logits[0])
-        return pairwise_divergence(logits, divergence=kind, regression=regression)
+        pairs = self.head(logits[0]).pairwise(logits, kind=kind)
+        return self.per_row(pairs, logits[0])
 
     def divergence(
         self,
@@ -235,7 +244,7 @@ class StepContext:
         """Return the weighted divergence of K passes; see `divergence_rows`.
 
         Args:
-            logits: K tensors [B, C].
+            logits: K tensors [B, U, C].
             kind: Which divergence.
             reduction: ``mean`` over the rows of the optimizer step, or their ``sum``.
             weight: Weight in the total.
@@ -267,7 +276,7 @@ class StepContext:
         self.notes["divergence/dropout_share"] = fraction
 
     def single_clean(self) -> tuple[Tensor, str]:
-        """Return unperturbed logits [B, C] with their graph, and the stream of their dropout.
+        """Return unperturbed logits [B, U, C] with their graph, and the stream of their dropout.
 
         They are the clean pass's, at no cost. If the clean pass has several sub-models in one
         forward pass, no single pass can drop as they do, and one more is run.
@@ -293,7 +302,7 @@ class CleanPass:
         step: The context, with the merged plan.
 
     Attributes:
-        logits: K tensors [B, C], with their graph until the backward of the clean total has run.
+        logits: K tensors [B, U, C], with their graph until the backward of the clean total has run.
         answers: The same as constants, which stay.
         task: The task's term on them; None for a batch without labels.
         start: What was added to the embeddings [B, T, D], zeros or noise; None if nothing was.
@@ -337,7 +346,7 @@ class CleanPass:
             wrapped: Whether to go through the distributed wrapper.
 
         Returns:
-            K tensors [B, C].
+            K tensors [B, U, C].
         """
         step, submodels = self._step, self._step.plan.submodels
         given: dict[str, Any] = {"delta": self.start, "site": self.site, "recording": recording}

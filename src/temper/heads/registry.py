@@ -10,6 +10,7 @@ from temper.errors import ModelError
 from temper.heads.classification import Classification
 from temper.heads.head import GivenLoss, Head
 from temper.heads.regression import Regression
+from temper.types import Batch
 
 HEADS: dict[str, type[Head]] = {head.name: head for head in (Classification, Regression)}
 
@@ -45,6 +46,10 @@ class Heads:
         else:
             regression = logits is not None and logits.shape[-1] == 1
         return self._by_name[Regression.name if regression else Classification.name]
+
+    def units(self, batch: Batch) -> int:
+        """Count the units of a batch; see `Head.units`."""
+        return self.of(batch.labels).units(batch)
 
 
 def head_of(config: Any, *, model: str = "the model") -> type[Head]:

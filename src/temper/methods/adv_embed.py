@@ -143,7 +143,7 @@ class AdvEmbed(AttackConfig):
         # Read before the backward of the total, the gradient costs 1F.
         ascent = attack.first(clean.gradient, clean.embeddings, step.network, step.batch)
         delta, recording = clean.start.detach() + ascent, Recording()  # x~ - x, [B, T, D]
-        perturbed = step.logits(  # [B, C]
+        perturbed = step.logits(  # [B, U, C]
             "clean" if self.same_dropout else "perturbed",
             delta=delta,
             site=self.site,

@@ -72,5 +72,5 @@ class AT(AttackConfig):
             gradient, _recording = gradient_at(step, attack, delta)
             delta = attack.further(delta, gradient, clean.embeddings, network, batch)
         step.note_size(delta, clean.embeddings)
-        attacked = step.passes(SubModels(passes=1), delta=delta, site=self.site)  # 1 x [B, C]
+        attacked = step.passes(SubModels(passes=1), delta=delta, site=self.site)  # 1 x [B, U, C]
         yield [step.task(attacked, name="adversarial", weight=self.adversarial_weight)]

@@ -22,7 +22,6 @@ from temper.backward.averaging import RunningAverage
 from temper.backward.rule import UpdateRule
 from temper.errors import DataError
 from temper.forward import Losses, Plan, StepContext, plain
-from temper.functional.losses import distillation, squared_difference
 from temper.methods import Method, Published, register
 from temper.methods.variants import Variant
 from temper.models.modes import in_mode
@@ -116,29 +115,29 @@ class Distil(Method):
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield the clean loss and ``weight * T^2 KL(teacher_T || student_T)`` in one total."""
-        logits, _stream = step.single_clean()  # [B, C]
+        logits, _stream = step.single_clean()  # [B, U, C]
         teacher = self._given(step, logits) if self.folders else self._averaged(step)
-        if step.is_regression(logits):
-            rows = squared_difference(logits, teacher)
-        else:
-            rows = distillation(logits, teacher, temperature=self.temperature)
+        head = step.head(logits)
+        units = head.distillation(logits, teacher, temperature=self.temperature)
+        rows = step.per_row(units, logits)
         yield [step.clean.task, Term("distillation", rows, self.weight, logits=(logits,))]
 
     def _given(self, step: StepContext, logits: Tensor) -> Tensor:
-        """Return the ensemble's logits, which come with the batch [B, C]."""
+        """Return the ensemble's logits, which come with the batch [B, U, C]."""
         teacher = step.batch.teacher
-        if teacher is None or teacher.shape != logits.shape:
+        if teacher is None or teacher.shape not in (logits.shape, logits.squeeze(1).shape):
             came = "none" if teacher is None else f"shape {list(teacher.shape)}"
+            shape = list(logits.squeeze(1).shape)
             raise DataError(
                 f"The method learns from the answers of {len(self.folders)} models, which a batch "
-                f"brings as 'teacher_logits' {list(logits.shape)}, and came with {came}. "
+                f"brings as 'teacher_logits' {shape}, and came with {came}. "
                 "`temper train` asks the models; for a loop or a Trainer of your own use "
                 "temper.training.distilling.teacher_logits."
             )
-        return teacher.to(logits.dtype)
+        return teacher.to(logits.dtype).reshape(logits.shape)
 
     def _averaged(self, step: StepContext) -> Tensor:
-        """Return the logits under the average of the weights, without dropout [B, C]."""
+        """Return the logits under the average of the weights, without dropout [B, U, C]."""
         # Before the first step there is no average, and the weights themselves take its place.
         weights = step.average(TEACHER_RULE) or None
         network = step.network

@@ -99,7 +99,7 @@ class HiddenCut(Method):
         ]
         with blocks.cutting(spans_of_blocks):
             # The clean pass went through the distributed wrapper, which waits for one forward only.
-            cut = step.logits("cut", wrapped=False)  # [B, C]
+            cut = step.logits("cut", wrapped=False)  # [B, U, C]
         lengths = torch.stack([span.sum() for span in spans_of_blocks]).float()
         step.notes["cut/share"] = lengths.mean() / batch.mask.sum()
         pair, weight = (clean.logits[0], cut), self.divergence_weight

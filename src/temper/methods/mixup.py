@@ -80,7 +80,7 @@ class MixupConfig(Method):
         q = torch.from_numpy(draws.beta(self.alpha, self.alpha, batch.size)).to(batch.device)  # [B]
         if self.level == "pooled":
             # To mix what goes into the last linear layer is to mix its logits.
-            share = q.unsqueeze(1)
+            share = q.view(-1, 1, 1)
             mixed = tuple(torch.lerp(z[partner], z, share.to(z.dtype)) for z in step.clean.logits)
         else:
             fed, delta = mixed_words(step.network, batch, partner, q)

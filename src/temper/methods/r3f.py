@@ -124,7 +124,7 @@ class R3F(Method):
             self.epsilon, law=self.law, site=self.site, special_tokens=self.special_tokens
         )
         delta, recording = step.noise(noise, "consistency"), Recording()  # z, [B, T, D]
-        perturbed = step.logits(  # q, [B, C]
+        perturbed = step.logits(  # q, [B, U, C]
             "clean" if self.same_dropout else "perturbed",
             delta=delta,
             site=self.site,

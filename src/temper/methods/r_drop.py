@@ -75,7 +75,7 @@ class RDrop(Method):
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield ``1/2 (CE_1 + CE_2)`` and the divergence in one total."""
-        clean = step.clean  # 2 x [B, C]
+        clean = step.clean  # 2 x [B, U, C]
         yield [
             clean.task,
             step.divergence(clean.logits, self.divergence, self.reduction, weight=self.weight),

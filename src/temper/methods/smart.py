@@ -95,7 +95,7 @@ class SMART(VAT):
 
     def _proximal(self, step: StepContext) -> Term:
         """Return ``proximal_weight * symKL(f(x), f_ema(x))``, without gradient through f_ema."""
-        logits, stream = step.single_clean()  # [B, C]
+        logits, stream = step.single_clean()  # [B, U, C]
         with torch.no_grad():
             average = step.average(WeightAverage.name)
             teacher = step.logits(stream, weights=average, wrapped=False)

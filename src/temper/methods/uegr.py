@@ -200,8 +200,8 @@ class UEGR(AttackConfig, SelectionConfig):
         # Eq. 2: delta = epsilon * g / ||g||, [B, T, D].
         delta = self.perturbation().first(gradient, embeddings, step.network, step.batch)
         step.note_size(delta, embeddings)
-        # Section V-A: K passes at x + delta in one forward, K x [B, C]; a dropout rate per example
-        # and channel, from the norms of the clean pass's gradient.
+        # Section V-A: K passes at x + delta in one forward, K x [B, U, C]; a dropout rate for each
+        # example and channel, from the norms of the clean pass's gradient.
         attacked = step.passes(self.submodels(), delta=delta, site=self.site, followed=recording)
         compared = (*answers, *attacked) if self.with_clean else attacked
         yield [

@@ -149,7 +149,7 @@ class VAT(AttackConfig):
                 f"init_noise={self.init_noise:g} is lost in the rounding of half precision, so the "
                 f"ascent follows rounding errors. Set it to {SMALLEST_IN_HALF:g} or more."
             )
-        clean, stream = step.single_clean()  # f(x), [B, C]
+        clean, stream = step.single_clean()  # f(x), [B, U, C]
         attack = self.perturbation(**self.ascent.values)
         noise = Noise(self.init_noise, "normal", site=self.site, special_tokens=self.special_tokens)
         delta = step.noise(noise, "virtual")  # d, [B, T, D]

@@ -176,7 +176,7 @@ class Network:
                 logits have no gradient.
 
         Returns:
-            [B, C] in at least fp32.
+            [B, U, C] in at least fp32; U is 1 for classification and regression.
 
         Raises:
             ModelError: If the embeddings cannot be found, or ``delta`` does not fit them.
@@ -213,21 +213,10 @@ class Network:
             control.end_of_forward()
             self._in_forward, self._recording = False, None
         head = self.heads.of(batch.labels)
-        logits = head.logits(output, batch, model=type(self.model).__name__)[:, 0]
+        logits = head.logits(output, batch, model=type(self.model).__name__)
         if logits.requires_grad:
             self._follow(logits)
         return logits
-
-    def task_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the task loss of each row [B].
-
-        Args:
-            logits: [B, C].
-            labels: [B].
-            smoothing: Fraction of each label that is spread over all classes.
-        """
-        losses = self.heads.of(labels).loss(logits.unsqueeze(1), labels, smoothing=smoothing)
-        return losses[:, 0]
 
     def _with_weights(self, weights: Mapping[str, Tensor], batch: Batch) -> Any:
         """Run the model with other values of some parameters."""

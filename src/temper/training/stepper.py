@@ -164,16 +164,16 @@ class Stepper:
             raise SettingError("backward() needs at least one batch, got none.")
         batches = [each if isinstance(each, Batch) else Batch.of(each) for each in micro_batches]
         if self.accelerator is not None:
-            # The losses are divided by the rows of the whole step, known at its last micro-batch.
+            # The losses are divided by the units of the whole step, known at its last micro-batch.
             self._micro_batches += batches
             if not self.accelerator.sync_gradients:
                 return {}
             batches, self._micro_batches = self._micro_batches, []
         scaler = None if self.accelerator is None else self.accelerator.scaler
-        rows = sum(batch.size for batch in batches) * self.ranks
+        units = sum(map(self.network.heads.units, batches)) * self.ranks
         step = Step(
             self.number,
-            rows=rows,
+            units=units,
             ranks=self.ranks,
             total=self.total,
             loss_scale=1.0 if scaler is None else float(scaler.get_scale()),
@@ -338,7 +338,8 @@ class Stepper:
             if not self.rule.pre_pass:
                 continue
             self.params.clear_gradients()
-            step = Step(place, rows=batch.size * self.ranks, ranks=self.ranks)
+            units = self.network.heads.units(batch) * self.ranks
+            step = Step(place, units=units, ranks=self.ranks)
             self.accumulate(batch, step, methods=build("vanilla").composed(), stream="prepare")
             self.check(step)
             self.rule.observe(self.params.gradients(), self.params, self.state)
@@ -376,7 +377,7 @@ class Stepper:
 
         Args:
             batch: The micro-batch.
-            step: Where training stands; its ``rows`` and ``ranks`` divide the losses.
+            step: Where training stands; its ``units`` and ``ranks`` divide the losses.
             micro: Number of the micro-batch within the step.
             methods: Other methods whose losses are run (for pre-passes).
             stream: Name that keeps the draws of pre-passes apart.

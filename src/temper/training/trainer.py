@@ -264,21 +264,22 @@ class RobustTrainer(Trainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Any]:
-        """Take the micro-batches of one optimiser step and count its rows over all ranks."""
-        # Transformers would count labels, and unlabelled rows have none.
+        """Take the micro-batches of one optimizer step and count its units over all ranks."""
+        # Transformers would count labels.
         samples = list(islice(epoch_iterator, num_batches))
-        rows = sum(len(next(iter(sample.values()))) for sample in samples if sample)
+        count = self.running().network.heads.units
+        units = sum(count(Batch.of(sample)) for sample in samples if sample)
         self._agreed = 0
         if self.args.world_size > 1:
             # Signals reach ranks in different steps; all of them stop after the same one.
-            counted = torch.tensor([[rows, self._stop.number]], device=self.args.device)
+            counted = torch.tensor([[units, self._stop.number]], device=self.args.device)
             counts, signals = self.accelerator.gather(counted).unbind(-1)
-            rows, self._agreed = int(counts.sum()), int(signals.max())
+            units, self._agreed = int(counts.sum()), int(signals.max())
         scaler = self.accelerator.scaler
         self._step = Step(
             number=self.state.global_step,
             epoch=float(self.state.epoch or 0.0),
-            rows=rows,
+            units=units,
             ranks=self.args.world_size,
             total=self.state.max_steps,
             loss_scale=1.0 if scaler is None else float(scaler.get_scale()),
