@@ -36,7 +36,7 @@ def watched(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[Network, Batch
 def test_the_watched_forward_gives_what_the_model_itself_says_it_attends_to() -> None:
     inputs = inputs_of("bert")
     network, batch = watched(tiny("bert"), inputs)
-    logits = network.logits(batch)
+    logits = network.logits(batch)[:, 0]
     model = tiny("bert")
     model.set_attn_implementation("eager")
     own = model(**batch.inputs, output_attentions=True)
