@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
 from temper.functional.losses import (
-    Divergence,
     distillation,
     jensen_shannon,
-    pairwise_divergence,
     squared_difference,
     symmetric_kl,
 )
@@ -63,20 +60,6 @@ def test_extreme_scores_give_finite_divergences_and_gradients() -> None:
     assert torch.isfinite(q.grad).all()
 
 
-def test_one_sub_model_has_no_pairs() -> None:
-    found = pairwise_divergence([torch.ones(2, 3, dtype=torch.bfloat16)], divergence="js")
-    assert (found.dtype, found.tolist()) == (torch.float32, [0.0, 0.0])
-
-
-def test_sub_models_diverge_by_the_sum_over_all_their_pairs() -> None:
-    one, two, three = torch.randn(3, 2, 4, dtype=torch.float64)
-    measures: list[tuple[Divergence, Callable[[Tensor, Tensor], Tensor]]]
-    measures = [("js", jensen_shannon), ("sym_kl", symmetric_kl)]
-    for name, measure in measures:
-        wanted = measure(one, two) + measure(one, three) + measure(two, three)
-        torch.testing.assert_close(pairwise_divergence([one, two, three], divergence=name), wanted)
-
-
 def test_a_softened_prediction_by_the_sum_over_classes() -> None:
     student = torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0]], dtype=torch.float64)
     teacher = torch.tensor([[0.0, 0.5, -1.0], [2.0, 2.0, -4.0]], dtype=torch.float64)
@@ -98,8 +81,6 @@ def test_the_size_of_a_distillation_s_gradient_does_not_fall_with_the_temperatur
     assert found.item() == pytest.approx(apart.square().sum().item() / 6, rel=1e-3)
 
 
-def test_a_squared_difference_and_a_pair_s_divergence_are_of_each_row() -> None:
+def test_a_squared_difference_is_of_each_row() -> None:
     first, second = torch.tensor([[1.0], [2.0]]), torch.tensor([[4.0], [0.0]])
     assert squared_difference(first, second).tolist() == [9.0, 4.0]
-    three = [first, second, torch.tensor([[0.0], [0.0]])]
-    assert pairwise_divergence(three, divergence="js", regression=True).tolist() == [26.0, 8.0]

@@ -1,12 +1,11 @@
 """Divergences over the last axis, in fp32 or fp64: nothing is divided by the batch.
 
-Letters: B rows, C classes, K sub-models. Further axes before C (units of a row) are kept.
+Letters: B rows, C classes. Further axes before C (units of a row) are kept.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -16,10 +15,6 @@ from torch.nn.functional import log_softmax
 from temper.functional.precision import at_least_single
 
 Divergence = Literal["js", "sym_kl"]
-SMOOTHING_NEEDS_CLASSES = (
-    "Label smoothing needs classes, but the labels are numbers (a regression). Leave it out, or "
-    "give integer labels."
-)
 
 
 def _log_probabilities(logits: Tensor) -> Tensor:
@@ -102,31 +97,3 @@ def squared_difference(first: Tensor, second: Tensor) -> Tensor:
         [B] in at least fp32.
     """
     return (at_least_single(first) - at_least_single(second)).square().sum(-1)
-
-
-def pairwise_divergence(
-    logits: Sequence[Tensor], *, divergence: Divergence, regression: bool = False
-) -> Tensor:
-    """Sum a divergence over all pairs of sub-models, row by row.
-
-    ``sum_{l<k} D(P_l || P_k)``; for a regression D is the squared difference.
-
-    Args:
-        logits: K tensors [B, C].
-        divergence: ``js`` or ``sym_kl``.
-        regression: Whether the logits are values and not class scores.
-
-    Returns:
-        [B] in at least fp32; zeros for K = 1.
-
-    References:
-        UEGR (arXiv 2503.16550), Eq. 4.
-    """
-    measure = {"js": jensen_shannon, "sym_kl": symmetric_kl}[divergence]
-    if regression:
-        measure = squared_difference
-    total = logits[0].new_zeros(logits[0].shape[0], dtype=torch.float32)
-    for later in range(1, len(logits)):
-        for earlier in range(later):
-            total = total + measure(logits[earlier], logits[later])
-    return total

@@ -9,10 +9,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from temper.errors import DataError, SettingError
-from temper.functional.losses import SMOOTHING_NEEDS_CLASSES, Divergence, squared_difference
+from temper.functional.losses import Divergence, squared_difference
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
 from temper.heads.head import Head
+
+SMOOTHING_NEEDS_CLASSES = (
+    "Label smoothing needs classes, but the labels are numbers (a regression). Leave it out, or "
+    "give integer labels."
+)
 
 
 class Regression(Head):

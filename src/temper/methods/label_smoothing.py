@@ -13,8 +13,8 @@ from pydantic import Field, FiniteFloat
 
 from temper.errors import SettingError
 from temper.forward import Plan
-from temper.functional.losses import SMOOTHING_NEEDS_CLASSES
 from temper.heads import Head
+from temper.heads.regression import SMOOTHING_NEEDS_CLASSES
 from temper.methods import Method, Published, register
 from temper.types import Step
 
