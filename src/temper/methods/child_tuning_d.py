@@ -16,7 +16,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.selective import ChosenMask
+from temper.backward.child_tuning import ChosenMask
 from temper.methods import Method, MethodConfig, Published, register
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.selective import RandomMask
+from temper.backward.child_tuning import RandomMask
 from temper.methods import Method, MethodConfig, Published, register
 
 

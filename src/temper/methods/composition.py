@@ -277,7 +277,7 @@ def _only_half(share: Share) -> Share:
 def _joined(named: list[tuple[str, UpdateRule]]) -> Chain:
     for place, (later, rule) in enumerate(named):
         for earlier, other in named[:place]:
-            shared = sorted(rule.slots & other.slots)
+            shared = sorted(rule.conflicts & other.conflicts)
             if shared:
                 raise CompositionError(
                     f"{earlier!r} and {later!r} both claim the {shared[0]} of the update rule. "

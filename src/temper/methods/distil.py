@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.averaging import RunningAverage
+from temper.backward.averaging import FinalAverage, RunningAverage
 from temper.backward.rule import chain
 from temper.forward import Clean, Joint
 from temper.forward.distillation import TEACHER_RULE, Distillation
@@ -102,7 +102,7 @@ class Distil(MethodConfig):
         rule = chain()
         if isinstance(self.teacher, OwnAverage):
             own = self.teacher
-            kept = own.kept == "teacher"
-            rule = chain(RunningAverage(own.decay, own.warm_up, kept=kept, name=TEACHER_RULE))
+            average = FinalAverage if own.kept == "teacher" else RunningAverage
+            rule = chain(average(own.decay, own.warm_up, name=TEACHER_RULE))
         part = Distillation(self.weight, self.temperature, folders)
         return Method("distil", self, Joint(Clean(weight=self.clean_weight), (part,)), rule)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.averaging import RunningAverage
+from temper.backward.averaging import FinalAverage
 from temper.methods import Method, MethodConfig, Published, register
 
 
@@ -70,5 +70,5 @@ class EMA(MethodConfig):
         """Return the method."""
         if not self.decay:
             return Method("ema", self)
-        rule = RunningAverage(decay=self.decay, warm_up=self.warm_up, begin=self.begin)
+        rule = FinalAverage(decay=self.decay, warm_up=self.warm_up, begin=self.begin)
         return Method("ema", self, rule=rule)

@@ -54,7 +54,7 @@ class Entry(Declaration):
         method = self.config().build()
         return {
             "objective": sorted(getattr(method.objective, "slots", ())),
-            "rule": sorted(method.rule.slots),
+            "rule": sorted(method.rule.conflicts),
         }
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import UpdateRule, chain
-from temper.backward.selective import SelectiveUpdate
+from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
 from temper.functional.masks import Normalise, Orientation
 from temper.methods.method import MethodConfig, Published
 from temper.methods.variants import Off, Variant
@@ -91,4 +91,6 @@ class SelectionConfig(MethodConfig):
         """Return the update rule that these settings describe."""
         if self.mask.is_off:
             return chain()
-        return chain(SelectiveUpdate(**self.mask.values))
+        values = self.mask.values
+        update = SelectiveUpdate if values.pop("refresh") == "step" else EpochSelectiveUpdate
+        return chain(update(**values))

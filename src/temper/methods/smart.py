@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.anchoring import WeightAverage
+from temper.backward.averaging import WeightAverage
 from temper.backward.rule import chain
 from temper.forward import Clean, Coupling, Joint
 from temper.forward.consistency import Proximal
