@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from temper.backward.anchoring import WeightAverage
+from temper.backward.averaging import WeightAverage
 from temper.models.network import Network, Parameters
 from temper.types import Step
 from tests.methods.tiny import tiny_network
@@ -32,7 +32,7 @@ def test_the_average_follows_the_recursion_with_the_decay_of_its_share_of_the_st
             for tensor in params.tensors.values():
                 tensor.add_(torch.randn(tensor.shape, generator=draws, dtype=tensor.dtype))
         skipped = number == 3
-        rule.settle(params, state, Step(number=number, total=total, skipped=skipped))
+        rule.after_step(params, state, Step(number=number, total=total, skipped=skipped))
         if not skipped:
             # The t-th of T steps is an early one while t <= early * T; T = 0 is not known.
             b = 0.6 if not total or number + 1 <= early * total else 0.9
@@ -51,7 +51,7 @@ def test_the_average_of_half_precision_weights_is_in_single_and_is_no_alias() ->
     with torch.no_grad():
         for tensor in params.tensors.values():
             tensor.add_(1.0)
-    rule.settle(params, state, Step())
+    rule.after_step(params, state, Step())
     for name, average in state["weights"].items():
         assert average.dtype == torch.float32
         # A step of 1 - .999, which bf16 does not resolve.
@@ -79,7 +79,7 @@ def test_an_end_that_is_not_known_is_said_once_where_it_matters(
     rule, params = WeightAverage(*decays), parameters()
     state = rule.init(params)
     with caplog.at_level(logging.WARNING, logger="temper"):
-        rule.settle(params, state, Step(number=number, total=total))
+        rule.after_step(params, state, Step(number=number, total=total))
     assert ("How many steps there will be is not known" in caplog.text) == warned
     if warned:
         assert "keeps decay=0.5 and final_decay=0.9 is never used" in caplog.text

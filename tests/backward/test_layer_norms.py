@@ -1,4 +1,4 @@
-"""The survey before training: what it measures, how much it looks at, and what it leaves alone."""
+"""The calibration before training: its result, its rows, and what it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.methods.tiny import rows, tiny_bert, tiny_network
 ROWS = rows(4, 3)
 
 
-def surveyed(batch: dict[str, Tensor], **settings: Any) -> dict[str, Any]:
-    """Return the state after the survey of some rows."""
+def calibrated(batch: dict[str, Tensor], **settings: Any) -> dict[str, Any]:
+    """Return the state after the calibration of some rows."""
     stepper = Stepper(smooth_bert(), configure("jachess", settings))
     stepper.prepare([batch])
     return stepper.state["smoothness"]
@@ -34,7 +34,7 @@ def surveyed(batch: dict[str, Tensor], **settings: Any) -> dict[str, Any]:
 
 def test_the_norms_are_the_exact_ones_averaged_over_rows() -> None:
     truth = exact(smooth_bert(), ROWS).jacobian.mean(1)
-    held = surveyed(copied(ROWS, 1000), layers={"rows": 4000})
+    held = calibrated(copied(ROWS, 1000), layers={"rows": 4000})
     torch.testing.assert_close(held["norms"], truth, rtol=0.05, atol=0.0)
     # A softmax of minus the logarithm at temperature 1: shares of 1/s.
     expected = (1 / held["norms"]) / (1 / held["norms"]).sum()
@@ -69,11 +69,11 @@ def test_modes_come_back_after_a_failure() -> None:
     assert all(module.training for module in model.modules())
 
 
-def test_the_survey_leaves_weights_gradients_and_random_state_as_they_were() -> None:
+def test_the_calibration_leaves_weights_gradients_and_random_state_as_they_were() -> None:
     model = tiny_bert()
     before = {name: each.clone() for name, each in model.state_dict().items()}
     stepper = Stepper(model, "jachess")
-    # The model is probed once, which is no part of the survey.
+    # The model is probed once, which is no part of the calibration.
     stepper.network.probe(Batch.of(ROWS))
     state = torch.get_rng_state()
     stepper.prepare([ROWS])
@@ -84,7 +84,7 @@ def test_the_survey_leaves_weights_gradients_and_random_state_as_they_were() -> 
     assert all(module.training for module in model.modules())
 
 
-def test_the_survey_takes_no_more_batches_than_its_rows() -> None:
+def test_the_calibration_takes_no_more_batches_than_its_rows() -> None:
     taken: list[int] = []
 
     def batches() -> Iterator[dict[str, Tensor]]:
@@ -118,7 +118,7 @@ def test_nothing_is_looked_at_where_nothing_is_weighed(settings: dict[str, Any])
 
 def test_printed_weights_warn_where_one_layer_takes_all(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
-        held = surveyed(ROWS, layers={"kind": "printed", "rows": 2})
+        held = calibrated(ROWS, layers={"kind": "printed", "rows": 2})
         # Two layers whose norms differ by a few are not saturated yet.
         assert not caplog.records
         assert float(held["weights"].max()) < 0.99
@@ -185,14 +185,14 @@ def test_norms_become_weights_and_one_that_takes_nearly_all_is_warned_of(
     state = rule.init(network.parameters())
     assert state == {}
     with caplog.at_level(logging.WARNING, logger="temper"):
-        rule.survey(network, [], network.parameters(), state, Step(ranks=2), Streams(0))
+        rule.calibrate(network, [], network.parameters(), state, Step(ranks=2), Streams(0))
     assert state["norms"].tolist() == norms
     assert state["weights"].tolist() == pytest.approx(weights)
     assert len(caplog.records) == bool(warned)
     assert (warned or "") in caplog.text
 
 
-def test_the_passes_of_the_survey_go_around_a_distributed_wrapper(
+def test_the_passes_of_the_calibration_go_around_a_distributed_wrapper(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # It would wait for a backward of all weights.

@@ -8,15 +8,17 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from temper import Stepper, Vanilla
-from temper.backward import SelectiveUpdate, UpdateRule, chain
+from temper import Stepper
+from temper.backward import EpochSelectiveUpdate, SelectiveUpdate, UpdateRule, chain
+from temper.backward.averaging import FinalAverage
+from temper.backward.hooks import Accumulates, AfterStep, RecomputesGradient
+from temper.backward.rule import implements
 from temper.errors import CompositionError, NonFiniteError
-from temper.forward.objective import Clean
 from temper.methods import Method
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
-from tests.methods.tiny import rows, tiny_network
+from tests.methods.tiny import rows, tiny_network, with_rules
 
 NOTHING = Parameters({}, frozenset())
 
@@ -41,11 +43,13 @@ class Named(UpdateRule):
         self.calls.append(f"{self.name} transforms")
         return {name: gradient * 10 + self.factor for name, gradient in grads.items()}
 
-    def learning_rate_scale(self, state: State, step: Step) -> float:
-        return self.factor
+    def learning_rate_scales(
+        self, params: Parameters, state: State, step: Step
+    ) -> dict[str, float]:
+        return {"w": self.factor, self.name: 0.5}
 
-    def settle(self, params: Parameters, state: State, step: Step) -> None:
-        self.calls.append(f"{self.name} settles")
+    def after_step(self, params: Parameters, state: State, step: Step) -> None:
+        self.calls.append(f"{self.name} follows the step")
 
 
 def test_an_empty_chain_is_the_identity() -> None:
@@ -53,22 +57,23 @@ def test_an_empty_chain_is_the_identity() -> None:
     rule = chain()
     assert rule.transform(grads, NOTHING, rule.init(NOTHING), Streams(0)) is grads
     assert rule.gradient(NOTHING, {}, lambda: grads) is grads
-    assert rule.learning_rate_scale({}, Step()) == 1.0
-    assert not rule.replays
-    assert not rule.pre_pass
+    assert rule.learning_rate_scales(NOTHING, {}, Step()) == {}
+    assert not implements(rule, RecomputesGradient)
+    assert not implements(rule, Accumulates)
 
 
 def test_a_chain_nests_gradient_and_pipes_transform_from_left_to_right() -> None:
     calls: list[str] = []
-    rule = chain(Named("first", calls, 1.0), Named("second", calls, 2.0))
+    rule = chain(Named("first", calls, 3.0), Named("second", calls, 2.0))
     state = rule.init(NOTHING)
     grads = {"w": torch.tensor(3.0)}
     assert rule.gradient(NOTHING, state, lambda: grads) is grads
     found = rule.transform(grads, NOTHING, state, Streams(0))
-    rule.settle(NOTHING, state, Step())
-    # 3 becomes 31 in the first rule and 312 in the second.
-    assert found["w"].item() == 312
-    assert rule.learning_rate_scale(state, Step()) == 2.0
+    rule.after_step(NOTHING, state, Step())
+    # 3 becomes 33 in the first rule and 332 in the second.
+    assert found["w"].item() == 332
+    scales = rule.learning_rate_scales(NOTHING, state, Step())
+    assert scales == {"w": 6.0, "first": 0.5, "second": 0.5}
     assert calls == [
         "first opens",
         "second opens",
@@ -76,20 +81,21 @@ def test_a_chain_nests_gradient_and_pipes_transform_from_left_to_right() -> None
         "first closes",
         "first transforms",
         "second transforms",
-        "first settles",
-        "second settles",
+        "first follows the step",
+        "second follows the step",
     ]
 
 
-def test_a_chain_keeps_a_state_for_each_rule_and_asks_for_what_any_asks() -> None:
+def test_a_chain_keeps_a_state_for_each_rule_and_calls_those_that_implement_a_hook() -> None:
     network = tiny_network()
     params = Stepper(network).params
-    rule = chain(SelectiveUpdate(refresh="epoch"), UpdateRule(), Named("other", []))
+    rule = chain(EpochSelectiveUpdate(), UpdateRule(), Named("other", []))
     state = rule.init(params)
-    assert rule.pre_pass
-    assert not rule.replays
+    assert implements(rule, Accumulates)
+    assert implements(rule, RecomputesGradient)
+    assert not implements(chain(EpochSelectiveUpdate()), AfterStep)
     assert set(state) == {"selective", "rule", "other"}
-    rule.observe({name: torch.ones_like(p) for name, p in params.tensors.items()}, params, state)
+    rule.accumulate({name: torch.ones_like(p) for name, p in params.tensors.items()}, params, state)
     assert state["selective"]["observed"] == 1
     assert state["rule"] == state["other"] == {}
 
@@ -97,28 +103,33 @@ def test_a_chain_keeps_a_state_for_each_rule_and_asks_for_what_any_asks() -> Non
 class Starting(UpdateRule):
     """A rule that notes what it is given before training."""
 
-    name, takes_rows, trainings, survey_rows = "starting", True, 3, 7
+    name, supports_fsdp, calibration_rows = "starting", True, 7
 
     def begin_run(self, *given: Any) -> None:
         self.begun = given
 
-    def survey(self, *given: Any) -> None:
-        self.surveyed = given
+    def calibrate(self, *given: Any) -> None:
+        self.calibrated = given
 
 
-def test_a_chain_wants_as_much_as_any_rule_and_takes_rows_where_all_do() -> None:
+def test_a_chain_calibrates_on_the_most_rows_and_supports_fsdp_if_all_rules_do() -> None:
     rule = Starting()
     both = chain(UpdateRule(), rule)
-    assert [(each.trainings, each.survey_rows) for each in (chain(), both)] == [(1, 0), (3, 7)]
-    assert chain(rule).takes_rows
-    assert not both.takes_rows
+    assert (chain().calibration_rows, both.calibration_rows) == (0, 7)
+    assert chain(rule).supports_fsdp
+    assert not both.supports_fsdp
     network, own, rng = Network(tiny_network()), {"held": 1}, Streams(0)
     state: State = {"rule": {}, "starting": own}
     both.begin_run(NOTHING, state, rng)
-    # Of several that look, each sees all batches, though they come once.
-    both.survey(network, iter(()), NOTHING, state, Step(4), rng)
+    # Each rule reads all batches, although the iterator yields them once.
+    both.calibrate(network, iter(()), NOTHING, state, Step(4), rng)
     assert rule.begun == (NOTHING, own, rng)
-    assert rule.surveyed == (network, [], NOTHING, own, Step(4), rng)
+    assert rule.calibrated == (network, [], NOTHING, own, Step(4), rng)
+
+
+def test_averages_come_last_and_chains_are_flattened() -> None:
+    rule = chain(FinalAverage(), chain(UpdateRule(), Named("other", [])))
+    assert [each.name for each in rule.rules] == ["rule", "other", "final_average"]
 
 
 def test_two_rules_that_claim_one_slot_or_have_one_name_clash() -> None:
@@ -129,13 +140,11 @@ def test_two_rules_that_claim_one_slot_or_have_one_name_clash() -> None:
 
 
 def method_of(rule: UpdateRule) -> Method:
-    return Method("planted", Vanilla(), Clean(), rule)
+    return with_rules(rule)
 
 
 def test_a_loss_that_is_not_finite_at_the_climbed_weights_is_reported_too() -> None:
     class Exploding(UpdateRule):
-        replays = True
-
         def gradient(
             self, params: Parameters, state: State, compute: Callable[[], Gradients]
         ) -> Gradients:

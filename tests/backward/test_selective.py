@@ -7,14 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from temper import Stepper, Vanilla, configure
+from temper import Stepper, configure
 from temper.backward import SelectiveUpdate
-from temper.forward.objective import Clean
-from temper.methods import Method
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State
-from tests.methods.tiny import TinyNetwork, rows, tiny_network
+from tests.methods.tiny import TinyNetwork, rows, tiny_network, with_rules
 
 
 def parameters(**sizes: int) -> Parameters:
@@ -202,7 +200,7 @@ def test_gradients_that_do_not_lie_in_one_piece_are_masked_alike() -> None:
 
 
 def stepper_with(rule: SelectiveUpdate, model: TinyNetwork) -> Stepper:
-    return Stepper(model, Method("planted", Vanilla(), Clean(), rule), seed=1)
+    return Stepper(model, with_rules(rule), seed=1)
 
 
 def test_the_mask_comes_after_clipping() -> None:

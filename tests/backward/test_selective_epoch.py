@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.backward import SelectiveUpdate
+from temper.backward import EpochSelectiveUpdate
 from temper.methods import configure
 from temper.seeding import Streams
 from temper.types import Step
@@ -22,15 +22,15 @@ from tests.backward.test_selective import (
 from tests.methods.tiny import rows, tiny_bert, tiny_network
 
 
-def epoch_rule(**settings: object) -> SelectiveUpdate:
-    return SelectiveUpdate(refresh="epoch", alpha=0.5, beta=20.0, **settings)
+def epoch_rule(**settings: object) -> EpochSelectiveUpdate:
+    return EpochSelectiveUpdate(alpha=0.5, beta=20.0, **settings)
 
 
 def test_an_epoch_s_importance_is_the_sum_of_squared_gradients() -> None:
     rule, params = epoch_rule(), parameters(words=3, block=3)
     state = rule.init(params)
-    rule.observe({"block": torch.tensor([1.0, -2.0, 0.0])}, params, state)
-    rule.observe({"block": torch.tensor([3.0, 1.0, 0.0]), "words": torch.ones(3)}, params, state)
+    rule.accumulate({"block": torch.tensor([1.0, -2.0, 0.0])}, params, state)
+    rule.accumulate({"block": torch.tensor([3.0, 1.0, 0.0]), "words": torch.ones(3)}, params, state)
     assert set(state["importance"]) == {"block"}
     assert state["importance"]["block"].tolist() == [10.0, 5.0, 0.0]
 
@@ -40,7 +40,7 @@ def test_an_epoch_s_mask_divides_by_the_probability_of_its_byte(p_min: float) ->
     rule, params = replace(epoch_rule(), beta=3.0, p_min=p_min), parameters(block=5000)
     gradient = gradients_like(params)["block"]
     state = rule.init(params)
-    rule.observe({"block": gradient}, params, state)
+    rule.accumulate({"block": gradient}, params, state)
     rule.begin_epoch(params, state, Streams(1), epoch=0)
     found = rule.transform({"block": gradient.clone()}, params, state, Streams(1))["block"]
     kept = found != 0
@@ -59,13 +59,13 @@ def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalise: str) -> N
     first_half = torch.zeros(2000)
     first_half[:1000] = torch.rand(1000) * 0.1 + 1
     first_half[1000:] = torch.rand(1000) * 0.1 + 0.01
-    rule.observe({"block": first_half}, params, state)
+    rule.accumulate({"block": first_half}, params, state)
     rule.begin_epoch(params, state, Streams(1), epoch=0)
     second_half = first_half.flip(0)
 
     def step(number: int) -> Tensor:
         grads, rng = {"block": second_half.clone()}, Streams(1, step=number)
-        grads = rule.penalise(grads, params, state, Step(), rng)
+        grads = rule.regularize(grads, params, state, Step(), rng)
         return rule.transform(grads, params, state, rng)["block"] != 0
 
     kept = step(0)
@@ -86,7 +86,7 @@ def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalise: str) -> N
 def test_parameters_of_one_shape_have_draws_of_their_own() -> None:
     rule, params = replace(epoch_rule(), beta=1.0), parameters(block=500, block_other=500)
     state = rule.init(params)
-    rule.observe(dict.fromkeys(params.tensors, gradients_like(params)["block"]), params, state)
+    rule.accumulate(dict.fromkeys(params.tensors, gradients_like(params)["block"]), params, state)
     rule.begin_epoch(params, state, Streams(1), epoch=0)
     assert not torch.equal(*state["codes"].values())
 
@@ -97,7 +97,7 @@ def test_the_mean_over_epochs_masks_is_the_gradient() -> None:
     total = torch.zeros(30, dtype=torch.float64)
     for epoch in range(1000):
         state = rule.init(params)
-        rule.observe({"block": gradient}, params, state)
+        rule.accumulate({"block": gradient}, params, state)
         rule.begin_epoch(params, state, Streams(1), epoch=epoch)
         total += rule.transform({"block": gradient.clone()}, params, state, Streams(1))["block"]
     p = probability_by_sorting(gradient, rule)
@@ -152,12 +152,12 @@ def test_a_step_that_overflowed_leaves_the_importance_as_it_was(scale: float) ->
     rule = epoch_rule()
     params = parameters(block=4)
     state = rule.init(params)
-    rule.observe({"block": torch.ones(4)}, params, state)
+    rule.accumulate({"block": torch.ones(4)}, params, state)
     rule.begin_epoch(params, state, Streams(1), epoch=0)
 
     def step(gradient: list[float], by: float) -> Tensor:
         grads = {"block": torch.tensor(gradient) * by}
-        grads = rule.penalise(grads, params, state, Step(loss_scale=by), Streams(1))
+        grads = rule.regularize(grads, params, state, Step(loss_scale=by), Streams(1))
         # Between the two the scaler is taken out, and the norm is clipped.
         grads = {"block": grads["block"] / by / 10}
         return rule.transform(grads, params, state, Streams(1))["block"]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from temper import RobustTrainer, Stepper
+from temper.backward.soup import trainings_of
 from temper.methods import Method, build, configure, entry, names
 from temper.testing import LAWS, check_method
 from temper.training.checks import wants_unlabelled
@@ -134,7 +135,7 @@ def test_the_trainer_does_what_the_stepper_does(name: str, tmp_path: Path) -> No
     )
     trainer.train()
     other = tiny("bert").train()
-    steps = 2 * build(name).rule.trainings
+    steps = 2 * trainings_of(build(name).rule)
     stepper = Stepper(other, name, seed=3, total=steps)
     pre_pass, rest = (seen[:4], seen[4:]) if stepper.prepares else ([], seen)
     stepper.prepare(pre_pass)

@@ -19,10 +19,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from temper.backward.anchoring import Anchor
+from temper.backward.child_tuning import ChosenMask, RandomMask
 from temper.backward.layers import TopLayers
 from temper.backward.mixing import Mixing
-from temper.backward.rule import UpdateRule
-from temper.backward.selective import ChosenMask, RandomMask, SelectiveUpdate
+from temper.backward.rule import UpdateRule, chain
+from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
 from temper.functional.masks import MANY_ROWS
 from temper.methods import Method, configure
 from temper.models.blocks import find_blocks, parameters_of
@@ -146,7 +147,7 @@ RULES: dict[str, UpdateRule] = {
     "step": SelectiveUpdate(),
     "fine": SelectiveUpdate(p_min=0.0, scope="all"),
     "range": SelectiveUpdate(normalise="range"),
-    "epoch": SelectiveUpdate(refresh="epoch"),
+    "epoch": EpochSelectiveUpdate(),
     "random": RandomMask(),
     "chosen": ChosenMask(largest_norm=0.5),
     "mixing": Mixing(),
@@ -171,31 +172,31 @@ def gradients_of(params: Parameters, seed: int) -> Gradients:
 
 
 @torch.no_grad()
-def ruled(rule: UpdateRule, model: nn.Module) -> dict[str, Tensor]:
+def ruled(update: UpdateRule, model: nn.Module) -> dict[str, Tensor]:
     """Let a rule act on drawn gradients for a step; return all that comes of it, as wholes."""
     params = parameters_of(model, find_blocks(model))
     params.start.update({name: tensor.clone() * 0.9 for name, tensor in params.tensors.items()})
+    rule = chain(update)
     state, streams, step = rule.init(params), Streams(7), Step(total=10)
     rule.begin_run(params, state, streams)
-    if rule.pre_pass:
-        rule.observe(gradients_of(params, 1), params, state)
+    rule.accumulate(gradients_of(params, 1), params, state)
     rule.begin_epoch(params, state, streams, epoch=0)
-    rule.enter(params, state, step, streams)
+    rule.before_forward(params, state, step, streams)
     seen = {name: tensor.clone() for name, tensor in params.tensors.items()}
-    grads = rule.gradient(params, state, lambda: gradients_of(params, 2))
-    rule.restore(params, state)
-    grads = rule.penalise(grads, params, state, step, streams)
+    params.set_gradients(rule.gradient(params, state, lambda: gradients_of(params, 2)))
+    rule.after_backward(params, state)
+    grads = rule.regularize(params.gradients(), params, state, step, streams)
     grads = rule.transform(grads, params, state, streams)
     for name, tensor in params.tensors.items():
         tensor.sub_(grads[name])
-    rule.settle(params, state, step)
+    rule.after_step(params, state, step)
     kinds = {"seen": seen, "gradient": grads, "weight": params.tensors}
     found = {
         f"{kind}/{name}": params.gathered(name, tensor).clone()
         for kind, tensors in kinds.items()
         for name, tensor in tensors.items()
     }
-    told = {**rule.diagnostics(state), **rule.pulls(state)}
+    told = {**rule.diagnostics(state), **rule.regularization_losses(state)}
     return {**found, **{f"told/{name}": torch.as_tensor(value) for name, value in told.items()}}
 
 

@@ -14,6 +14,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from temper.backward.hooks import Accumulates, RecomputesGradient
+from temper.backward.rule import implements
+from temper.backward.soup import trainings_of
 from temper.methods import build
 from temper.training.checks import wants_unlabelled
 from tests.contracts.architectures import tiny
@@ -115,9 +118,10 @@ def test_gradients_are_exchanged_once_a_step_however_many_passes_and_micro_batch
     """20 rows, 4 a micro-batch, 2 micro-batches a step: 3 steps an epoch, and a phase's 3 more."""
     method = build(NOISY[case])
     rule = method.rule
-    steps = rule.trainings * (6 if case == "uegr-epoch" or wants_unlabelled(method) else 3)
+    steps = trainings_of(rule) * (6 if case == "uegr-epoch" or wants_unlabelled(method) else 3)
     # A second gradient is exchanged like the first; a pre-pass exchanges those of its 5 batches.
-    reductions = steps * (2 if rule.replays else 1) + (5 if rule.pre_pass else 0)
+    recomputed = implements(rule, RecomputesGradient)
+    reductions = steps * (2 if recomputed else 1) + (5 if implements(rule, Accumulates) else 0)
     for report in launch.reports:
         assert report["counts"][case] == [reductions, steps]
 

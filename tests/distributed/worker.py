@@ -102,8 +102,6 @@ class Reduced(Vanilla):
 class Again(UpdateRule):
     """Ask for the gradient a second time, at the same weights, and take the mean of both."""
 
-    replays = True
-
     def gradient(self, params: Parameters, state: State, compute: Any) -> Gradients:
         first = {name: value.clone() for name, value in compute().items()}
         return {name: (first[name] + value) / 2 for name, value in compute().items()}

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
-from shutil import which
 
 import hypothesis.strategies as st
 import numpy as np
@@ -33,7 +30,6 @@ from temper.functional.masks import (
     range_normalise,
     spaced_levels,
     thin,
-    thin_at_once,
     thin_by_bucket,
     thin_by_code,
 )
@@ -151,49 +147,6 @@ def test_of_every_draw_thinning_by_bucket_keeps_exactly_q(
     table = torch.full((1 << 15,), q, dtype=torch.int32)
     kept = thin_by_bucket(torch.ones(1 << 16), bucket_factors(table), 0, scale=False)
     assert torch.equal(kept.bool(), below(EVERY_LEVEL, table[0]))
-
-
-@pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
-@given(
-    count=st.integers(1, 40),
-    start=st.integers(0, 1 << 34),
-    key=st.integers(0, (1 << 63) - 1),
-    scale=st.booleans(),
-)
-def test_thinning_at_once_does_what_thinning_by_bucket_does(
-    levels: int, count: int, start: int, key: int, scale: bool
-) -> None:
-    check_thinning_at_once(thin_at_once, levels, count, start, key, scale=scale)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(which("g++") is None, reason="there is no C++ compiler")
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
-@pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
-def test_compiled_thinning_keeps_the_same_entries_to_the_bit(
-    levels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What was compiled for another processor does not always load.
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    compiled = torch.compile(thin_at_once, dynamic=True)
-    for count, start in ((1000, 0), (77_777, (1 << 33) + 5)):
-        check_thinning_at_once(compiled, levels, count, start, 1 << 40, scale=True)
-
-
-def check_thinning_at_once(
-    thinned: Callable[..., None], levels: int, count: int, start: int, key: int, *, scale: bool
-) -> None:
-    gradient = torch.randn(count)
-    gradient[-1], gradient[count // 2] = math.nan, math.inf
-    p = torch.rand(1 << 15, generator=generator(0), dtype=torch.float64)
-    table = quantise(p, p_min=0.0, levels=levels)
-    factors = bucket_factors(table)
-    # The key's halves as signed numbers of 32 bits.
-    halves = torch.tensor([key]).view(torch.int32).long()
-    found = gradient.clone()
-    thinned(found, factors, torch.tensor(start), *halves, levels=levels, scale=scale)
-    expected = thin_by_bucket(gradient, factors, key, start=start, scale=scale)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
 # Draws by key and position

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from temper.backward.selective import ChosenMask, RandomMask, inside_top
+from temper.backward.child_tuning import ChosenMask, RandomMask, inside_top
 from temper.errors import TemperError
 from temper.functional.masks import MANY_ROWS
 from temper.methods.child_tuning_d import ChildTuningD
@@ -218,7 +218,7 @@ def test_each_tensor_is_clipped_as_torch_clips_it_squared_and_added_in_single_pr
     state, expected = rule.init(params), torch.zeros(3, 2)
     for number, size in enumerate((0.02, 1e-6, 30.0), 1):
         gradient = size * torch.ones(3, 2).bfloat16()
-        rule.observe({"w": gradient}, params, state)
+        rule.accumulate({"w": gradient}, params, state)
         clipped = torch.nn.Parameter(torch.zeros(3, 2))
         clipped.grad = gradient.float()
         torch.nn.utils.clip_grad_norm_(clipped, largest)

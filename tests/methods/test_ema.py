@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from transformers import TrainingArguments
 
 from temper import RobustTrainer, Stepper
-from temper.backward.averaging import RunningAverage
+from temper.backward.averaging import FinalAverage, RunningAverage
+from temper.backward.rule import chain
 from temper.errors import CompositionError, SettingError
 from temper.methods import configure
 from temper.methods.ema import EMA
@@ -80,16 +81,16 @@ def test_an_average_without_a_bound_is_the_polynomial_decay_average(
     """Shamir and Zhang: the weight of w_t is (eta + 1) / (t + eta), with eta = warm_up - 1."""
     weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     params = Parameters({"w": weight}, frozenset())
-    rule = RunningAverage(decay=1.0, warm_up=warm_up)
+    rule = FinalAverage(decay=1.0, warm_up=warm_up)
     state = rule.init(params)
     expected, eta = 0.0, warm_up - 1
     for t, value in enumerate(values, 1):
         with torch.no_grad():
             weight.fill_(value)
-            rule.settle(params, state, Step(t - 1))
+            rule.after_step(params, state, Step(t - 1))
         expected = (1 - (eta + 1) / (t + eta)) * expected + (eta + 1) / (t + eta) * value
     with torch.no_grad():
-        rule.finish(params, state)
+        rule.on_train_end(params, state)
     assert weight.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
@@ -100,7 +101,7 @@ def test_training_itself_is_plain_and_a_skipped_step_does_not_count() -> None:
         assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
     held = stepper.state["final_average"]["weights"]
     before = {name: value.clone() for name, value in held.items()}
-    stepper.rule.settle(stepper.params, stepper.state, Step(3, skipped=True))
+    stepper.rule.after_step(stepper.params, stepper.state, Step(3, skipped=True))
     assert same(before, held)
     assert plain.state == {}
 
@@ -111,9 +112,9 @@ def test_weights_in_half_precision_are_averaged_in_single() -> None:
     rule = RunningAverage(decay=0.999, warm_up=0.0)
     state = rule.init(params)
     with torch.no_grad():
-        rule.settle(params, state, Step(0))
+        rule.after_step(params, state, Step(0))
         weight.fill_(2.0)
-        rule.settle(params, state, Step(1))
+        rule.after_step(params, state, Step(1))
     # 1.001 is 1 in bf16.
     assert state["weights"]["w"].tolist() == pytest.approx([1.001] * 3)
 
@@ -152,7 +153,7 @@ def test_batch_normalisation_is_warned_of(caplog: pytest.LogCaptureFixture) -> N
 def test_an_average_that_never_moves_is_refused() -> None:
     with pytest.raises(SettingError, match="decay=1 with warm_up=0 would keep the weights"):
         EMA(decay=1.0, warm_up=0.0)
-    with pytest.raises(SettingError, match="has phases and must know how many steps"):
+    with pytest.raises(SettingError, match="'final_average' needs the number of optimizer steps"):
         Stepper(tiny_network(), EMA(begin=0.5)).backward(rows(5, 3))
     with pytest.raises(CompositionError, match="'ema' and 'wise_ft' both claim the finish"):
         configure("ema + wise_ft")
@@ -176,11 +177,11 @@ def test_a_chosen_epoch_and_an_average_are_refused_together(tmp_path: Path) -> N
 
 def test_an_average_that_is_not_kept_leaves_the_weights() -> None:
     weight = torch.nn.Parameter(torch.zeros(1))
-    params, rule = Parameters({"w": weight}, frozenset()), RunningAverage(kept=False)
+    params, rule = Parameters({"w": weight}, frozenset()), chain(RunningAverage())
     state = rule.init(params)
     with torch.no_grad():
         for number in range(2):
             weight.fill_(float(number))
-            rule.settle(params, state, Step(number))
-        rule.finish(params, state)
-    assert weight.item() == 1.0 > state["weights"]["w"].item()
+            rule.after_step(params, state, Step(number))
+        rule.on_train_end(params, state)
+    assert weight.item() == 1.0 > state["final_average"]["weights"]["w"].item()

@@ -129,7 +129,7 @@ def test_the_head_may_have_a_learning_rate_of_its_own() -> None:
 
 
 def test_without_a_number_of_steps_or_a_head_it_is_refused() -> None:
-    with pytest.raises(SettingError, match="must know how many steps"):
+    with pytest.raises(SettingError, match="needs the number of optimizer steps"):
         stepper_of("lp_ft").backward(*two_batches())
     headless = MeanOfWords()
     headless.head = nn.Identity()
@@ -167,10 +167,10 @@ def test_steps_before_the_length_probe_and_a_run_that_only_probes_says_so_once(
     for number in range(10):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="temper"):
-            rule.enter(params, state, Step(number, total=10), Streams(0))
+            rule.before_forward(params, state, Step(number, total=10), Streams(0))
         said.append(len(caplog.records))
         trains = {name for name, tensor in params.tensors.items() if tensor.requires_grad}
         assert trains == (HEAD if number < length else set(params.tensors))
-        rule.restore(params, state)
+        rule.after_backward(params, state)
         assert all(tensor.requires_grad for tensor in params.tensors.values())
     assert said == [int(length >= 10)] + [0] * 9

@@ -105,11 +105,11 @@ def test_the_mean_over_draws_is_the_weight(unit: str) -> None:
     stayed = {name: torch.zeros_like(before[name]) for name in MIXED}
     for number in range(draws):
         streams = Streams(5).at(step=number)
-        stepper.rule.enter(stepper.params, stepper.state, Step(number), streams)
+        stepper.rule.before_forward(stepper.params, stepper.state, Step(number), streams)
         for name in MIXED:
             sums[name] += stepper.params.tensors[name].detach()
             stayed[name] += stepper.params.tensors[name].detach() != stepper.params.start[name]
-        stepper.rule.restore(stepper.params, stepper.state)
+        stepper.rule.after_backward(stepper.params, stepper.state)
     for name in MIXED:
         share = 1 - 0.7
         # Five standard errors of a Bernoulli mean.
@@ -137,12 +137,13 @@ def test_what_has_no_gradient_in_a_pass_keeps_the_one_that_was_there() -> None:
     params, state = stepper.params, stepper.state
     mixed = MIXED[0]
     params.tensors[mixed].grad = torch.full_like(params.tensors[mixed], 3.0)
-    stepper.rule.enter(params, state, Step(), Streams(5))
+    stepper.rule.before_forward(params, state, Step(), Streams(5))
     # Set aside, for the passes to have one of their own.
     assert params.gradients() == {}
     # A byte an entry.
     assert state["mixout"]["held"][mixed][1].dtype == torch.bool
-    found = stepper.rule.gradient(params, state, dict)
+    stepper.rule.after_backward(params, state)
+    found = params.gradients()
     assert list(found) == [mixed]
     assert (found[mixed] == 3).all()
 
@@ -206,6 +207,6 @@ def test_matrices_of_the_blocks_and_behind_them_are_mixed() -> None:
     assert Mixing().names(bare) == ["words"]
     nothing = Parameters(parameters(bias=(2,)), blocks=frozenset())
     state: dict[str, Any] = {}
-    Mixing().enter(nothing, state, Step(), Streams(0))
-    Mixing().restore(nothing, state)
+    Mixing().before_forward(nothing, state, Step(), Streams(0))
+    Mixing().after_backward(nothing, state)
     assert state == {}

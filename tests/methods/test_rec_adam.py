@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from temper import Stepper, Vanilla
 from temper.backward import UpdateRule
-from temper.backward.anchoring import Recall
+from temper.backward.recall import Recall
 from temper.methods.rec_adam import RecAdam
 from temper.models.network import Parameters
 from temper.seeding import Streams
@@ -182,8 +182,10 @@ class Halving(UpdateRule):
     ) -> Gradients:
         return {name: g for name, g in grads.items() if name != "words.weight"}
 
-    def learning_rate_scale(self, state: State, step: Step) -> float:
-        return 0.5
+    def learning_rate_scales(
+        self, params: Parameters, state: State, step: Step
+    ) -> dict[str, float]:
+        return dict.fromkeys(params.tensors, 0.5)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -218,14 +220,14 @@ def test_a_pull_is_warned_of_from_all_of_the_way_to_the_start_on(
     rule, state = Recall("constant", share=0.25, gamma=pull / (0.25 * 0.75)), State()
     step = Step(0, total=100, rates={"w": (0.25, 0.4)})
     # What no transform has seen stays where it is.
-    rule.settle(params, state, step)
+    rule.after_step(params, state, step)
     assert weight.item() == 2.0
     weight.grad = torch.ones(1, dtype=torch.float64)
     rule.transform({"w": weight.grad}, params, state, Streams(0))
     with torch.no_grad():
         # AdamW decays by a tenth before it moves, here by 2.
         weight.copy_(torch.tensor([2.0 * 0.9 + 2.0]))
-    rule.settle(params, state, step)
+    rule.after_step(params, state, step)
     # A quarter of that step, the pull, and a tenth of what is left.
     assert weight.item() == pytest.approx((2.0 + 0.5) * (1 - pull) * 0.9)
     assert ("carried past it" in caplog.text) == (pull >= 1)

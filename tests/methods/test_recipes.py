@@ -9,6 +9,7 @@ import pytest
 
 import temper
 from temper import methods
+from temper.backward.soup import trainings_of
 from temper.errors import SettingError
 from temper.methods.recipes import EVIDENCE, TABLES, default_recipe, recipes, with_recipe
 from temper.study.plan import StudyConfig, columns_of
@@ -46,7 +47,7 @@ def test_a_recipe_costs_what_it_says(name: str) -> None:
     counted = passes_of(tiny_model(), method, collate([Rows(8)[place] for place in range(4)]))
     # Heads and layers above the attacked embeddings weigh more in a model of two small layers.
     assert counted is not None
-    trainings = method.rule.trainings
+    trainings = trainings_of(method.rule)
     assert counted * trainings == pytest.approx(recipes()[name].passes, rel=0.15)
 
 

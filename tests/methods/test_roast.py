@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from temper import Stepper
-from temper.backward.selective import SelectiveUpdate
+from temper.backward.selective import EpochSelectiveUpdate
 from temper.errors import ModelError
 from temper.methods import configure
 from temper.types import Step
@@ -157,8 +157,8 @@ def test_what_dropout_alone_explains_is_all_without_an_attack_and_nothing_withou
 def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:
     method = configure("roast")
     (rule,) = method.rule.rules
-    assert isinstance(rule, SelectiveUpdate)
-    assert (rule.refresh, rule.scope, rule.normalise) == ("epoch", "blocks", "rank")
+    assert isinstance(rule, EpochSelectiveUpdate)
+    assert (rule.scope, rule.normalise) == ("blocks", "rank")
     assert (rule.orientation, rule.alpha, rule.beta) == ("prose", 0.6, 1.0)
     assert method.plan(Step()).conflicts == configure("adv_embed").plan(Step()).conflicts
     sentiment = configure("roast", {"preset": "sentiment"})

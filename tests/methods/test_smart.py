@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from temper import RDrop, Stepper
-from temper.backward.anchoring import WeightAverage
+from temper.backward.averaging import WeightAverage
 from temper.errors import CompositionError
 from temper.methods import build, configure
 from temper.methods.smart import SMART
@@ -108,7 +108,7 @@ def test_weights_in_half_precision_are_averaged_in_single() -> None:
     state = rule.init(params)
     with torch.no_grad():
         weight.fill_(2.0)
-    rule.settle(params, state, Step(9, total=10))
+    rule.after_step(params, state, Step(9, total=10))
     # 1.001 is 1 in bf16.
     assert state["weights"]["w"].tolist() == pytest.approx([1.001] * 3)
     model = tiny_bert().to(torch.bfloat16)

@@ -59,15 +59,15 @@ def test_the_gradient_is_that_of_the_penalised_loss(
     compare(total, weights, logs["loss"], stepper.params.gradients())
 
 
-def penalised(
+def regularized(
     rule: Anchor, tensor: Tensor, start: Tensor, gradient: Tensor | None, **step: Any
 ) -> tuple[Tensor, float]:
     params = Parameters({"w": nn.Parameter(tensor)}, frozenset(), start={"w": start})
     state: dict[str, Any] = {}
-    assert rule.pulls(state) == {}
+    assert rule.regularization_losses(state) == {}
     grads = {} if gradient is None else {"w": gradient}
-    found = rule.penalise(grads, params, state, Step(**step), Streams(0))
-    return found["w"], float(rule.pulls(state)["anchor"])
+    found = rule.regularize(grads, params, state, Step(**step), Streams(0))
+    return found["w"], float(rule.regularization_losses(state)["anchor"])
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,9 @@ def test_worked_examples(
     weight: float, tensor: Any, before: Any, settings: dict[str, Any], after: Any, pull: float
 ) -> None:
     gradient = None if before is None else torch.tensor(before)
-    found = penalised(Anchor(weight), torch.tensor(tensor), torch.ones(1, 2), gradient, **settings)
+    found = regularized(
+        Anchor(weight), torch.tensor(tensor), torch.ones(1, 2), gradient, **settings
+    )
     assert (found[0].tolist(), found[1]) == (after, pull)
 
 
@@ -98,11 +100,11 @@ def test_transposed_storage_is_pulled_alike(layout: str) -> None:
         tensor = tensor.T.contiguous().T
     else:
         gradient = gradient.T.contiguous().T
-    found, _ = penalised(Anchor(1.0), tensor, start, gradient)
+    found, _ = regularized(Anchor(1.0), tensor, start, gradient)
     torch.testing.assert_close(found, expected)
 
 
 def test_half_precision_sums_its_squares_in_single() -> None:
     tensor = torch.full((512, 512), 1.0078125, dtype=torch.bfloat16)
-    _, value = penalised(Anchor(1.0), tensor, torch.ones_like(tensor), torch.zeros_like(tensor))
+    _, value = regularized(Anchor(1.0), tensor, torch.ones_like(tensor), torch.zeros_like(tensor))
     assert value == pytest.approx(512 * 512 * 0.0078125**2, rel=1e-4)

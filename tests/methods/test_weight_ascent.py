@@ -189,7 +189,7 @@ def test_the_logged_norm_is_that_of_the_gradient_without_the_loss_s_scale() -> N
     params = Parameters({"w": torch.nn.Parameter(torch.zeros(2))}, blocks=frozenset())
     rule, state = SharpnessAware(), State()
     assert rule.diagnostics(state) == {}
-    rule.enter(params, state, Step(loss_scale=8.0), Streams(0))
+    rule.before_forward(params, state, Step(loss_scale=8.0), Streams(0))
     rule.gradient(params, state, lambda: {"w": 8.0 * torch.tensor([3.0, 4.0])})
     assert rule.diagnostics(state) == {"ascent/gradient_norm": pytest.approx(5.0)}
 

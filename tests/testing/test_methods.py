@@ -113,7 +113,7 @@ class Moving(Sound):
         class Moves(UpdateRule):
             name = "moves"
 
-            def enter(self, params: Any, state: Any, step: Any, rng: Any) -> None:
+            def before_forward(self, params: Any, state: Any, step: Any, rng: Any) -> None:
                 with torch.no_grad():
                     for tensor in params.tensors.values():
                         tensor.add_(0.1)

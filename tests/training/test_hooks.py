@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from temper import RobustTrainer, Stepper, Vanilla
+from temper import RobustTrainer, Stepper
 from temper.backward import UpdateRule
+from temper.backward.rule import InitialWeightsRule, known_total
 from temper.errors import SettingError
-from temper.forward.objective import Clean
 from temper.methods import Method
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams
@@ -21,62 +22,69 @@ from temper.training.checkpoint_files import read_state, write_state
 from temper.training.step_log import squared_gradients
 from temper.types import Gradients, LossTerms, State, Step, Term
 from tests.backward.test_rule import arguments, dataset
-from tests.methods.tiny import rows, tiny_bert, tiny_network
+from tests.methods.tiny import rows, tiny_bert, tiny_network, with_rules
 
-STEP = ["enter", "gradient", "restore", "penalise", "transform", "settle"]
+STEP = ["before_forward", "gradient", "after_backward", "regularize", "transform", "after_step"]
 
 
-class Witness(UpdateRule):
+class Witness(InitialWeightsRule):
     """Write down every call; move the weights for the passes and put them back."""
 
     name = "witness"
-    wants_start = True
-    wants_rates = True
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.steps: list[Step] = []
 
-    def __getattribute__(self, name: str) -> Any:
-        if name in STEP or name == "finish":
-            self.calls.append(name)
-        return super().__getattribute__(name)
-
     def init(self, params: Parameters) -> State:
         self.held = {name: tensor.detach().clone() for name, tensor in params.tensors.items()}
-        return {}
+        return super().init(params)
 
-    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+    def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        self.calls.append("before_forward")
         with torch.no_grad():
             for name, tensor in params.tensors.items():
                 self.held[name] = tensor.detach().clone()
                 tensor.add_(0.5)
 
-    def restore(self, params: Parameters, state: State) -> None:
+    def gradient(
+        self, params: Parameters, state: State, compute: Callable[[], Gradients]
+    ) -> Gradients:
+        self.calls.append("gradient")
+        return compute()
+
+    def after_backward(self, params: Parameters, state: State) -> None:
+        self.calls.append("after_backward")
         with torch.no_grad():
             for name, tensor in params.tensors.items():
                 tensor.copy_(self.held[name])
 
-    def penalise(
+    def regularize(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
+        self.calls.append("regularize")
         self.steps.append(step)
         return grads
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
+        self.calls.append("transform")
         return {name: gradient for name, gradient in grads.items() if "head" not in name}
 
-    def settle(self, params: Parameters, state: State, step: Step) -> None:
+    def after_step(self, params: Parameters, state: State, step: Step) -> None:
+        self.calls.append("after_step")
         self.steps.append(step)
+
+    def on_train_end(self, params: Parameters, state: State) -> None:
+        self.calls.append("on_train_end")
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
         return {"witness/calls": float(len(self.calls))}
 
 
 def method_of(rule: UpdateRule) -> Method:
-    return Method("planted", Vanilla(), Clean(), rule)
+    return with_rules(rule)
 
 
 def weights_of(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -101,7 +109,7 @@ def test_a_step_calls_the_hooks_in_order_and_the_gradient_is_that_of_the_moved_w
         torch.testing.assert_close(gradient, other.params.gradients()[name])
     stepper.step(optimizer)
     stepper.finish()
-    assert rule.calls == [*STEP, "finish"]
+    assert rule.calls == [*STEP, "on_train_end"]
     assert rule.steps[1].rates["head.weight"] == (0.1, 0.01)
 
 
@@ -157,8 +165,8 @@ def test_a_failing_pass_puts_the_weights_back(
         )
         with pytest.raises(ArithmeticError, match="planted"):
             trainer.train()
-    assert rule.calls[-1] == "restore"
-    assert not {"penalise", "transform", "settle", "finish"} & set(rule.calls)
+    assert rule.calls[-1] == "after_backward"
+    assert not {"regularize", "transform", "after_step", "on_train_end"} & set(rule.calls)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
 
 
@@ -171,16 +179,21 @@ def test_the_trainer_calls_the_hooks_once_a_step_whatever_the_micro_batches(
     )
     trainer.train()
     # The last one makes sure, whatever ended the loop; it finds nothing to put back.
-    assert rule.calls == [*STEP, *STEP, "finish", "restore"]
+    assert rule.calls == [*STEP, *STEP, "on_train_end", "after_backward"]
     assert [step.total for step in rule.steps] == [2, 2, 2, 2]
 
 
-def test_a_method_with_phases_must_know_the_number_of_steps() -> None:
+def test_a_rule_that_needs_the_number_of_steps_is_refused_without_it() -> None:
     class Phased(UpdateRule):
-        wants_total = True
+        name = "phased"
+
+        def before_forward(
+            self, params: Parameters, state: State, step: Step, rng: Streams
+        ) -> None:
+            known_total(self, step)
 
     stepper = Stepper(tiny_network(), method_of(Phased()))
-    with pytest.raises(SettingError, match=r"'planted' has phases .* Stepper\(..., total=STEPS\)"):
+    with pytest.raises(SettingError, match=r"'phased' needs the number .*total=STEPS"):
         stepper.backward(rows(5, 3))
     Stepper(tiny_network(), method_of(Phased()), total=3).backward(rows(5, 3))
 

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
+from temper.backward.rule import InitialWeightsRule, implements
 from temper.data.sources import load_splits
 from temper.errors import ModelError, SettingError
 from temper.methods import build, names
@@ -27,7 +28,7 @@ from tests.training.tiny_training import (
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
 )
-READS_THE_START = [name for name in names() if build(name).rule.wants_start]
+READS_THE_START = [name for name in names() if implements(build(name).rule, InitialWeightsRule)]
 
 
 def tree(project: Path, *, method: str = "uegr", **train: Any) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from temper import RobustTrainer
+from temper.backward.hooks import Accumulates
+from temper.backward.rule import chain, implements
 from temper.errors import MemoryLimitError
 from temper.methods import build, names
 from temper.training.config import RunConfig
@@ -61,7 +63,7 @@ def halving(folder: Path, name: str, **settings: Any) -> RobustTrainer:
 def prepares(name: str) -> bool:
     """Tell whether a method measures whole batches first, which differs between sizes by itself."""
     rule = build(name).rule
-    return rule.pre_pass or rule.survey_rows > 0
+    return implements(rule, Accumulates) or chain(rule).calibration_rows > 0
 
 
 @pytest.mark.parametrize("name", [name for name in names() if not prepares(name)])

@@ -18,6 +18,8 @@ from peft import LoraConfig, get_peft_model
 from transformers import TrainerCallback
 
 from temper import AT, RAT, RATSU, UEGR
+from temper.backward.hooks import OnTrainEnd
+from temper.backward.rule import InitialWeightsRule, implements
 from temper.errors import CheckpointError, SettingError
 from temper.methods import Method, build, configure, names
 from temper.training.step_log import StepLog
@@ -120,8 +122,8 @@ def adapted() -> Any:
     return get_peft_model(tiny_model(), lora)
 
 
-READS_THE_START = [name for name in names() if build(name).rule.wants_start]
-OWN_END = [name for name in names() if "finish" in build(name).rule.slots]
+READS_THE_START = [name for name in names() if implements(build(name).rule, InitialWeightsRule)]
+OWN_END = [name for name in names() if implements(build(name).rule, OnTrainEnd)]
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")

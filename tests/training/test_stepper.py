@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from temper import UEGR, Stepper, Vanilla
+from temper import UEGR, Stepper
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import DataError, ModelError, NonFiniteError, SettingError, TemperError
-from temper.forward.objective import Clean
 from temper.methods import Method, build, names
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
 from temper.training.checks import check_sharded
 from temper.types import Gradients, State, Step
+from tests.methods.tiny import with_rules
 from tests.training.tiny_training import (
     Averaged,
     Rows,
@@ -49,8 +49,6 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 class Twice(UpdateRule):
     """Ask for the gradient twice, at the same weights."""
 
-    replays = True
-
     def gradient(
         self, params: Parameters, state: State, compute: Callable[[], Gradients]
     ) -> Gradients:
@@ -59,16 +57,18 @@ class Twice(UpdateRule):
 
 
 class Slower(UpdateRule):
-    """Scale the learning rate, and note that the optimiser is done."""
+    """Scale the learning rates, and note that the optimizer is done."""
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
         self.settled: list[int] = []
 
-    def learning_rate_scale(self, state: State, step: Step) -> float:
-        return self.scale
+    def learning_rate_scales(
+        self, params: Parameters, state: State, step: Step
+    ) -> dict[str, float]:
+        return dict.fromkeys(params.tensors, self.scale)
 
-    def settle(self, params: Parameters, state: State, step: Step) -> None:
+    def after_step(self, params: Parameters, state: State, step: Step) -> None:
         self.settled.append(step.number)
 
 
@@ -78,7 +78,7 @@ class Doubled(UpdateRule):
     def __init__(self, *, before: bool) -> None:
         self.before = before
 
-    def penalise(
+    def regularize(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
         return {name: 2 * g for name, g in grads.items()} if self.before else grads
@@ -90,7 +90,7 @@ class Doubled(UpdateRule):
 
 
 def with_rule(rule: UpdateRule) -> Method:
-    return Method("planted", Vanilla(), Clean(), rule)
+    return with_rules(rule)
 
 
 def run(
@@ -345,6 +345,6 @@ def test_faults_of_the_caller_are_named() -> None:
 def test_a_rule_that_must_see_whole_weights_is_refused_where_they_are_sharded() -> None:
     for name in names():
         check_sharded(build(name))
-    alone = Method("own", Vanilla(), Clean(), chain(Slower(0.5)))
-    with pytest.raises(SettingError, match="rule 'rule' of the method 'own'.*whole weights"):
+    alone = with_rules(Slower(0.5))
+    with pytest.raises(SettingError, match="rule 'rule' of the method 'planted' does not support"):
         check_sharded(alone)

@@ -1,6 +1,6 @@
-"""The backward stage: how gradients become movement."""
+"""The backward stage: update rules."""
 
 from temper.backward.rule import Chain, UpdateRule, chain
-from temper.backward.selective import SelectiveUpdate
+from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
 
-__all__ = ["Chain", "SelectiveUpdate", "UpdateRule", "chain"]
+__all__ = ["Chain", "EpochSelectiveUpdate", "SelectiveUpdate", "UpdateRule", "chain"]

@@ -1,4 +1,4 @@
-"""The average of the weights over steps: a teacher, or what takes their place at the end."""
+"""Averages of the weights over steps: a teacher, or the final weights."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import WeightAverageRule, known_total
 from temper.functional.precision import at_least_single
 from temper.models.network import Parameters
+from temper.seeding import Streams
 from temper.types import State, Step
 
 logger = logging.getLogger(__name__)
 
 
 def warn_of_running_statistics(params: Parameters) -> None:
-    """Say that an average of weights leaves batch normalisation's statistics behind.
+    """Warn that the running statistics of batch normalization are not averaged.
 
     Args:
         params: The trainable parameters.
@@ -30,13 +31,13 @@ def warn_of_running_statistics(params: Parameters) -> None:
         )
 
 
-def take_in(average: dict[str, Tensor], params: Parameters, *, share: float) -> None:
-    """Move an average of the weights to the present ones by a share; an empty one becomes them.
+def update_average(average: dict[str, Tensor], params: Parameters, *, share: float) -> None:
+    """Move an average towards the current weights; an empty average is set to them.
 
     Args:
-        average: By name, in at least fp32; changed in place.
+        average: Averages by name, in at least fp32; changed in place.
         params: The trainable parameters.
-        share: In [0, 1].
+        share: Fraction of the distance, in [0, 1].
     """
     if not average:
         for name, tensor in params.tensors.items():
@@ -47,8 +48,65 @@ def take_in(average: dict[str, Tensor], params: Parameters, *, share: float) -> 
 
 
 @dataclass(frozen=True)
-class RunningAverage(UpdateRule):
-    """Average the weights after each step, and at the end set them to the average, if asked to.
+class WeightAverage(WeightAverageRule):
+    """Average the trainable weights after each step; the weights themselves are not changed.
+
+    ``ema = b * ema + (1 - b) * w``, with ``b = decay`` in the first ``early`` share of the steps
+    and ``b = final_decay`` after it. Where the number of steps is not known, b stays ``decay``.
+
+    One copy of the trainable weights, in at least fp32: bf16 does not resolve a step of 1 - 0.999.
+
+    Args:
+        decay: b of the early steps, in [0, 1).
+        final_decay: b of the others, in [0, 1).
+        early: Share of the steps, in [0, 1].
+
+    References:
+        SMART (arXiv 1911.03437); Mean Teacher (arXiv 1703.01780) for the two decays.
+    """
+
+    decay: float = 0.99
+    final_decay: float = 0.999
+    early: float = 0.1
+
+    name = "average"
+    supports_fsdp = True
+
+    def init(self, params: Parameters) -> State:
+        """Start at the weights as they are."""
+        copies = {
+            name: at_least_single(tensor.detach()).clone()
+            for name, tensor in params.tensors.items()
+        }
+        return {"weights": copies}
+
+    def after_step(self, params: Parameters, state: State, step: Step) -> None:
+        """Update the average."""
+        if step.number == 0 and not step.total and self.decay != self.final_decay:
+            logger.warning(
+                "How many steps there will be is not known, so the average of the weights keeps "
+                "decay=%g and final_decay=%g is never used. Give Stepper(..., total=STEPS).",
+                self.decay,
+                self.final_decay,
+            )
+        if step.skipped:
+            return
+        with torch.no_grad():
+            update_average(state["weights"], params, share=1 - self.decay_at(step))
+
+    def decay_at(self, step: Step) -> float:
+        """Return b for the average that follows a step; the paper counts steps from 1.
+
+        Args:
+            step: Where training stands.
+        """
+        late = step.total and step.number + 1 > self.early * step.total
+        return self.final_decay if late else self.decay
+
+
+@dataclass(frozen=True)
+class RunningAverage(WeightAverageRule):
+    """Average the weights after each step; the weights themselves stay as they are.
 
     The average starts as the weights after the first step that counts. After c such steps it
     becomes ``b * average + (1 - b) * weights``, ``b = min(decay, c / (c + warm_up))``. A warm-up of
@@ -61,8 +119,7 @@ class RunningAverage(UpdateRule):
         decay: Largest b, in [0, 1].
         warm_up: At least 0.
         begin: Share of the run whose steps do not count, in [0, 1).
-        kept: Whether the average takes the place of the weights at the end.
-        name: Where its state lies.
+        name: Key of its state.
 
     References:
         Polyak and Juditsky (1992); Izmailov et al., UAI 2018; Shamir and Zhang, ICML 2013,
@@ -72,44 +129,37 @@ class RunningAverage(UpdateRule):
     decay: float = 0.999
     warm_up: float = 9.0
     begin: float = 0.0
-    kept: bool = True
     name: str = "final_average"
 
-    last = True
-    # Weight and average are read, the average is written.
-    moved = 3.0
-    takes_rows = True
-
-    @property
-    def slots(self) -> frozenset[str]:  # type: ignore[override]
-        """The end of training, where the average is kept."""
-        return frozenset({"finish"} if self.kept else ())
-
-    @property
-    def replaces_weights(self) -> bool:  # type: ignore[override]
-        """Whether the average is kept."""
-        return self.kept
-
-    @property
-    def wants_total(self) -> bool:  # type: ignore[override]
-        """Whether it must know where the share ends."""
-        return self.begin > 0
+    supports_fsdp = True
 
     def init(self, params: Parameters) -> State:
         """Start without an average."""
         warn_of_running_statistics(params)
         return {"weights": {}, "counted": 0}
 
-    def settle(self, params: Parameters, state: State, step: Step) -> None:
-        """Take in the weights that the step has made."""
+    def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        """Check that the end of the excluded steps is known."""
+        if self.begin:
+            known_total(self, step)
+
+    def after_step(self, params: Parameters, state: State, step: Step) -> None:
+        """Update the average."""
         if step.skipped or step.number + 1 <= self.begin * step.total:
             return
         counted = state["counted"]
         kept = min(self.decay, counted / (counted + self.warm_up)) if counted else 0.0
-        take_in(state["weights"], params, share=1 - kept)
+        update_average(state["weights"], params, share=1 - kept)
         state["counted"] = counted + 1
 
-    def finish(self, params: Parameters, state: State) -> None:
-        """Set the weights to their average."""
-        for name, average in state["weights"].items() if self.kept else ():
+
+@dataclass(frozen=True)
+class FinalAverage(RunningAverage):
+    """Set the final weights to the running average."""
+
+    conflicts = frozenset({"finish"})
+
+    def on_train_end(self, params: Parameters, state: State) -> None:
+        """Replace the weights by their average."""
+        for name, average in state["weights"].items():
             params.tensors[name].copy_(average)

@@ -49,18 +49,18 @@ class LayerNorms(UpdateRule):
     twice: bool = True
 
     name = "smoothness"
-    takes_rows = True
+    supports_fsdp = True
 
     @property
-    def survey_rows(self) -> int:  # type: ignore[override]
-        """How many rows it wants to look at before training."""
+    def calibration_rows(self) -> int:
+        """Number of rows to measure on."""
         return 0 if self.strategy == "uniform" else self.rows
 
     def init(self, params: Parameters) -> State:
         """Return nothing measured; uniform weights are an empty tensor."""
         return {"weights": torch.empty(0)} if self.strategy == "uniform" else {}
 
-    def survey(
+    def calibrate(
         self,
         network: Network,
         batches: Iterable[Batch],

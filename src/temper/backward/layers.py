@@ -8,7 +8,7 @@ from temper.backward.rule import UpdateRule
 from temper.errors import ModelError
 from temper.models.network import Parameters
 from temper.seeding import Streams, generator
-from temper.types import State
+from temper.types import State, Step
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,11 @@ class LayerDecay(UpdateRule):
     decay: float = 0.9
 
     name = "layer_decay"
-    takes_rows = True
+    supports_fsdp = True
 
-    def learning_rate_scales(self, params: Parameters, state: State) -> dict[str, float]:
+    def learning_rate_scales(
+        self, params: Parameters, state: State, step: Step
+    ) -> dict[str, float]:
         """Return the factor of each parameter."""
         return {name: self.decay**depth for name, depth in params.depths.items()}
 
@@ -51,8 +53,7 @@ class TopLayers(UpdateRule):
     std: float = 0.02
 
     name = "top_layers"
-    takes_rows = True
-    redraws = True
+    supports_fsdp = True
 
     def init(self, params: Parameters) -> State:
         """Check that there are so many blocks.

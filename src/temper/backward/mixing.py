@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -11,11 +10,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import InitialWeightsRule
 from temper.functional.masks import LEVELS, highest_kept, pieces_with_draws, quantise
 from temper.models.network import Parameters
 from temper.seeding import Streams
-from temper.types import Gradients, State, Step
+from temper.types import State, Step
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +23,7 @@ Unit = Literal["entry", "neuron"]
 
 
 @dataclass(frozen=True)
-class Mixing(UpdateRule):
+class Mixing(InitialWeightsRule):
     """Mix weights with those of the start for a step's passes, so that the mean is the weight.
 
     ``w_mix = ((1-M) w + M u - p u) / (1-p) = u + (1-M) (w - u) / (1-p)``, u the start, M ~
@@ -52,13 +51,9 @@ class Mixing(UpdateRule):
     chunk: int = 1 << 18
 
     name = "mixout"
-    takes_rows = True
-    slots = frozenset({"weights"})
+    supports_fsdp = True
+    conflicts = frozenset({"weights"})
     logged = MappingProxyType({"mask/kept": "kept"})
-    wants_start = True
-    # Weight and start are read, copy and mixture written; the gradient is read and written, and the
-    # copy read and the weight written. A mask of a byte is written once and read twice.
-    moved = 8.75
 
     def init(self, params: Parameters) -> State:
         """Start with nothing; say so where the classifier cannot be told from the rest."""
@@ -67,7 +62,7 @@ class Mixing(UpdateRule):
                 "The model does not tell which of its parameters are the classifier, so a "
                 "classifier drawn anew is mixed with its start too."
             )
-        return {}
+        return super().init(params)
 
     @property
     def kept(self) -> Tensor:
@@ -89,7 +84,7 @@ class Mixing(UpdateRule):
             and name not in params.embeddings
         ]
 
-    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+    def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
         """Mix the weights in place."""
         names = self.names(params)
         state["held"] = {}
@@ -114,28 +109,21 @@ class Mixing(UpdateRule):
         # Under an autocast that the caller holds open, the passes would see copies from before.
         torch.clear_autocast_cache()
 
-    def gradient(
-        self, params: Parameters, state: State, compute: Callable[[], Gradients]
-    ) -> Gradients:
-        """Turn the gradient at the mixed weights into that of the weights, in place."""
-        grads = compute()
-        scale = LEVELS / int(self.kept)
+    def after_backward(self, params: Parameters, state: State) -> None:
+        """Copy the weights back, and turn the gradient into that by the weights, in place."""
+        held = state.pop("held", {})
+        if not held:
+            return
+        grads, scale = params.gradients(), LEVELS / int(self.kept)
         with torch.no_grad():
-            for name, (_, mask, earlier) in state["held"].items():
+            for name, (weights, mask, earlier) in held.items():
+                params.tensors[name].copy_(weights)
                 if name in grads:
                     grads[name].mul_(mask).mul_(scale)
                 if earlier is not None:
                     grads[name] = earlier + grads[name] if name in grads else earlier
-        return grads
-
-    def restore(self, params: Parameters, state: State) -> None:
-        """Copy the weights back."""
-        with torch.no_grad():
-            held = state.pop("held", {})
-            for name, (weights, _, _) in held.items():
-                params.tensors[name].copy_(weights)
-        if held:
-            torch.clear_autocast_cache()
+        params.set_gradients(grads)
+        torch.clear_autocast_cache()
 
     def _draw(self, name: str, params: Parameters, key: int) -> Tensor:
         """Draw what stays: booleans of a parameter's shape, or [1, ...] for whole neurons."""

@@ -9,7 +9,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import UpdateRule, known_total
 from temper.errors import ModelError
 from temper.models.network import Parameters
 from temper.seeding import Streams
@@ -41,9 +41,8 @@ class HeadFirst(UpdateRule):
     learning_rate_scale_of_head: float = 1.0
 
     name = "phases"
-    takes_rows = True
-    slots = frozenset({"phases"})
-    wants_total = True
+    supports_fsdp = True
+    conflicts = frozenset({"phases"})
 
     def init(self, params: Parameters) -> State:
         """Start by probing.
@@ -67,25 +66,26 @@ class HeadFirst(UpdateRule):
         """
         return round((self.ratio or 0.0) * step.total) if self.steps is None else self.steps
 
-    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+    def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
         """Set all but the head aside while it probes."""
+        total = known_total(self, step)
         state["probing"] = step.number < self.length(step)
-        if step.number == 0 and self.length(step) >= step.total:
+        if step.number == 0 and self.length(step) >= total:
             logger.warning(
-                "All %d steps train the head alone: nothing is fine-tuned after that.", step.total
+                "All %d steps train the head alone: nothing is fine-tuned after that.", total
             )
         if state["probing"] and step.ranks == 1 and not torch.distributed.is_initialized():
             state["aside"] = True
             for name, tensor in params.tensors.items():
                 tensor.requires_grad_(name in params.head)
 
-    def restore(self, params: Parameters, state: State) -> None:
+    def after_backward(self, params: Parameters, state: State) -> None:
         """Take them up again."""
         if state.pop("aside", False):
             for tensor in params.tensors.values():
                 tensor.requires_grad_(True)
 
-    def penalise(
+    def regularize(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
         """Leave the others out before clipping, so that their gradient is not in the norm."""
@@ -97,9 +97,12 @@ class HeadFirst(UpdateRule):
         """Leave the others out, whatever another rule added for them."""
         return self._of_head(grads, params, state)
 
-    def learning_rate_scale(self, state: State, step: Step) -> float:
-        """Return the head's factor while it probes."""
-        return self.learning_rate_scale_of_head if state["probing"] else 1.0
+    def learning_rate_scales(
+        self, params: Parameters, state: State, step: Step
+    ) -> dict[str, float]:
+        """Return the head's factor for all parameters while it probes."""
+        scale = self.learning_rate_scale_of_head
+        return dict.fromkeys(params.tensors, scale) if state["probing"] and scale != 1 else {}
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
         """Return 1 while the head trains alone, then 0."""

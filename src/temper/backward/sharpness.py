@@ -2,8 +2,8 @@
 
     e = a step towards a higher loss,  gradient = dL(w + e)/dw
 
-Both passes see the same batch and the same dropout (the Stepper replays with equal seeds). Weights
-come back by copying, bit for bit, also when the second pass fails. Neither norms nor copies look at
+Both passes see the same batch and the same dropout (the Stepper repeats them with equal seeds). The
+weights are restored by copying, bit for bit, also if the second pass fails. Norms and copies skip
 rows whose gradient is zero, which are most rows of an embedding matrix.
 """
 
@@ -61,10 +61,7 @@ class WeightAscent(UpdateRule):
     """Take the gradient at weights that were moved uphill; the base of SAM, ASAM and AWP."""
 
     name = "ascent"
-    slots = frozenset({"gradient"})
-    replays = True
-    # The gradient's norm; weight and gradient read, copy and weight written; the weight put back.
-    moved = 7.0
+    conflicts = frozenset({"gradient"})
 
     @abstractmethod
     def factors(
@@ -95,7 +92,7 @@ class WeightAscent(UpdateRule):
         """
         return True
 
-    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+    def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
         """Note what a loss scaler multiplies gradients by, for the diagnostics."""
         state["loss_scale"] = step.loss_scale
 
@@ -176,7 +173,7 @@ class SharpnessAware(WeightAscent):
     adaptive: bool = False
     eta: float = 0.01
 
-    takes_rows = True
+    supports_fsdp = True
 
     def factors(
         self,
@@ -219,7 +216,7 @@ class RelativeAscent(WeightAscent):
 
     gamma: float = 0.01
 
-    takes_rows = True
+    supports_fsdp = True
 
     def covers(self, tensor: Tensor) -> bool:
         """Leave out vectors: biases and norms' weights."""

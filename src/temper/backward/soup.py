@@ -5,8 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from temper.backward.averaging import take_in, warn_of_running_statistics
-from temper.backward.rule import UpdateRule
+from temper.backward.averaging import update_average, warn_of_running_statistics
+from temper.backward.rule import (
+    InitialWeightsRule,
+    UpdateRule,
+    WeightAverageRule,
+    known_total,
+    rules_of,
+)
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import State, Step
@@ -15,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Soup(UpdateRule):
+class Soup(InitialWeightsRule, WeightAverageRule):
     """Train several times from the weights before the first step, and keep the mean.
 
     The stepper goes back to those weights and forgets the optimiser's moments where a training
@@ -35,36 +41,67 @@ class Soup(UpdateRule):
     trainings: int = 3
 
     name = "soup"
-    slots = frozenset({"phases", "finish"})
-    last = True
-    takes_rows = True
-    replaces_weights = True
-    wants_start = True
-    wants_total = True
+    conflicts = frozenset({"phases", "finish"})
+    supports_fsdp = True
+
+    def first_steps(self, total: int) -> list[int]:
+        """Return the first step of each training after the first one.
+
+        Args:
+            total: Steps of the run, which is divided equally; a run with fewer steps than trainings
+                has one training per step.
+
+        Example:
+            >>> Soup(trainings=3).first_steps(10)
+            [3, 6]
+        """
+        trainings = min(self.trainings, total)
+        return [index * total // trainings for index in range(1, trainings)]
 
     def init(self, params: Parameters) -> State:
         """Start without a finished training."""
         warn_of_running_statistics(params)
-        return {"weights": {}, "finished": 0}
+        return {**super().init(params), "weights": {}, "finished": 0}
 
-    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+    def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
         """Say at the run's first step where it is too short."""
-        if step.number == 0 and step.total < self.trainings:
+        total = known_total(self, step)
+        if step.number == 0 and total < self.trainings:
             logger.warning(
                 "The run has %d steps, fewer than the %d trainings that it is to be cut into: each "
                 "step is a training.",
-                step.total,
+                total,
                 self.trainings,
             )
 
-    def settle(self, params: Parameters, state: State, step: Step) -> None:
+    def after_step(self, params: Parameters, state: State, step: Step) -> None:
         """Take the weights into the mean where a training ends."""
         if step.number + 1 not in {*self.first_steps(step.total), step.total}:
             return
         state["finished"] += 1
-        take_in(state["weights"], params, share=1 / state["finished"])
+        update_average(state["weights"], params, share=1 / state["finished"])
 
-    def finish(self, params: Parameters, state: State) -> None:
+    def on_train_end(self, params: Parameters, state: State) -> None:
         """Set the weights to the mean of the finished trainings."""
         for name, mean in state["weights"].items():
             params.tensors[name].copy_(mean)
+
+
+def trainings_of(rule: UpdateRule) -> int:
+    """Return how many trainings a run with this rule consists of: 1 without a soup.
+
+    Args:
+        rule: A rule or a chain.
+    """
+    return max((each.trainings for each in rules_of(rule) if isinstance(each, Soup)), default=1)
+
+
+def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
+    """Return the first step of each training of a run after the first training.
+
+    Args:
+        rule: A rule or a chain.
+        total: Steps of the run.
+    """
+    soups = [each for each in rules_of(rule) if isinstance(each, Soup)]
+    return soups[0].first_steps(total) if soups else []

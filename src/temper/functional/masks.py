@@ -8,18 +8,12 @@ that must be kept is rounded further, to one of 255 such q, and takes one byte a
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from subprocess import SubprocessError
 from typing import Literal
 
 import torch
 from torch import Tensor
-
-from temper.errors import one_line
-
-logger = logging.getLogger(__name__)
 
 Orientation = Literal["prose", "printed"]
 Normalise = Literal["rank", "range"]
@@ -27,6 +21,7 @@ Normalise = Literal["rank", "range"]
 LEVELS = 1 << 16
 FINE_LEVELS = 1 << 32
 BUCKETS = 1 << 15
+CHUNK_ON_DEVICE = 1 << 24
 CODES = 256
 """Codes of one byte: 0 for what is dropped, 1 to 255 for a probability."""
 
@@ -128,7 +123,7 @@ def keyed_levels(
     lanes = 2 if levels == LEVELS else 1
     first, end = start // lanes, (start + count + lanes - 1) // lanes
     words = torch.arange(end - first, dtype=torch.int32, device=device).add_(_signed(first))
-    _mixed(words, *_halves(key))
+    _mixed(words, key)
     drawn = words.view(torch.int16) if lanes == 2 else words
     return drawn[start % lanes :][:count]
 
@@ -143,8 +138,11 @@ def pieces_with_draws(
         key: Of `keyed_levels`.
         start: Position of the first entry, where the tensor is a part of a larger one.
         levels: Of `keyed_levels`.
-        chunk: Entries of a piece, so few that it stays in the processor's cache.
+        chunk: Entries of a piece, so few that it stays in the processor's cache. On a GPU pieces
+            are larger.
     """
+    if values.device.type != "cpu":
+        chunk = max(chunk, CHUNK_ON_DEVICE)  # a GPU wants few kernel launches
     for number, piece in enumerate(torch.split(values.view(-1), chunk)):
         first, device = start + number * chunk, values.device
         yield piece, keyed_levels(piece.numel(), key, start=first, levels=levels, device=device)
@@ -155,15 +153,10 @@ def _signed(word: int) -> int:
     return ((word + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
-def _halves(key: int) -> tuple[int, int]:
-    """Return the low and the high 32 bits of a key, as signed numbers."""
-    return _signed(key), _signed(key >> 32)
-
-
-def _mixed(words: Tensor, low: int | Tensor, high: int | Tensor) -> Tensor:
+def _mixed(words: Tensor, key: int) -> Tensor:
     """Hash the numbers of words with the two halves of a key, in place."""
-    words.bitwise_xor_(low)
-    _folded(words, 16).mul_(_signed(0x21F0AAAD)).add_(high)
+    words.bitwise_xor_(_signed(key))
+    _folded(words, 16).mul_(_signed(0x21F0AAAD)).add_(_signed(key >> 32))
     _folded(words, 17).mul_(_signed(0xED5AD4BB))
     _folded(words, 11).mul_(_signed(0xAC4C1B51))
     _folded(words, 15).mul_(_signed(0x31848BAB))
@@ -279,8 +272,6 @@ def thin_by_bucket(
     """
     dtype = factors.dtype
     levels = LEVELS if dtype == torch.float32 else FINE_LEVELS
-    if gradient.is_cuda and _Fused.thin(gradient, factors, key, start, levels=levels, scale=scale):
-        return gradient
     pieces = pieces_with_draws(gradient, key, start=start, levels=levels, chunk=chunk)
     for piece, drawn in pieces:
         factor = factors.index_select(0, buckets_of(piece))
@@ -289,74 +280,6 @@ def thin_by_bucket(
         torch.lt(kept, levels - 0.5, out=kept)
         piece.mul_(kept.mul_(factor) if scale else kept)
     return gradient
-
-
-def thin_at_once(
-    gradient: Tensor,
-    factors: Tensor,
-    start: Tensor,
-    low: Tensor,
-    high: Tensor,
-    *,
-    levels: int,
-    scale: bool,
-) -> None:
-    """Do what ``thin_by_bucket`` does, entry by entry, for a compiler to make one loop of.
-
-    Args:
-        gradient: fp32 [n]; overwritten.
-        factors: 1/p of each bucket [32768], fp32 or, for `FINE_LEVELS`, fp64.
-        start: Position of the first entry, int64 without axes.
-        low: The low 32 bits of the key, as a signed number, int64 without axes.
-        high: The high ones.
-        levels: `LEVELS` or `FINE_LEVELS`.
-        scale: Whether to divide by the probability.
-    """
-    places = torch.arange(gradient.numel(), device=gradient.device) + start
-    paired = levels == LEVELS
-    words = (places >> 1 if paired else places).to(torch.int32)
-    words = _mixed(words, low.to(torch.int32), high.to(torch.int32))
-    if paired:
-        # Of a word the lower half is the draw of an even position, the upper that of an odd one.
-        words = (words << (16 * (1 - places % 2)).to(torch.int32)) >> 16
-    factor = factors[buckets_of(gradient)]
-    kept = ((words.to(factors.dtype) + levels // 2) * factor < levels - 0.5).to(factors.dtype)
-    # A product, so that what is not finite stays so where it is dropped.
-    gradient.mul_(kept * factor if scale else kept)
-
-
-class _Fused:
-    """``thin_at_once`` as one kernel for a GPU, where calls of single operations would be 1,000.
-
-    On a CPU it would save half of the time, and takes longer to compile than a short training
-    gains.
-    """
-
-    compiled: Callable[..., None] | None = None
-    works = True
-
-    @classmethod
-    def thin(
-        cls, gradient: Tensor, factors: Tensor, key: int, start: int, *, levels: int, scale: bool
-    ) -> bool:
-        """Thin a gradient, unless no kernel can be compiled: then say so, and touch nothing."""
-        if not cls.works:
-            return False
-        if cls.compiled is None:
-            cls.compiled = torch.compile(thin_at_once, dynamic=True)
-        words = [torch.full((), word, device=gradient.device) for word in (start, *_halves(key))]
-        try:
-            cls.compiled(gradient.view(-1), factors, *words, levels=levels, scale=scale)
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, ImportError, OSError, SubprocessError) as error:
-            cls.works = False
-            logger.warning(
-                "The mask's kernel could not be compiled, and masks are slower: %s. PyTorch needs "
-                "Triton and a C compiler for it.",
-                one_line(str(error)),
-            )
-        return cls.works
 
 
 def spaced_levels(*, p_min: float) -> Tensor:

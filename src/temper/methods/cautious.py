@@ -39,12 +39,9 @@ class AgreeingUpdate(UpdateRule):
     """
 
     name = "cautious"
-    slots = frozenset({"settling"})
-    takes_rows = True
-    wants_rates = True
+    conflicts = frozenset({"settling"})
+    supports_fsdp = True
     logged: Mapping[str, str] = MappingProxyType({"cautious/kept": "kept"})
-    # The weights are copied; then copy, gradient and weights are read and the weights written.
-    moved = 6.0
 
     def __init__(self, floor: float = 1e-3) -> None:
         self.floor = floor
@@ -56,7 +53,7 @@ class AgreeingUpdate(UpdateRule):
         state["before"] = {name: params.tensors[name].detach().clone() for name in grads}
         return grads
 
-    def settle(self, params: Parameters, state: State, step: Step) -> None:
+    def after_step(self, params: Parameters, state: State, step: Step) -> None:
         """Take the disagreeing part of the optimizer's step back, and lengthen the rest."""
         before: dict[str, Tensor] = state.pop("before", {})
         if step.skipped:

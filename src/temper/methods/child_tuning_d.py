@@ -16,8 +16,8 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
+from temper.backward.child_tuning import ChosenMask
 from temper.backward.rule import UpdateRule
-from temper.backward.selective import ChosenMask
 from temper.methods import Method, Published, register
 
 

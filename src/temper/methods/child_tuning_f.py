@@ -13,8 +13,8 @@ from typing import ClassVar, Self
 
 from pydantic import Field, FiniteFloat
 
+from temper.backward.child_tuning import RandomMask
 from temper.backward.rule import UpdateRule
-from temper.backward.selective import RandomMask
 from temper.methods import Method, Published, register
 
 

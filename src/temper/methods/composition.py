@@ -115,7 +115,7 @@ class Composed(Method):
         ]
         for place, (later, rule) in enumerate(rules):
             for earlier, other in rules[:place]:
-                if shared := sorted(rule.slots & other.slots):
+                if shared := sorted(rule.conflicts & other.conflicts):
                     raise CompositionError(
                         f"{earlier!r} and {later!r} both claim the {shared[0]} of the update rule. "
                         f"Leave one of them out, or take one's objective alone "

@@ -18,7 +18,7 @@ import torch
 from pydantic import Field, FiniteFloat
 from torch import Tensor
 
-from temper.backward.averaging import RunningAverage
+from temper.backward.averaging import FinalAverage, RunningAverage
 from temper.backward.rule import UpdateRule
 from temper.errors import DataError
 from temper.forward import Losses, Plan, StepContext, plain
@@ -149,5 +149,5 @@ class Distil(Method):
         own = self.teacher
         if not self.weight or not isinstance(own, OwnAverage):
             return []
-        kept = own.kept == "teacher"
-        return [RunningAverage(own.decay, own.warm_up, kept=kept, name=TEACHER_RULE)]
+        average = FinalAverage if own.kept == "teacher" else RunningAverage
+        return [average(own.decay, own.warm_up, name=TEACHER_RULE)]

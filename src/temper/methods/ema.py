@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.averaging import RunningAverage
+from temper.backward.averaging import FinalAverage
 from temper.backward.rule import UpdateRule
 from temper.methods import Method, Published, register
 
@@ -71,5 +71,5 @@ class EMA(Method):
         """Return the update rule."""
         if not self.decay:
             return []
-        rule = RunningAverage(decay=self.decay, warm_up=self.warm_up, begin=self.begin)
+        rule = FinalAverage(decay=self.decay, warm_up=self.warm_up, begin=self.begin)
         return [rule]

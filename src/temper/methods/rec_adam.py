@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.anchoring import Recall
+from temper.backward.recall import Recall
 from temper.backward.rule import UpdateRule
 from temper.methods import Method, Published, register
 from temper.methods.variants import Off, Variant

@@ -55,7 +55,7 @@ class Entry(Declaration):
         method = self.config()
         return {
             "objective": sorted(method.plan(Step()).conflicts),
-            "rule": sorted(method.rule.slots),
+            "rule": sorted(method.rule.conflicts),
         }
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import UpdateRule
-from temper.backward.selective import SelectiveUpdate
+from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
 from temper.functional.masks import Normalise, Orientation
 from temper.methods.method import Method, Published
 from temper.methods.variants import Off, Variant
@@ -89,4 +89,8 @@ class SelectionConfig(Method):
 
     def update(self) -> list[UpdateRule]:
         """Return the selective update (Eqs. 7 to 9)."""
-        return [] if self.mask.is_off else [SelectiveUpdate(**self.mask.values)]
+        if self.mask.is_off:
+            return []
+        values = self.mask.values
+        update = SelectiveUpdate if values.pop("refresh") == "step" else EpochSelectiveUpdate
+        return [update(**values)]

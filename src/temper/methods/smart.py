@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import torch
 from pydantic import Field, FiniteFloat
 
-from temper.backward.anchoring import WeightAverage
+from temper.backward.averaging import WeightAverage
 from temper.backward.rule import UpdateRule
 from temper.forward import Losses, Plan, StepContext
 from temper.methods import Published, register

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.anchoring import Interpolation
+from temper.backward.interpolation import Interpolation
 from temper.backward.rule import UpdateRule
 from temper.methods import Method, Published, register
 

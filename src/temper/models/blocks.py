@@ -28,7 +28,7 @@ class Parameters:
         embeddings: Names of the tables that `nn.Embedding` layers look rows up in.
         depths: How far each lies below the head, by name: 0 in it, 1 in the top block and behind
             it, and so on down to the embeddings, one deeper than the lowest block.
-        start: Copies of all of them before the first step, for rules that ask for them.
+        start: Copies of all of them before the first step, if a rule keeps them.
         has_running_statistics: Whether batch normalisation keeps statistics beside them.
         shards: Which rows these are, where the model is sharded.
     """
@@ -86,6 +86,17 @@ class Parameters:
     def clear_gradients(self) -> None:
         """Remove all gradients."""
         self.set_gradients({})
+
+    def keep_initial_weights(self) -> None:
+        """Copy the weights to ``start``, once for all rules."""
+        if not self.start:
+            self.start.update({n: t.detach().clone() for n, t in self.tensors.items()})
+
+    @torch.no_grad()
+    def restore_initial_weights(self) -> None:
+        """Set the weights to ``start``."""
+        for name, tensor in self.start.items():
+            self.tensors[name].copy_(tensor)
 
     def first_entry(self, name: str) -> int:
         """Return where in the whole parameter, laid out in a row, the first of ``tensors`` stands.

@@ -13,6 +13,8 @@ from typing import Any
 import torch.distributed
 from torch import Tensor, nn
 
+from temper.backward.hooks import Accumulates, OnTrainEnd
+from temper.backward.rule import WeightAverageRule, implements, rules_of
 from temper.errors import (
     DataError,
     MemoryLimitError,
@@ -190,7 +192,7 @@ def check_rows(trainer: Any) -> None:
         has = "There is no train_dataset" if labelled is None else "train_dataset has no rows"
         raise SettingError(f"{has}. Give a dataset with at least one row.")
     _check_labels(trainer.model, labelled)
-    if method.rule.pre_pass and not countable(labelled):
+    if implements(method.rule, Accumulates) and not countable(labelled):
         raise SettingError(
             "This method measures what matters in a pass over all rows before training and needs a "
             f"dataset with a length, got {type(labelled).__name__}. Use a dataset with a length, "
@@ -358,7 +360,8 @@ def check_kept(method: Method, best: str) -> None:
     Raises:
         SettingError: If the choice would come to nothing.
     """
-    if best and method.rule.replaces_weights:
+    averages = [rule for rule in rules_of(method.rule) if isinstance(rule, WeightAverageRule)]
+    if best and any(isinstance(rule, OnTrainEnd) for rule in averages):
         raise SettingError(
             f"{best} chooses the epoch whose weights are kept, and the method {method.name!r} "
             "replaces the weights at the end of training by its own average of them. Leave one of "
@@ -375,13 +378,12 @@ def check_sharded(method: Method) -> None:
     Raises:
         SettingError: If it is one.
     """
-    rules = getattr(method.rule, "rules", (method.rule,))
-    whole = [rule.name for rule in rules if not rule.takes_rows]
+    whole = [rule.name for rule in rules_of(method.rule) if not rule.supports_fsdp]
     if whole:
         raise SettingError(
-            f"The update rule {whole[0]!r} of the method {method.name!r} is made for whole "
-            "weights, and FSDP2 gives each process some of their rows. Use distributed data "
-            "parallel (without fsdp), or write the rule for rows and set its `takes_rows`."
+            f"The update rule {whole[0]!r} of the method {method.name!r} does not support weights "
+            "sharded by FSDP2. Use distributed data parallel (without fsdp), or adapt the rule to "
+            "sharded weights and set its `supports_fsdp`."
         )
 
 

@@ -36,6 +36,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from temper import methods
+from temper.backward.layers import TopLayers
+from temper.backward.rule import InitialWeightsRule, implements
 from temper.data.examples import Splits
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CompositionError, Option, SettingError, faults, unknown
@@ -140,14 +142,14 @@ class RunConfig(BaseModel):
                 if "train" in checked and checked["train"].keep == "best":
                     check_kept(method, "`train.keep` 'best'")
                 lora = "train" in checked and checked["train"].lora is not None
-                if lora and method.rule.wants_start:
+                if lora and implements(method.rule, InitialWeightsRule):
                     found.append(
                         f"The method {method.name!r} sets the weights against those before "
                         "training, and under `train.lora` these are frozen: it would act on the "
                         "adapter's random start. Use another method, or leave train.lora out "
                         "(--lora)."
                     )
-                if lora and method.rule.redraws:
+                if lora and implements(method.rule, TopLayers):
                     found.append(
                         f"The method {method.name!r} draws layers anew, and under `train.lora` "
                         "these are frozen. Use another method, or leave train.lora out (--lora)."

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from temper.backward.soup import trainings_of
 from temper.errors import TemperError
 from temper.methods import Method
 from temper.models.modes import in_mode
@@ -72,7 +73,7 @@ def cost_in_words(name: str, method: Method, passes: float) -> list[str]:
         method: The method.
         passes: What `passes_of` counted.
     """
-    masks, trainings = "mask" in method.rule.slots, method.rule.trainings
+    masks, trainings = "mask" in method.rule.conflicts, trainings_of(method.rule)
     if abs(passes - PLAIN) < 0.05 and not masks and trainings == 1:
         return []
     takes = f"{round(passes, 1):g}F{' + mask' if masks else ''} a step"

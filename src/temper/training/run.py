@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
+from temper.backward.hooks import Accumulates, OnTrainEnd
+from temper.backward.rule import implements
 from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import AugmentedExamples
 from temper.data.encode import Collator, LazilyEncoded, cut_notices
@@ -355,7 +357,7 @@ class ActiveRun:
             trainer = self.trainer = self._trainer()
         # The Trainer has put the model where it is fast.
         self._count_passes()
-        if checkpoint is None and trainer.method.rule.pre_pass:
+        if checkpoint is None and implements(trainer.method.rule, Accumulates):
             self.progress.notice(
                 f"{self.config.method_name} first measures gradients in a pass over all rows; the "
                 "steps begin after it."
@@ -368,7 +370,7 @@ class ActiveRun:
             trackers.attach(trainer.callback_handler.callbacks)
             self.scores.send = trackers.send
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-            if "finish" in trainer.method.rule.slots:
+            if implements(trainer.method.rule, OnTrainEnd):
                 self.scores.score_finished(trainer.model)
         state = None
         if self.config.train.fsdp:

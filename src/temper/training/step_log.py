@@ -56,12 +56,12 @@ class StepLog:
             self._notes[name] = self._notes.get(name, 0) + value.detach()
             self._counts[name] = self._counts.get(name, 0) + 1
 
-    def add_pull(self, name: str, value: Tensor) -> None:
-        """Take what an update rule added to the loss of a step through its gradient.
+    def add_regularization(self, name: str, value: Tensor) -> None:
+        """Add a loss whose gradient the update rule added.
 
         Args:
-            name: The pull's name; parts of one name add.
-            value: Its weighted value, a scalar.
+            name: Name of the loss; values of one name are summed.
+            value: The weighted loss, a scalar.
         """
         self._parts[name] = self._parts.get(name, 0) + value.detach()
         self._total = self._total + value.detach()

@@ -1,12 +1,12 @@
 """Stepper: a method's step for any PyTorch loop, and the core that the Trainer drives.
 
 for batch, every optimiser step:
-rule.enter(weights)                                       a new training: weights of the start first
+rule.before_forward(weights)                              a new training: initial weights first
 for total in totals(method, ...):  backward(total)         one graph alive at a time
 gradients = rule.gradient(...)                            may ask for the gradient again
-rule.restore(weights); gradients = rule.penalise(gradients)
+rule.after_backward(weights); gradients = rule.regularize(gradients)
 clip
-gradients = rule.transform(gradients); optimizer.step(); rule.settle(weights)
+gradients = rule.transform(gradients); optimizer.step(); rule.after_step(weights)
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from temper.backward.rule import UpdateRule
+from temper.backward.hooks import Accumulates, AfterStep, BeginsRun, RecomputesGradient
+from temper.backward.rule import implements
+from temper.backward.soup import first_steps_of
 from temper.errors import NonFiniteError, SettingError
 from temper.forward import StepContext
 from temper.forward.totals import HasLosses, count, planned, totals
@@ -103,6 +105,8 @@ class Stepper:
         if accelerator is not None:
             rank, ranks = accelerator.process_index, accelerator.num_processes
         self.method = build(method)
+        self.rule = self.method.rule
+        self.recomputes = implements(self.rule, RecomputesGradient)
         _check_ranks(model, rank, ranks)
         checks.check_device_map(model)
         check_sequence_classifier(model)
@@ -117,11 +121,8 @@ class Stepper:
         self.params = self.network.parameters()
         if self.params.shards:
             checks.check_sharded(self.method)
-        if self.method.rule.wants_start:
-            tensors = self.params.tensors
-            self.params.start.update({n: t.detach().clone() for n, t in tensors.items()})
         self.total, self.longest = total, position_limit(model)
-        self.state: State = self.method.rule.init(self.params)
+        self.state: State = self.rule.init(self.params)
         self.number = 0
         self.ranks = ranks
         self.streams = Streams(seed, rank=rank)
@@ -131,11 +132,6 @@ class Stepper:
         self._groups: tuple[list[Group], list[tuple[Group, list[Group]]]] | None = None
         self._begun = False
         self._rates: dict[str, tuple[float, float]] = {}
-
-    @property
-    def rule(self) -> UpdateRule:
-        """The method's update rule."""
-        return self.method.rule
 
     def backward(self, *micro_batches: Mapping[str, Any] | Batch) -> dict[str, float]:
         """Add the gradient of one optimiser step to ``.grad``.
@@ -185,7 +181,7 @@ class Stepper:
         self.log.clear()
 
         def compute() -> Gradients:
-            if self.rule.replays:
+            if self.recomputes:
                 self.params.clear_gradients()
             for micro, batch in enumerate(batches):
                 last = micro == len(batches) - 1
@@ -197,7 +193,7 @@ class Stepper:
                         backward=differentiate,
                         early_context=self._apart,
                     )
-            if self.rule.replays:
+            if self.recomputes:
                 # Before the rule asks again: a process that has raised would be waited for.
                 self.check(step)
             self.log.replaying = True
@@ -213,23 +209,17 @@ class Stepper:
         return {**self.log.means(), **self.diagnostics()}
 
     def enter(self, step: Step) -> None:
-        """Let the rule do what comes before a step's first pass.
+        """Run the rule's hook before a step's first pass.
 
         Raises:
-            SettingError: If the rule has phases and the number of steps is not known.
+            SettingError: If the rule needs the number of steps and it is unknown.
         """
-        if self.rule.wants_total and not step.total:
-            raise SettingError(
-                f"The method {self.method.name!r} has phases and must know how many steps there "
-                "will be: Stepper(..., total=STEPS)."
-            )
         self.params.refresh(self.network.model)
         self._begin()
         if self.begins_training(step):
-            with torch.no_grad():
-                for name, tensor in self.params.tensors.items():
-                    tensor.copy_(self.params.start[name])
-        self.rule.enter(self.params, self.state, step, self.streams.at(step=step.number))
+            self.params.restore_initial_weights()
+        streams = self.streams.at(step=step.number)
+        self.rule.before_forward(self.params, self.state, step, streams)
 
     def begins_training(self, step: Step) -> bool:
         """Whether a training of the run begins anew with a step.
@@ -237,23 +227,26 @@ class Stepper:
         Args:
             step: Its number and the number of all steps.
         """
-        return step.number in self.rule.first_steps(step.total)
+        return step.number in first_steps_of(self.rule, step.total)
 
     def _begin(self) -> None:
         """Let the rule act on the weights of a run that has not taken a step, once."""
         if self._begun or self.number:
             return
         self._begun = True
+        if not implements(self.rule, BeginsRun):
+            return
         with torch.no_grad():
             self.rule.begin_run(self.params, self.state, self.streams.at(step=0))
-            for name, tensor in self.params.start.items() if self.rule.redraws else ():
+            # The run starts from the weights that the rule has set.
+            for name, tensor in self.params.start.items():
                 tensor.copy_(self.params.tensors[name])
 
     def leave(self) -> None:
-        """Put back what ``enter`` moved, after the passes or a failure of theirs."""
+        """Undo the changes of ``enter``, after the passes or a failure of one."""
         self.network.rest()
         self.params.refresh(self.network.model)
-        self.rule.restore(self.params, self.state)
+        self.rule.after_backward(self.params, self.state)
 
     def discard(self) -> None:
         """Leave the step out that ``backward`` prepared: its gradient is cleared and nothing moves.
@@ -278,7 +271,7 @@ class Stepper:
         self.state = _copied(snapshot[1])
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Apply the update rule, step the optimiser, and let the rule settle.
+        """Apply the update rule around the optimizer's step.
 
         Args:
             optimizer: Any optimiser over the model's parameters; clip the gradient before this
@@ -311,11 +304,11 @@ class Stepper:
 
     @property
     def prepares(self) -> bool:
-        """Whether the rule wants to see batches before the first step."""
-        return self.rule.pre_pass or self.rule.survey_rows > 0
+        """Whether the rule needs batches before the first step."""
+        return implements(self.rule, Accumulates) or self.rule.calibration_rows > 0
 
     def prepare(self, batches: Iterable[Mapping[str, Any]]) -> None:
-        """Measure what the rule wants to know before training.
+        """Run the rule's measurements before training.
 
         Squared gradients of the clean loss over all batches, or norms of the model's layers on the
         first of them.
@@ -326,32 +319,33 @@ class Stepper:
         if not self.prepares:
             return
         self._begin()
-        surveyed: list[Batch] = []
+        accumulates = implements(self.rule, Accumulates)
+        calibration: list[Batch] = []
         rows = 0
         for place, inputs in enumerate(batches):
             batch = Batch.of(inputs)
-            if rows < self.rule.survey_rows:
-                surveyed.append(batch)
+            if rows < self.rule.calibration_rows:
+                calibration.append(batch)
                 rows += batch.size * self.ranks
-            elif not self.rule.pre_pass:
+            elif not accumulates:
                 break
-            if not self.rule.pre_pass:
+            if not accumulates:
                 continue
             self.params.clear_gradients()
             units = self.network.heads.units(batch) * self.ranks
             step = Step(place, units=units, ranks=self.ranks)
             self.accumulate(batch, step, methods=build("vanilla").composed(), stream="prepare")
             self.check(step)
-            self.rule.observe(self.params.gradients(), self.params, self.state)
+            self.rule.accumulate(self.params.gradients(), self.params, self.state)
         self.params.clear_gradients()
-        if surveyed:
+        if calibration:
             first, streams = Step(ranks=self.ranks), self.streams.at(step=0)
-            self.rule.survey(self.network, surveyed, self.params, self.state, first, streams)
+            self.rule.calibrate(self.network, calibration, self.params, self.state, first, streams)
         self.network.rest()
         self.log.clear()
 
     def begin_epoch(self, epoch: int) -> None:
-        """Tell the rule that an epoch begins; needed by rules whose masks last an epoch.
+        """Begin an epoch; needed by rules whose masks last an epoch.
 
         Args:
             epoch: Number of the epoch, from 0.
@@ -422,23 +416,23 @@ class Stepper:
         return whole
 
     def finish_backward(self, step: Step) -> Tensor | float:
-        """Check the losses of the step and let the rule add what comes before clipping.
+        """Check the losses of the step and regularize the gradients.
 
         Returns:
-            What the rule added to the loss, 0 where it added nothing.
+            Sum of the regularization losses.
         """
         self.check(step)
         streams = self.streams.at(step=self.number)
         with torch.no_grad():
             grads = self.params.gradients()
             self.params.set_gradients(
-                self.rule.penalise(grads, self.params, self.state, step, streams)
+                self.rule.regularize(grads, self.params, self.state, step, streams)
             )
             self._waiting = True
-            pulls = self.rule.pulls(self.state)
-            for name, value in pulls.items():
-                self.log.add_pull(name, value)
-            return sum(pulls.values(), 0.0)
+            losses = self.rule.regularization_losses(self.state)
+            for name, value in losses.items():
+                self.log.add_regularization(name, value)
+            return sum(losses.values(), 0.0)
 
     def check(self, step: Step) -> None:
         """Stop all processes if a loss since the last check is not finite on one of them.
@@ -470,34 +464,35 @@ class Stepper:
         with torch.no_grad():
             grads = self.params.gradients()
             self.params.set_gradients(self.rule.transform(grads, self.params, self.state, streams))
-            scales = self.rule.learning_rate_scales(self.params, self.state)
+            scales = self.rule.learning_rate_scales(self.params, self.state, self._now())
         if self.begins_training(self._now()):
             optimizer.state.clear()
-        scale = self.rule.learning_rate_scale(self.state, self._now())
-        if scale != 1.0 or scales:
+        if scales:
             groups = optimizer.param_groups
-            factors = {id(self.params.of_model[name]): scales[name] * scale for name in scales}
-            parts = [_by_rate(group, factors, otherwise=scale) for group in groups]
+            factors = {id(self.params.of_model[name]): scale for name, scale in scales.items()}
+            parts = [_by_rate(group, factors) for group in groups]
             self._groups = (groups, list(zip(groups, parts, strict=True)))
             groups[:] = [part for several in parts for part in several]
-        self._rates = _rates(self.params, optimizer) if self.rule.wants_rates else {}
+        acts = implements(self.rule, AfterStep)
+        self._rates = _rates(self.params, optimizer) if acts else {}
 
     def after_optimizer(self, *, skipped: bool = False) -> None:
-        """Put the learning rates back, let the rule settle, and count the step.
+        """Put the learning rates back, run the rule's hook, and count the step.
 
         Args:
             skipped: Whether a loss scaler left the optimiser's step out.
         """
         self._restore_rates()
         with torch.no_grad():
-            self.rule.settle(self.params, self.state, replace(self._now(), skipped=skipped))
+            step = replace(self._now(), skipped=skipped)
+            self.rule.after_step(self.params, self.state, step)
         self._waiting = False
         self.number += 1
 
     def finish(self) -> None:
-        """Let the rule act on the weights once training is over (interpolation, say)."""
+        """Let the rule set the final weights, for example to their average."""
         with torch.no_grad():
-            self.rule.finish(self.params, self.state)
+            self.rule.on_train_end(self.params, self.state)
 
     def _now(self) -> Step:
         return Step(self.number, total=self.total, ranks=self.ranks, rates=self._rates)
@@ -564,11 +559,11 @@ def _copied(state: Any) -> Any:
     return state
 
 
-def _by_rate(group: Group, factors: Mapping[int, float], *, otherwise: float) -> list[Group]:
+def _by_rate(group: Group, factors: Mapping[int, float]) -> list[Group]:
     """Split an optimiser's group by the factors on its parameters' learning rates."""
     by_factor: dict[float, list[Tensor]] = {}
     for tensor in group["params"]:
-        by_factor.setdefault(factors.get(id(tensor), otherwise), []).append(tensor)
+        by_factor.setdefault(factors.get(id(tensor), 1.0), []).append(tensor)
     parts = [
         {**group, "params": tensors, "lr": group["lr"] * factor}
         for factor, tensors in by_factor.items()

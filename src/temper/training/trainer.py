@@ -20,6 +20,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints
 
+from temper.backward.soup import first_steps_of, trainings_of
 from temper.data.batches import LengthBucketSampler
 from temper.errors import CheckpointError, ModelError
 from temper.methods import Method, build
@@ -178,7 +179,7 @@ class RobustTrainer(Trainer):
         if last:
             stepper.leave()
             loss = loss + stepper.finish_backward(self._step)
-        if last or not (self.method.rule.replays or self.on_oom == HALVE):
+        if last or not (stepper.recomputes or self.on_oom == HALVE):
             self._kept = []
         return loss
 
@@ -240,7 +241,7 @@ class RobustTrainer(Trainer):
 
     def _regradient(self, model: nn.Module, stepper: Stepper) -> None:
         """Let the rule ask for the gradient again: micro-batches are replayed, draws and all."""
-        if self.method.rule.replays:
+        if stepper.recomputes:
             stepper.check(self._step)
         present: list[Gradients] = [stepper.params.gradients()]
 
@@ -388,7 +389,7 @@ class RobustTrainer(Trainer):
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> Any:
         """Count the steps of the run: those that ``args`` asks for, in each of its trainings."""
-        args = times_as_long(args, self.method.rule.trainings)
+        args = times_as_long(args, trainings_of(self.method.rule))
         return super().set_initial_training_values(args, dataloader)
 
     def create_scheduler(
@@ -400,7 +401,7 @@ class RobustTrainer(Trainer):
             SettingError: If there are several, and the scheduler was given or is of a kind that
                 cannot begin anew.
         """
-        starts = [0, *self.method.rule.first_steps(num_training_steps)]
+        starts = [0, *first_steps_of(self.method.rule, num_training_steps)]
         given = self.lr_scheduler is not None
         scheduler = super().create_scheduler(-(-num_training_steps // len(starts)), optimizer)
         if len(starts) > 1:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from temper import methods
+from temper.backward.soup import trainings_of
 from temper.errors import SettingError
 from temper.models.multi_task.classifier import (
     MTDNNForSequenceClassification,
@@ -73,7 +74,7 @@ def test_every_method_trains_every_head_in_batches_of_one_task(tmp_path: Path, n
         num_train_epochs=2,
     )
     trainer.train()
-    assert trainer.state.global_step == 2 * (3 + 2 + 2) * trainer.method.rule.trainings
+    assert trainer.state.global_step == 2 * (3 + 2 + 2) * trainings_of(trainer.method.rule)
     after = weights(model)
     still = set(before) - set(unequal(before, after))
     assert not {each for each in still if each.endswith("classifier.weight")}

@@ -1,0 +1,235 @@
+"""Hooks of an update rule, one protocol each. A rule implements the hooks it needs.
+
+Order of a run:
+
+- before training: ``begin_run``, ``accumulate``, ``calibrate``; before each epoch ``begin_epoch``
+- forward and backward passes: ``before_forward``, passes, ``gradient``, ``after_backward``
+- gradients: ``regularize``, clipping, ``transform``
+- optimizer step: ``learning_rate_scales``, the optimizer, ``after_step``
+- after the last step: ``on_train_end``
+
+Every hook reads and changes the rule's own ``state`` in place; checkpoints hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from temper.models.network import Network, Parameters
+from temper.seeding import Streams
+from temper.types import Batch, Gradients, State, Step
+
+
+@runtime_checkable
+class BeginsRun(Protocol):
+    """Changes the weights before the first step, for example re-initializes layers."""
+
+    def begin_run(self, params: Parameters, state: State, rng: Streams) -> None:
+        """Run once, before everything else; not repeated when a run resumes.
+
+        Args:
+            params: The trainable parameters. ``params.start`` is updated afterwards.
+            state: The rule's state.
+            rng: Streams of the first step.
+        """
+
+
+@runtime_checkable
+class Accumulates(Protocol):
+    """Reads the gradients of an epoch before training, for example squared gradients."""
+
+    def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
+        """Add the gradient of one batch.
+
+        Args:
+            grads: Gradients of the clean loss by parameter.
+            params: The trainable parameters.
+            state: The rule's state.
+        """
+
+
+@runtime_checkable
+class Calibrates(Protocol):
+    """Measures the model on some rows before training."""
+
+    @property
+    def calibration_rows(self) -> int:
+        """Number of rows to measure on; 0 skips the calibration."""
+
+    def calibrate(
+        self,
+        network: Network,
+        batches: Iterable[Batch],
+        params: Parameters,
+        state: State,
+        step: Step,
+        rng: Streams,
+    ) -> None:
+        """Measure the model.
+
+        Args:
+            network: The network; it must be unchanged afterwards.
+            batches: At least ``calibration_rows`` rows, if the data has that many.
+            params: The trainable parameters.
+            state: The rule's state.
+            step: The first step.
+            rng: Streams of the first step.
+        """
+
+
+@runtime_checkable
+class BeginsEpoch(Protocol):
+    """Acts before the first step of each epoch, for example draws a mask."""
+
+    def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
+        """Prepare an epoch; called again when a run resumes within it.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+            rng: Streams of the step.
+            epoch: Number of the epoch, from 0.
+        """
+
+
+@runtime_checkable
+class BeforeForward(Protocol):
+    """Acts before the first pass of a step; may move weights until ``after_backward``."""
+
+    def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        """Prepare the passes of a step.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+            step: Position in training.
+            rng: Streams of the step.
+        """
+
+
+@runtime_checkable
+class RecomputesGradient(Protocol):
+    """Computes the gradient several times, for example at other weights.
+
+    The micro-batches of a step are kept until the rule has its gradient.
+    """
+
+    def gradient(
+        self, params: Parameters, state: State, compute: Callable[[], Gradients]
+    ) -> Gradients:
+        """Return the gradient to use.
+
+        Args:
+            params: The trainable parameters. A rule that moves them restores them by copying, in a
+                ``finally``.
+            state: The rule's state.
+            compute: Returns the gradient at the current weights. Every call repeats the same
+                random draws.
+        """
+
+
+@runtime_checkable
+class AfterBackward(Protocol):
+    """Acts after the last pass of a step."""
+
+    def after_backward(self, params: Parameters, state: State) -> None:
+        """Undo the changes of ``before_forward``, bit for bit; also called if a pass failed.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+        """
+
+
+@runtime_checkable
+class Regularizes(Protocol):
+    """Changes the gradients before clipping: everything that belongs to the loss itself."""
+
+    def regularize(
+        self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
+    ) -> Gradients:
+        """Return the gradients of the regularized loss.
+
+        Args:
+            grads: By parameter, times ``step.loss_scale``; their storage may be reused.
+            params: The trainable parameters.
+            state: The rule's state.
+            step: Position in training.
+            rng: Streams of the step.
+        """
+
+
+@runtime_checkable
+class LogsRegularization(Protocol):
+    """Reports the losses whose gradients ``regularize`` added; logs add them to the loss."""
+
+    def regularization_losses(self, state: State) -> Mapping[str, Tensor]:
+        """Return the weighted losses of this step by name.
+
+        Args:
+            state: The rule's state.
+        """
+
+
+@runtime_checkable
+class TransformsGradient(Protocol):
+    """Changes the clipped gradients, for example masks them."""
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        """Return the gradients for the optimizer.
+
+        Args:
+            grads: By parameter; their storage may be reused. The optimizer skips parameters that
+                are left out.
+            params: The trainable parameters.
+            state: The rule's state.
+            rng: Streams of the step.
+        """
+
+
+@runtime_checkable
+class ScalesLearningRates(Protocol):
+    """Scales the learning rates of single parameters."""
+
+    def learning_rate_scales(
+        self, params: Parameters, state: State, step: Step
+    ) -> Mapping[str, float]:
+        """Return a factor for each parameter, 1 if left out.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+            step: Position in training.
+        """
+
+
+@runtime_checkable
+class AfterStep(Protocol):
+    """Acts on the weights after the optimizer."""
+
+    def after_step(self, params: Parameters, state: State, step: Step) -> None:
+        """Change or read the new weights.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+            step: Position in training, with learning rate and weight decay in ``step.rates``.
+        """
+
+
+@runtime_checkable
+class OnTrainEnd(Protocol):
+    """Sets the final weights."""
+
+    def on_train_end(self, params: Parameters, state: State) -> None:
+        """Change the weights after the last step.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+        """
