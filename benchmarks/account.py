@@ -16,18 +16,18 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from benchmarks.workload import METHODS, synthetic
-from temper.backward.anchoring import Anchor
 from temper.backward.averaging import FinalAverage, RunningAverage, WeightAverage
-from temper.backward.child_tuning import ChosenMask, RandomMask
-from temper.backward.mixing import Mixing
-from temper.backward.recall import Recall
 from temper.backward.rule import UpdateRule, rules_of
 from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
 from temper.backward.sharpness import RelativeAscent, SharpnessAware
 from temper.display.wording import pipe_table
 from temper.methods import Method, build, configure, entry
 from temper.methods.cautious import AgreeingUpdate
+from temper.methods.child_tuning_d import ChosenMask, RandomMask
 from temper.methods.description import between
+from temper.methods.mixout import Mixing
+from temper.methods.rec_adam import Recall
+from temper.methods.w_cons import Anchor
 from temper.models.blocks import Parameters
 from temper.models.network import Network
 from temper.training.passes import PLAIN, passes_of

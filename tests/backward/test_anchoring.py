@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from temper.backward.averaging import WeightAverage
+from temper.methods.smart import WeightAverage
 from temper.models.network import Network, Parameters
 from temper.types import Step
 from tests.methods.tiny import tiny_network

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from temper import RobustTrainer, Stepper
-from temper.backward.soup import trainings_of
 from temper.methods import Method, build, configure, entry, names
+from temper.methods.soup import trainings_of
 from temper.testing import LAWS, check_method
 from temper.training.checks import wants_unlabelled
 from tests.backward.test_rule import arguments, dataset

@@ -18,14 +18,14 @@ import torch.distributed
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from temper.backward.anchoring import Anchor
-from temper.backward.child_tuning import ChosenMask, RandomMask
-from temper.backward.layers import TopLayers
-from temper.backward.mixing import Mixing
 from temper.backward.rule import UpdateRule, chain
 from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
 from temper.functional.masks import MANY_ROWS
 from temper.methods import Method, configure
+from temper.methods.child_tuning_d import ChosenMask, RandomMask
+from temper.methods.mixout import Mixing
+from temper.methods.reinit import TopLayers
+from temper.methods.w_cons import Anchor
 from temper.models.blocks import find_blocks, parameters_of
 from temper.models.network import Parameters
 from temper.seeding import Streams

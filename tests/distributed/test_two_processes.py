@@ -16,8 +16,8 @@ from torch import Tensor
 
 from temper.backward.hooks import Accumulates, RecomputesGradient
 from temper.backward.rule import implements
-from temper.backward.soup import trainings_of
 from temper.methods import build
+from temper.methods.soup import trainings_of
 from temper.training.checks import wants_unlabelled
 from tests.contracts.architectures import tiny
 from tests.distributed.launching import launch_script

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from temper.backward.child_tuning import ChosenMask, RandomMask, inside_top
 from temper.errors import TemperError
 from temper.functional.masks import MANY_ROWS
-from temper.methods.child_tuning_d import ChildTuningD
+from temper.methods.child_tuning_d import ChildTuningD, ChosenMask, RandomMask, inside_top
 from temper.methods.child_tuning_f import ChildTuningF
 from temper.models.blocks import Parameters
 from temper.seeding import Streams

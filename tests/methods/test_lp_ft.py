@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.backward.phases import HeadFirst
 from temper.errors import ModelError, SettingError
 from temper.methods import configure
-from temper.methods.lp_ft import LPFT
+from temper.methods.lp_ft import LPFT, HeadFirst
 from temper.seeding import Streams
 from temper.types import Batch, Step
 from tests.methods.tiny import MeanOfWords, rows

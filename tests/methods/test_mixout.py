@@ -12,8 +12,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from temper import RobustTrainer, Stepper
-from temper.backward.mixing import Mixing
-from temper.methods.mixout import Mixout
+from temper.methods.mixout import Mixing, Mixout
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
 from temper.types import Step

@@ -14,8 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from temper import Stepper, Vanilla
 from temper.backward import UpdateRule
-from temper.backward.recall import Recall
-from temper.methods.rec_adam import RecAdam
+from temper.methods.rec_adam import RecAdam, Recall
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step

@@ -9,9 +9,9 @@ import pytest
 
 import temper
 from temper import methods
-from temper.backward.soup import trainings_of
 from temper.errors import SettingError
 from temper.methods.recipes import EVIDENCE, TABLES, default_recipe, recipes, with_recipe
+from temper.methods.soup import trainings_of
 from temper.study.plan import StudyConfig, columns_of
 from temper.training.config import RunConfig
 from temper.training.passes import passes_of

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from temper import RDrop, Stepper
-from temper.backward.averaging import WeightAverage
 from temper.errors import CompositionError
 from temper.methods import build, configure
-from temper.methods.smart import SMART
+from temper.methods.smart import SMART, WeightAverage
 from temper.models.network import Parameters
 from temper.types import Step
 from tests.methods import reference

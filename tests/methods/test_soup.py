@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from transformers import TrainingArguments
 
 from temper import RobustTrainer, Stepper
-from temper.backward.soup import Soup
 from temper.errors import CompositionError, SettingError
 from temper.methods import configure
-from temper.methods.soup import SoupConfig
+from temper.methods.soup import Soup, SoupConfig
 from tests.methods.tiny import rows, tiny_bert, tiny_network
 from tests.methods.weights import copies
 

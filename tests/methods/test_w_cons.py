@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from temper import Stepper
 from temper.backward import anchoring
-from temper.backward.anchoring import Anchor
-from temper.methods.w_cons import WCons
+from temper.methods.w_cons import Anchor, WCons
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Batch, Step

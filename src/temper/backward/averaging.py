@@ -48,63 +48,6 @@ def update_average(average: dict[str, Tensor], params: Parameters, *, share: flo
 
 
 @dataclass(frozen=True)
-class WeightAverage(WeightAverageRule):
-    """Average the trainable weights after each step; the weights themselves are not changed.
-
-    ``ema = b * ema + (1 - b) * w``, with ``b = decay`` in the first ``early`` share of the steps
-    and ``b = final_decay`` after it. Where the number of steps is not known, b stays ``decay``.
-
-    One copy of the trainable weights, in at least fp32: bf16 does not resolve a step of 1 - 0.999.
-
-    Args:
-        decay: b of the early steps, in [0, 1).
-        final_decay: b of the others, in [0, 1).
-        early: Share of the steps, in [0, 1].
-
-    References:
-        SMART (arXiv 1911.03437); Mean Teacher (arXiv 1703.01780) for the two decays.
-    """
-
-    decay: float = 0.99
-    final_decay: float = 0.999
-    early: float = 0.1
-
-    name = "average"
-    supports_fsdp = True
-
-    def init(self, params: Parameters) -> State:
-        """Start at the weights as they are."""
-        copies = {
-            name: at_least_single(tensor.detach()).clone()
-            for name, tensor in params.tensors.items()
-        }
-        return {"weights": copies}
-
-    def after_step(self, params: Parameters, state: State, step: Step) -> None:
-        """Update the average."""
-        if step.number == 0 and not step.total and self.decay != self.final_decay:
-            logger.warning(
-                "How many steps there will be is not known, so the average of the weights keeps "
-                "decay=%g and final_decay=%g is never used. Give Stepper(..., total=STEPS).",
-                self.decay,
-                self.final_decay,
-            )
-        if step.skipped:
-            return
-        with torch.no_grad():
-            update_average(state["weights"], params, share=1 - self.decay_at(step))
-
-    def decay_at(self, step: Step) -> float:
-        """Return b for the average that follows a step; the paper counts steps from 1.
-
-        Args:
-            step: Where training stands.
-        """
-        late = step.total and step.number + 1 > self.early * step.total
-        return self.final_decay if late else self.decay
-
-
-@dataclass(frozen=True)
 class RunningAverage(WeightAverageRule):
     """Average the weights after each step; the weights themselves stay as they are.
 

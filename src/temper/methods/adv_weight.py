@@ -14,14 +14,19 @@ nothing.
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
 from temper.backward.rule import UpdateRule
-from temper.backward.sharpness import SharpnessAware
+from temper.backward.sharpness import Place, WeightAscent, has_direction, l2_norms
 from temper.methods import Method, Published, register
 from temper.methods.variants import Off, Variant
+from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +42,54 @@ class ASAM(Variant):
 
     kind: Literal["asam"] = "asam"
     eta: float = Field(default=0.01, gt=0.0)
+
+
+@dataclass(frozen=True)
+class SharpnessAware(WeightAscent):
+    """Move along the whole gradient: SAM, or ASAM where the ball follows the weights' sizes.
+
+    SAM: ``e = rho * g / ||g||``, one norm over all trainable parameters. ASAM: ``e = rho * T^2 g /
+    ||T g||`` with ``T = |w| + eta``, and T = 1 for biases; ``||e / T|| = rho``.
+
+    Args:
+        rho: Radius, above 0.
+        adaptive: Whether to do ASAM.
+        eta: What is added to the sizes of ASAM.
+
+    References:
+        Foret et al., ICLR 2021, Eq. 2; Kwon et al., ICML 2021, Eq. 8.
+    """
+
+    rho: float = 0.05
+    adaptive: bool = False
+    eta: float = 0.01
+
+    supports_fsdp = True
+
+    def factors(
+        self,
+        places: Sequence[Place],
+        gradients: Sequence[Tensor],
+        sizes: Sequence[float],
+        params: Parameters,
+    ) -> list[float] | None:
+        """Return one factor for all: the radius over the norm."""
+        size = math.hypot(*sizes)
+        if not has_direction(size):
+            return None
+        if self.adaptive:
+            self._scale(places, gradients)
+            size = math.hypot(*l2_norms(gradients, params))
+            if not has_direction(size):
+                return None
+            self._scale(places, gradients)
+        return [self.rho / size] * len(places)
+
+    def _scale(self, places: Sequence[Place], gradients: Sequence[Tensor]) -> None:
+        """Multiply the gradients by T; a T kept from the first time would be one more copy."""
+        for place, gradient in zip(places, gradients, strict=True):
+            if "bias" not in place.name.rpartition(".")[2]:
+                gradient.mul_(place.of(place.weight).abs().add_(self.eta))
 
 
 @register(

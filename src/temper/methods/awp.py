@@ -10,13 +10,56 @@ step's loss, where the released code takes one step of SGD on a copy of the mode
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
 from temper.backward.rule import UpdateRule
-from temper.backward.sharpness import RelativeAscent
+from temper.backward.sharpness import Place, WeightAscent, has_direction, l2_norms
 from temper.methods import Method, Published, register
+from temper.models.network import Parameters
+
+
+@dataclass(frozen=True)
+class RelativeAscent(WeightAscent):
+    """Move every matrix by a share of its own norm: adversarial weight perturbation.
+
+    ``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter l of two axes or more.
+
+    Args:
+        gamma: The share, above 0.
+
+    References:
+        Wu et al., NeurIPS 2020, Eqs. 7 and 8; one step of it, as released.
+    """
+
+    gamma: float = 0.01
+
+    supports_fsdp = True
+
+    def covers(self, tensor: Tensor) -> bool:
+        """Leave out vectors: biases and norms' weights."""
+        return tensor.dim() > 1
+
+    def factors(
+        self,
+        places: Sequence[Place],
+        gradients: Sequence[Tensor],
+        sizes: Sequence[float],
+        params: Parameters,
+    ) -> list[float] | None:
+        """Return a factor for each matrix."""
+        if not math.isfinite(math.hypot(*sizes)):
+            return None
+        weights = l2_norms([place.weight for place in places], params)
+        return [
+            self.gamma * weight / size if has_direction(size) else 0.0
+            for weight, size in zip(weights, sizes, strict=True)
+        ]
 
 
 @register(

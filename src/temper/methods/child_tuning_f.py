@@ -9,13 +9,85 @@ decay.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Self
 
+import torch
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.backward.child_tuning import RandomMask
 from temper.backward.rule import UpdateRule
+from temper.functional.masks import (
+    LEVELS,
+    highest_kept,
+    pieces_with_draws,
+    quantise,
+    touched_rows,
+)
 from temper.methods import Method, Published, register
+from temper.models.network import Parameters
+from temper.seeding import Streams
+from temper.types import Gradients, State
+
+
+@dataclass(frozen=True)
+class RandomMask(UpdateRule):
+    """Keep every entry of the gradient with one probability: ``g * Bernoulli(p) / p``.
+
+    Args:
+        keep: p, in (0, 1); it is rounded to q/65536 for the draw and divides as such.
+        chunk: Entries worked on at a time, which stay in the processor's cache.
+
+    References:
+        Xu et al., EMNLP 2021, Child-Tuning-F.
+    """
+
+    keep: float = 0.3
+    chunk: int = 1 << 18
+
+    name = "child_tuning_f"
+    supports_fsdp = True
+    conflicts = frozenset({"mask"})
+    logged = MappingProxyType({"mask/kept": "kept"})
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        """Mask all gradients in place; the same draw on all ranks."""
+        if not grads:
+            return grads
+        kept, drawn, masked = [], 0, {}
+        for name, gradient in grads.items():
+            masked[name] = gradient.contiguous()
+            shape = params.shape(name, gradient)
+            rows = touched_rows(
+                gradient, shape, counted=lambda count: params.counts_before(count)[1]
+            )
+            start, size = params.first_entry(name), shape.numel()
+            part = masked[name]
+            if rows is not None:
+                part = gradient.index_select(0, rows)
+                # Draws are counted over the touched rows of the whole matrix.
+                start, size = params.counts_before(part.numel())
+            kept.append(self._thin(part, rng.shared("mask", name), start=start))
+            drawn += size
+            if rows is not None:
+                masked[name].index_copy_(0, rows, part)
+        state["kept"] = params.summed(torch.stack(kept).sum()) / max(1, drawn)
+        return masked
+
+    def _thin(self, gradient: Tensor, key: int, *, start: int) -> Tensor:
+        """Mask and scale a contiguous gradient in place, and count what was kept."""
+        q = quantise(torch.tensor(self.keep), p_min=0.0)
+        threshold, scale = int(highest_kept(q)), LEVELS / int(q)
+        kept = torch.zeros((), dtype=torch.float64, device=gradient.device)
+        for piece, drawn in pieces_with_draws(gradient, key, start=start, chunk=self.chunk):
+            stays = drawn.float()
+            torch.le(stays, threshold, out=stays)
+            kept += stays.sum()
+            piece.mul_(stays).mul_(scale)
+        return kept
 
 
 @register(

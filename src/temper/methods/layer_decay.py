@@ -9,13 +9,38 @@ al., ICLR 2020 (0.8 and 0.9); Sun et al., CCL 2019 (0.95). Differs: docs/methods
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.layers import LayerDecay
 from temper.backward.rule import UpdateRule
 from temper.methods import Method, Published, register
+from temper.models.network import Parameters
+from temper.types import State, Step
+
+
+@dataclass(frozen=True)
+class LayerDecay(UpdateRule):
+    """Multiply each parameter's learning rate by ``decay^depth``, the head's depth being 0.
+
+    Args:
+        decay: In (0, 1].
+
+    References:
+        Howard and Ruder, ACL 2018, section 3.2; Clark et al., ICLR 2020, appendix B.
+    """
+
+    decay: float = 0.9
+
+    name = "layer_decay"
+    supports_fsdp = True
+
+    def learning_rate_scales(
+        self, params: Parameters, state: State, step: Step
+    ) -> dict[str, float]:
+        """Return the factor of each parameter."""
+        return {name: self.decay**depth for name, depth in params.depths.items()}
 
 
 @register(

@@ -11,13 +11,150 @@ its own forward, ours does not; the model keeps its dropout, which the paper set
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+import logging
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Self
 
+import torch
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.backward.mixing import Mixing, Scope, Unit
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import InitialWeightsRule, UpdateRule
+from temper.functional.masks import LEVELS, highest_kept, pieces_with_draws, quantise
 from temper.methods import Method, Published, register
+from temper.models.network import Parameters
+from temper.seeding import Streams
+from temper.types import State, Step
+
+logger = logging.getLogger(__name__)
+
+Scope = Literal["blocks", "all"]
+Unit = Literal["entry", "neuron"]
+
+
+@dataclass(frozen=True)
+class Mixing(InitialWeightsRule):
+    """Mix weights with those of the start for a step's passes, so that the mean is the weight.
+
+    ``w_mix = ((1-M) w + M u - p u) / (1-p) = u + (1-M) (w - u) / (1-p)``, u the start, M ~
+    Bernoulli(p) drawn once a step, alike for all micro-batches and ranks; ``dL/dw = dL/dw_mix *
+    (1-M) / (1-p)``. 1 - p is rounded to q/65536 before the draw and divides as such.
+
+    While the passes run, the weights and the mask are held beside the model, outside of any
+    checkpoint.
+
+    Args:
+        probability: p, in (0, 1).
+        scope: Matrices of the ``blocks`` and behind them (a pooler), or ``all``: the head's too.
+            Embeddings never; where there are no blocks, all matrices but the head's.
+        unit: What is replaced at once: an ``entry``, or a ``neuron``'s outgoing weights (all
+            entries that share all but their first index).
+        chunk: Entries worked on at a time, which stay in the processor's cache.
+
+    References:
+        Lee et al., ICLR 2020, Eq. 3 (per entry it is their mixconnect).
+    """
+
+    probability: float = 0.7
+    scope: Scope = "blocks"
+    unit: Unit = "entry"
+    chunk: int = 1 << 18
+
+    name = "mixout"
+    supports_fsdp = True
+    conflicts = frozenset({"weights"})
+    logged = MappingProxyType({"mask/kept": "kept"})
+
+    def init(self, params: Parameters) -> State:
+        """Start with nothing; say so where the classifier cannot be told from the rest."""
+        if not params.head and self.scope == "blocks":
+            logger.warning(
+                "The model does not tell which of its parameters are the classifier, so a "
+                "classifier drawn anew is mixed with its start too."
+            )
+        return super().init(params)
+
+    @property
+    def kept(self) -> Tensor:
+        """The share 1 - p as q of 65536."""
+        return quantise(torch.tensor(1.0 - self.probability, dtype=torch.float64), p_min=0.0)
+
+    def names(self, params: Parameters) -> list[str]:
+        """Return the parameters that are mixed."""
+        matrices = [name for name, tensor in params.tensors.items() if tensor.dim() > 1]
+        order = list(params.tensors)
+        inside = [place for place, name in enumerate(order) if name in params.blocks]
+        # What stands before the blocks, or between an encoder's and a decoder's, are embeddings.
+        behind = set(order[inside[-1] + 1 :] if inside else order)
+        return [
+            name
+            for name in matrices
+            if (name in params.blocks or name in behind)
+            and (self.scope == "all" or name not in params.head)
+            and name not in params.embeddings
+        ]
+
+    def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        """Mix the weights in place."""
+        names = self.names(params)
+        state["held"] = {}
+        if not names:
+            return
+        device = params.tensors[names[0]].device
+        kept, drawn = torch.zeros((), dtype=torch.int64, device=device), 0
+        # Whatever is there belongs to an earlier call, and was corrected by it.
+        earlier = params.gradients()
+        params.set_gradients({n: gradient for n, gradient in earlier.items() if n not in names})
+        with torch.no_grad():
+            for name in names:
+                tensor = params.tensors[name]
+                mask = self._draw(name, params, rng.shared("mixout", name))
+                state["held"][name] = (tensor.detach().clone(), mask, earlier.get(name))
+                self._mix(tensor, params.start[name], mask)
+                kept, drawn = kept + torch.count_nonzero(mask), drawn + mask.numel()
+        # Whole neurons are drawn alike by all processes that share the weights.
+        counts = torch.stack([kept, kept.new_tensor(drawn)])
+        kept, total = params.summed(counts) if self.unit == "entry" else counts
+        state["kept"] = kept / total
+        # Under an autocast that the caller holds open, the passes would see copies from before.
+        torch.clear_autocast_cache()
+
+    def after_backward(self, params: Parameters, state: State) -> None:
+        """Copy the weights back, and turn the gradient into that by the weights, in place."""
+        held = state.pop("held", {})
+        if not held:
+            return
+        grads, scale = params.gradients(), LEVELS / int(self.kept)
+        with torch.no_grad():
+            for name, (weights, mask, earlier) in held.items():
+                params.tensors[name].copy_(weights)
+                if name in grads:
+                    grads[name].mul_(mask).mul_(scale)
+                if earlier is not None:
+                    grads[name] = earlier + grads[name] if name in grads else earlier
+        params.set_gradients(grads)
+        torch.clear_autocast_cache()
+
+    def _draw(self, name: str, params: Parameters, key: int) -> Tensor:
+        """Draw what stays: booleans of a parameter's shape, or [1, ...] for whole neurons."""
+        tensor, start = params.tensors[name], params.first_entry(name)
+        shape = tensor.shape
+        if self.unit == "neuron":
+            shape, start = torch.Size([1, *tensor.shape[1:]]), 0
+        mask = torch.empty(shape.numel(), dtype=torch.bool, device=tensor.device)
+        threshold = int(highest_kept(self.kept))
+        for piece, drawn in pieces_with_draws(mask, key, start=start, chunk=self.chunk):
+            torch.le(drawn, threshold, out=piece)
+        return mask.view(shape)
+
+    def _mix(self, tensor: Tensor, start: Tensor, mask: Tensor) -> None:
+        """Write ``u + (1-M) (w - u) / (1-p)`` over a parameter, some rows at a time."""
+        scale = LEVELS / int(self.kept)
+        rows = max(1, self.chunk // tensor.shape[1:].numel())
+        parts = [torch.split(each, rows) for each in (tensor, start, mask.expand_as(tensor))]
+        for piece, origin, stays in zip(*parts, strict=True):
+            piece.sub_(origin).mul_(stays).mul_(scale).add_(origin)
 
 
 @register(

@@ -8,13 +8,67 @@ Source: Zhang et al., ICLR 2021, section 5. Differs: docs/methods/reinit.md.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.layers import TopLayers
 from temper.backward.rule import UpdateRule
+from temper.errors import ModelError
 from temper.methods import Method, Published, register
+from temper.models.network import Parameters
+from temper.seeding import Streams, generator
+from temper.types import State
+
+
+@dataclass(frozen=True)
+class TopLayers(UpdateRule):
+    """Draw the top blocks, and what stands between them and the head, anew before the first step.
+
+    Matrices and vectors of embeddings are drawn from ``N(0, std^2)``; of one-dimensional parameters
+    biases become 0 and weights, which are those of norms, 1.
+
+    Args:
+        layers: How many blocks, at least 1.
+        std: Standard deviation, above 0.
+
+    References:
+        Zhang et al., ICLR 2021, section 5.
+    """
+
+    layers: int = 1
+    std: float = 0.02
+
+    name = "top_layers"
+    supports_fsdp = True
+
+    def init(self, params: Parameters) -> State:
+        """Check that there are so many blocks.
+
+        Raises:
+            ModelError: If there are not.
+        """
+        blocks = max((params.depths[name] for name in params.blocks), default=0)
+        if self.layers > blocks:
+            raise ModelError(
+                f"{self.layers} of the blocks are to start anew, and this model has "
+                f"{blocks or 'none'} that train. Lower `layers`, or leave the method out."
+            )
+        return {}
+
+    def begin_run(self, params: Parameters, state: State, rng: Streams) -> None:
+        """Draw them, alike on all ranks."""
+        tensors = params.tensors
+        draws = generator(rng.shared("top layers"), next(iter(tensors.values())).device)
+        for name, depth in params.depths.items():
+            if not 1 <= depth <= self.layers:
+                continue
+            if tensors[name].dim() > 1:
+                drawn = tensors[name].new_empty(params.shape(name, tensors[name]))
+                drawn.normal_(0.0, self.std, generator=draws)
+                tensors[name].copy_(params.part(name, drawn))
+            else:
+                tensors[name].fill_(0.0 if name.endswith("bias") else 1.0)
 
 
 @register(

@@ -9,13 +9,88 @@ RoAST's authors ran it, the classifier is held to what was drawn, with the same 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
+import torch
 from pydantic import Field, FiniteFloat
+from torch import Tensor
 
-from temper.backward.anchoring import Anchor
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import InitialWeightsRule, UpdateRule
+from temper.functional.precision import at_least_single
 from temper.methods import Method, register
+from temper.models.network import Parameters
+from temper.seeding import Streams
+from temper.types import Gradients, State, Step
+
+# Difference, start and gradient of a chunk stay in a core's cache; a GPU wants few launches.
+CHUNK, CHUNK_ON_DEVICE = 2**18, 2**24
+
+
+@dataclass(frozen=True)
+class Anchor(InitialWeightsRule):
+    """Add the gradient of ``weight * sum ||w - w_start||^2`` over matrices and embeddings.
+
+    Vectors (biases, LayerNorm) are left out; a classifier drawn anew is held to what was drawn.
+
+    The gradient ``2 weight (w - w_start)`` is written down and not taken by autograd, which would
+    read and write every weight several times: this is one pass over the weights, in chunks that
+    stay in cache, and the gradients are equal. Processes each add the same to the gradients that
+    they have averaged.
+
+    Args:
+        weight: Of the penalty, at least 0.
+
+    References:
+        L2-SP: Li et al., ICML 2018 (arXiv 1802.01483).
+    """
+
+    weight: float
+
+    name = "anchor"
+    supports_fsdp = True
+
+    def regularize(
+        self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
+    ) -> Gradients:
+        """Add the penalty's gradient; a parameter without a gradient gets one."""
+        found, total = dict(grads), None
+        factor = 2 * self.weight * step.loss_scale
+        buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+        for name, parameter in params.tensors.items():
+            if parameter.dim() < 2:
+                continue
+            tensor = parameter.detach()
+            gradient = found.get(name)
+            gradient = torch.zeros_like(tensor) if gradient is None else gradient.contiguous()
+            kind = (tensor.device, at_least_single(tensor[:0]).dtype)
+            if kind not in buffers:
+                size = CHUNK if tensor.device.type == "cpu" else CHUNK_ON_DEVICE
+                buffers[kind] = torch.empty(size, device=kind[0], dtype=kind[1])
+            square = _pull(tensor, params.start[name], gradient, buffers[kind], factor)
+            total = square if total is None else total + square.to(total.device)
+            found[name] = gradient
+        if total is not None:
+            state["value"] = self.weight * params.summed(total)
+        return found
+
+    def regularization_losses(self, state: State) -> Mapping[str, Tensor]:
+        """Return the weighted penalty at the last step."""
+        return {"anchor": state["value"]} if "value" in state else {}
+
+
+def _pull(tensor: Tensor, start: Tensor, gradient: Tensor, buffer: Tensor, factor: float) -> Tensor:
+    """Add ``factor * (tensor - start)`` to a gradient and return the difference's square."""
+    here, there, into = tensor.reshape(-1), start.reshape(-1), gradient.view(-1)
+    square = torch.zeros((), device=buffer.device, dtype=buffer.dtype)
+    for begin in range(0, len(here), len(buffer)):
+        chunk = slice(begin, begin + len(buffer))
+        difference = buffer[: len(here[chunk])]
+        torch.sub(here[chunk], there[chunk], out=difference)
+        into[chunk].add_(difference, alpha=factor)
+        square += torch.dot(difference, difference)
+    return square
 
 
 @register(

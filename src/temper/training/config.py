@@ -36,7 +36,6 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from temper import methods
-from temper.backward.layers import TopLayers
 from temper.backward.rule import InitialWeightsRule, implements
 from temper.data.examples import Splits
 from temper.data.settings import UNLABELLED, DataSettings
@@ -44,6 +43,7 @@ from temper.errors import CompositionError, Option, SettingError, faults, unknow
 from temper.methods.composition import Composed
 from temper.methods.distil import Distil
 from temper.methods.method import Method
+from temper.methods.reinit import TopLayers
 from temper.methods.variants import merged
 from temper.models.classical import ARCHITECTURES
 from temper.models.classical.build import DROPOUT

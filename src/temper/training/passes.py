@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from temper.backward.soup import trainings_of
 from temper.errors import TemperError
 from temper.methods import Method
+from temper.methods.soup import trainings_of
 from temper.models.modes import in_mode
 from temper.models.quantised import is_quantised
 from temper.seeding import seeded

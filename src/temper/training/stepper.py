@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from temper.backward.hooks import Accumulates, AfterStep, BeginsRun, RecomputesGradient
 from temper.backward.rule import implements
-from temper.backward.soup import first_steps_of
 from temper.errors import NonFiniteError, SettingError
 from temper.forward import StepContext
 from temper.forward.totals import HasLosses, count, planned, totals
 from temper.heads import Heads
 from temper.methods import Method, build
 from temper.methods.method import size_warning
+from temper.methods.soup import first_steps_of
 from temper.models.kinds import check_sequence_classifier, position_limit
 from temper.models.network import Network, Parameters
 from temper.models.shards import sharded_modules

@@ -20,11 +20,11 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints
 
-from temper.backward.soup import first_steps_of, trainings_of
 from temper.data.batches import LengthBucketSampler
 from temper.errors import CheckpointError, ModelError
 from temper.methods import Method, build
 from temper.methods.composition import smoothed
+from temper.methods.soup import first_steps_of, trainings_of
 from temper.models.kinds import check_sequence_classifier
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from temper import methods
-from temper.backward.soup import trainings_of
 from temper.errors import SettingError
+from temper.methods.soup import trainings_of
 from temper.models.multi_task.classifier import (
     MTDNNForSequenceClassification,
     TaskHead,
