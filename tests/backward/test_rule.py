@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ import torch
 from transformers import TrainingArguments
 
 from temper import Stepper
-from temper.backward import EpochSelectiveUpdate, SelectiveUpdate, UpdateRule, chain
+from temper.backward import EpochSelectiveUpdate, SelectiveUpdate, UpdateRule, chain, hooks
 from temper.backward.averaging import FinalAverage
 from temper.backward.hooks import Accumulates, AfterStep, RecomputesGradient
-from temper.backward.rule import implements
+from temper.backward.rule import implements, rules_of
 from temper.errors import CompositionError, NonFiniteError
-from temper.methods import Method
+from temper.methods import Method, build, names
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
@@ -130,6 +131,26 @@ def test_a_chain_calibrates_on_the_most_rows_and_supports_fsdp_if_all_rules_do()
 def test_averages_come_last_and_chains_are_flattened() -> None:
     rule = chain(FinalAverage(), chain(UpdateRule(), Named("other", [])))
     assert [each.name for each in rule.rules] == ["rule", "other", "final_average"]
+
+
+def hooks_of(rule: type) -> list[tuple[type, str]]:
+    """Return the protocols that declare a method of this rule's, and the method's name."""
+    protocols = [each for each in vars(hooks).values() if getattr(each, "_is_protocol", False)]
+    return [
+        (protocol, name)
+        for protocol in protocols
+        for name, member in vars(protocol).items()
+        if inspect.isfunction(member) and not name.startswith("_") and hasattr(rule, name)
+    ]
+
+
+@pytest.mark.parametrize(
+    "rule", sorted({type(r) for n in names() for r in rules_of(build(n).rule)}, key=str), ids=str
+)
+def test_every_hook_of_a_method_s_rule_has_the_signature_of_its_protocol(rule: type) -> None:
+    for protocol, name in hooks_of(rule):
+        expected = inspect.signature(getattr(protocol, name)).parameters
+        assert list(inspect.signature(getattr(rule, name)).parameters) == list(expected), name
 
 
 def test_two_rules_that_claim_one_slot_or_have_one_name_clash() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from temper import RobustTrainer, Stepper
+from temper.methods import configure
 from temper.methods.mixout import Mixing, Mixout
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
@@ -117,6 +118,17 @@ def test_the_mean_over_draws_is_the_weight(unit: str) -> None:
         apart = (before[name] - stepper.params.start[name]).abs()
         off = (sums[name] / draws - before[name]).abs()
         assert bool((off <= apart * margin / share + 1e-9).all())
+
+
+@pytest.mark.parametrize("other", ["adv_weight", "awp"])
+def test_an_ascent_before_it_is_the_one_after_it(other: str) -> None:
+    found = []
+    for name in (f"mixout + {other}", f"{other} + mixout"):
+        stepper = stepper_of(configure(name))
+        away_from_start(stepper)
+        stepper.backward(*two_batches())
+        found.append(stepper.params.gradients())
+    assert same(*found)
 
 
 def test_backward_adds_to_the_gradient_that_is_there() -> None:

@@ -240,9 +240,10 @@ class RobustTrainer(Trainer):
             )
 
     def _regradient(self, model: nn.Module, stepper: Stepper) -> None:
-        """Let the rule ask for the gradient again: micro-batches are replayed, draws and all."""
-        if stepper.recomputes:
-            stepper.check(self._step)
+        """Let the rule compute the gradient again: micro-batches are repeated with their draws."""
+        if not stepper.recomputes:
+            return
+        stepper.check(self._step)
         present: list[Gradients] = [stepper.params.gradients()]
 
         def compute() -> Gradients:
@@ -252,15 +253,13 @@ class RobustTrainer(Trainer):
             stepper.log.replaying = True
             try:
                 parts = self._parts(self._kept)
-                for micro, batch in enumerate(parts):
-                    last = micro == len(parts) - 1
-                    self._accumulate(model, batch, micro=micro, synchronise=last)
+                for micro, part in enumerate(parts):
+                    self._accumulate(model, part, micro=micro, synchronise=part is parts[-1])
             finally:
                 stepper.log.replaying = False
             return stepper.params.gradients()
 
-        grads = stepper.rule.gradient(stepper.params, stepper.state, compute)
-        stepper.params.set_gradients(grads)
+        stepper.params.set_gradients(stepper.rule.gradient(stepper.params, stepper.state, compute))
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -389,8 +388,8 @@ class RobustTrainer(Trainer):
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> Any:
         """Count the steps of the run: those that ``args`` asks for, in each of its trainings."""
-        args = times_as_long(args, trainings_of(self.method.rule))
-        return super().set_initial_training_values(args, dataloader)
+        longer = times_as_long(args, trainings_of(self.method.rule))
+        return super().set_initial_training_values(longer, dataloader)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
