@@ -127,9 +127,8 @@ class RobustTrainer(Trainer):
         checks.check_task_loss(method, self.compute_loss_func, self.class_weights)
         if self.args.fsdp:
             checks.check_sharded(method)
-        checks.check_kept(
-            method, "`load_best_model_at_end`" if self.args.load_best_model_at_end else ""
-        )
+        best = "`load_best_model_at_end`" if self.args.load_best_model_at_end else ""
+        checks.check_kept(method, best)
         self.add_callback(MethodCallback(self))
 
     # The step
