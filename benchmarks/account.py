@@ -16,17 +16,20 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from benchmarks.workload import METHODS, synthetic
-from temper.backward.averaging import FinalAverage, RunningAverage, WeightAverage
+from temper.backward.averaging import FinalAverage, RunningAverage
 from temper.backward.rule import UpdateRule, rules_of
 from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
-from temper.backward.sharpness import RelativeAscent, SharpnessAware
 from temper.display.wording import pipe_table
 from temper.methods import Method, build, configure, entry
+from temper.methods.adv_weight import SharpnessAware
+from temper.methods.awp import RelativeAscent
 from temper.methods.cautious import AgreeingUpdate
-from temper.methods.child_tuning_d import ChosenMask, RandomMask
+from temper.methods.child_tuning_d import ChosenMask
+from temper.methods.child_tuning_f import RandomMask
 from temper.methods.description import between
 from temper.methods.mixout import Mixing
 from temper.methods.rec_adam import Recall
+from temper.methods.smart import WeightAverage
 from temper.methods.w_cons import Anchor
 from temper.models.blocks import Parameters
 from temper.models.network import Network

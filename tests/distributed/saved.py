@@ -22,7 +22,8 @@ from temper.backward.rule import UpdateRule, chain
 from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
 from temper.functional.masks import MANY_ROWS
 from temper.methods import Method, configure
-from temper.methods.child_tuning_d import ChosenMask, RandomMask
+from temper.methods.child_tuning_d import ChosenMask
+from temper.methods.child_tuning_f import RandomMask
 from temper.methods.mixout import Mixing
 from temper.methods.reinit import TopLayers
 from temper.methods.w_cons import Anchor

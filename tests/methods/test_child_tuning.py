@@ -13,8 +13,8 @@ from torch import Tensor
 
 from temper.errors import TemperError
 from temper.functional.masks import MANY_ROWS
-from temper.methods.child_tuning_d import ChildTuningD, ChosenMask, RandomMask, inside_top
-from temper.methods.child_tuning_f import ChildTuningF
+from temper.methods.child_tuning_d import ChildTuningD, ChosenMask, inside_top
+from temper.methods.child_tuning_f import ChildTuningF, RandomMask
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
 from tests.methods.tiny import rows

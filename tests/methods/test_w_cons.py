@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.backward import anchoring
+from temper.methods import w_cons
 from temper.methods.w_cons import Anchor, WCons
 from temper.models.network import Parameters
 from temper.seeding import Streams
@@ -37,7 +37,7 @@ def moved_network(seed: int = 1) -> tuple[nn.Module, Stepper, dict[str, Tensor]]
 def test_the_gradient_is_that_of_the_penalised_loss(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(anchoring, "CHUNK", chunk)
+    monkeypatch.setattr(w_cons, "CHUNK", chunk)
     batches = two_batches()
     model, stepper, start = moved_network()
     with recorded_drops(model) as drops:

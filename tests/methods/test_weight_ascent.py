@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from temper import Stepper
-from temper.backward.sharpness import RelativeAscent, SharpnessAware, l2_norms
+from temper.backward.sharpness import l2_norms
 from temper.errors import CompositionError
 from temper.functional import masks
 from temper.methods import configure
-from temper.methods.adv_weight import AdvWeight
-from temper.methods.awp import AWP
+from temper.methods.adv_weight import AdvWeight, SharpnessAware
+from temper.methods.awp import AWP, RelativeAscent
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -105,6 +105,7 @@ class Chain(UpdateRule):
 
     def __init__(self, rules: tuple[UpdateRule, ...]) -> None:
         self.rules = rules
+        self._implementing: dict[type, list[Any]] = {}
         for index, later in enumerate(rules):
             for earlier in rules[:index]:
                 shared = sorted(earlier.conflicts & later.conflicts)
@@ -124,9 +125,11 @@ class Chain(UpdateRule):
             state: The chain's state.
             hook: One of `temper.backward.hooks`.
         """
-        for rule in self.rules:
-            if isinstance(rule, hook):
-                yield rule, state[rule.name]
+        # isinstance is slow for a protocol, and a step runs every hook.
+        if hook not in self._implementing:
+            self._implementing[hook] = [rule for rule in self.rules if isinstance(rule, hook)]
+        for rule in self._implementing[hook]:
+            yield rule, state[rule.name]
 
     def init(self, params: Parameters) -> State:
         return {rule.name: rule.init(params) for rule in self.rules}
