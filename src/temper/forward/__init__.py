@@ -7,3 +7,4 @@ from temper.forward.plan import plain as plain
 from temper.forward.step import StepContext as StepContext
 from temper.forward.submodels import SubModels as SubModels
 from temper.forward.totals import Losses as Losses
+from temper.forward.totals import with_weight as with_weight

@@ -13,7 +13,7 @@ from temper.forward.step import StepContext
 from temper.types import LossTerms, Step, Term
 
 Losses = Sequence[Term | None]
-"""Terms of one total; None and terms of weight 0 are skipped."""
+"""Terms of one total; None is skipped."""
 
 
 class HasLosses(Protocol):
@@ -89,11 +89,13 @@ def totals(plans: Sequence[tuple[HasLosses, Plan]], step: StepContext) -> Iterat
     owners: dict[str, str] = {}
     if _runs_clean(step.plan):
         clean = step.clean
-        found: list[Term | None] = [clean.task] if step.plan.task_weight != 0 else []
+        found: list[Term | None] = [clean.task]
         for name, plan, generator in generators:
             if plan.clean:
                 found += _owned(next(generator), name, owners)
-        yield _clean_total(step, list({id(t): t for t in found if t is not None}.values()))
+        # Every method yields the task's term; it counts once, and not at weight 0.
+        kept = {id(t): t for t in found if t is not None and (t is not clean.task or t.weight)}
+        yield _clean_total(step, list(kept.values()))
         clean.release()
     for name, _, generator in generators:
         for terms in generator:
@@ -110,9 +112,14 @@ def step_totals(methods: Sequence[HasLosses], step: StepContext) -> Iterator[Los
     yield from totals(planned(methods, step.now, labeled=step.batch.labels is not None), step)
 
 
+def with_weight(*terms: Term) -> list[Term]:
+    """Return the terms that have a weight; the others cost nothing then."""
+    return [term for term in terms if term.weight]
+
+
 def _owned(terms: Losses, method: str, owners: dict[str, str]) -> list[Term]:
-    """Drop terms without weight; raise if another method yielded a term of the same name."""
-    kept = [term for term in terms if term is not None and term.weight]
+    """Drop None; raise if another method yielded a term of the same name."""
+    kept = [term for term in terms if term is not None]
     for term in kept:
         owner = owners.setdefault(term.name, method)
         if owner != method and term.name != "task":

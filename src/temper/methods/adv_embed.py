@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 from torch import Tensor
 
-from temper.forward import Losses, Noise, Plan, StepContext, plain
+from temper.forward import Losses, Noise, Plan, StepContext, plain, with_weight
 from temper.forward.consistency import consistency
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
@@ -160,8 +160,5 @@ class AdvEmbed(AttackConfig):
             weight=self.divergence_weight,
             same_dropout=self.same_dropout,
         )
-        yield [
-            clean.task,
-            step.task([perturbed], name="adversarial", weight=self.adversarial_weight),
-            term,
-        ]
+        adversarial = step.task([perturbed], name="adversarial", weight=self.adversarial_weight)
+        yield [clean.task, *with_weight(adversarial, term)]

@@ -20,7 +20,7 @@ import torch
 from pydantic import Field, FiniteFloat
 from torch import Tensor
 
-from temper.forward import Losses, Plan, StepContext
+from temper.forward import Losses, Plan, StepContext, with_weight
 from temper.methods import Method, Published, register
 from temper.seeding import generator
 from temper.types import Step
@@ -111,7 +111,8 @@ class HiddenCut(Method):
 
         if weight:
             step.note_dropout_share(term, uncut)
-        yield [clean.task, step.task((cut,), name="cut", weight=self.cut_weight), term]
+        task = step.task((cut,), name="cut", weight=self.cut_weight)
+        yield [clean.task, *with_weight(task, term)]
 
 
 def _watch_attention(step: StepContext) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 from torch import Tensor
 
-from temper.forward import Losses, Plan, StepContext, SubModels
+from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
 from temper.forward.attack import gradient_at
 from temper.functional.losses import Divergence
 from temper.methods import Published, register
@@ -124,7 +124,7 @@ class RAT(AttackConfig):
         step.note_size(delta, embeddings)
         logits = step.passes(SubModels(passes=2), delta=delta, site=self.site, wrapped=wrapped)
         weight = self.divergence_weight
-        return [
+        return with_weight(
             step.task(logits, name="adversarial", weight=self.adversarial_weight),
             step.divergence(logits, self.divergence, self.reduction, weight=weight),
-        ]
+        )

@@ -18,7 +18,7 @@ import torch
 from pydantic import Field, FiniteFloat, model_validator
 from torch import Tensor
 
-from temper.forward import Losses, Plan, StepContext, SubModels
+from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
 from temper.functional.losses import Divergence
 from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
@@ -204,14 +204,11 @@ class UEGR(AttackConfig, SelectionConfig):
         # example and channel, from the norms of the clean pass's gradient.
         attacked = step.passes(self.submodels(), delta=delta, site=self.site, followed=recording)
         compared = (*answers, *attacked) if self.with_clean else attacked
-        yield [
-            step.task(
-                attacked, name="adversarial", weight=factor * self.adversarial_weight
-            ),  # Eq. 3
-            step.divergence(  # Eq. 4
-                compared, self.divergence, self.reduction, weight=factor * self.pair_weight
-            ),
-        ]
+        weight, pair_weight = factor * self.adversarial_weight, factor * self.pair_weight
+        yield with_weight(
+            step.task(attacked, name="adversarial", weight=weight),  # Eq. 3
+            step.divergence(compared, self.divergence, self.reduction, weight=pair_weight),  # Eq. 4
+        )
 
     def _attacked_rows(self, step: StepContext) -> Tensor | None:
         """Draw the rows that are attacked [b], in their order; None for all."""
