@@ -19,6 +19,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 import typer
+from transformers import AutoModel
 
 from drills.serving import serving
 from temper import methods
@@ -134,8 +135,11 @@ def smaller(line: str) -> list[str]:
 
 def prepare(folder: Path, data: Path) -> None:
     """Lay out what the pages speak of: a reader's files, models and data."""
-    for name in ("tiny", "my-model"):
-        make_model(folder / name)
+    make_model(folder / "my-model")
+    # Like the models that it replaces, it has no head.
+    model = AutoModel.from_pretrained(make_model(folder / "tiny"))
+    model.config.id2label = model.config.label2id = None
+    model.save_pretrained(folder / "tiny")
     write_csv(folder / "reviews.csv", sentences(160))
     # Some labels are wrong, so that a temperature can be fitted.
     held_out = [
