@@ -80,6 +80,6 @@ def test_an_end_that_is_not_known_is_said_once_where_it_matters(
     state = rule.init(params)
     with caplog.at_level(logging.WARNING, logger="temper"):
         rule.after_step(params, state, Step(number=number, total=total))
-    assert ("How many steps there will be is not known" in caplog.text) == warned
+    assert ("The number of steps is unknown" in caplog.text) == warned
     if warned:
         assert "keeps decay=0.5 and final_decay=0.9 is never used" in caplog.text

@@ -130,7 +130,7 @@ def test_printed_weights_warn_where_one_layer_takes_all(caplog: pytest.LogCaptur
     assert float(stepper.state["smoothness"]["weights"].max()) > 0.99
     (record,) = caplog.records
     text = record.getMessage()
-    assert "'printed' gives 100.0 % of the weight to one of 2 layers (number 0)" in text
+    assert "'printed' puts 100.0% of the weight on one of 2 layers (number 0)" in text
     assert "Use 'log' with a higher temperature, or 'uniform'" in text
 
 
@@ -164,7 +164,7 @@ def test_no_rows_are_refused() -> None:
         # Shares of s ** (-1 / temperature).
         ([0.2, 0.3], 1.0, [0.6, 0.4], None),
         ([4.0, 9.0], 2.0, [0.6, 0.4], None),
-        ([1.0, 199.0], 1.0, [0.995, 0.005], "99.5 % of the weight to one of 2 layers (number 0)"),
+        ([1.0, 199.0], 1.0, [0.995, 0.005], "99.5% of the weight on one of 2 layers (number 0)"),
         ([3.0], 1.0, [1.0], None),
     ],
 )

@@ -279,7 +279,7 @@ def test_layers_that_were_not_measured_are_asked_for() -> None:
 
 
 def test_another_number_of_layers_than_was_measured_is_noticed() -> None:
-    with pytest.raises(ModelError, match=r"3 layers were measured .* and 2 are called now"):
+    with pytest.raises(ModelError, match=r"3 layers were measured .* and 2 ran now"):
         rows_of(smooth_bert(), ROWS, {"strength": {"weight": 1.0}}, weights=[0.2, 0.3, 0.5])
 
 
@@ -293,5 +293,5 @@ def test_weights_in_half_precision_refuse_the_hessian(kind: torch.dtype) -> None
 def test_a_ratio_needs_a_batch_with_labels_first() -> None:
     stepper = Stepper(smooth_bert(), configure("jachess", {"layers": "uniform"}))
     unlabelled = {key: tensor for key, tensor in ROWS.items() if key != "labels"}
-    with pytest.raises(SettingError, match="no batch with labels has come yet. Set strength="):
+    with pytest.raises(SettingError, match="no batch with labels has been seen yet. Set strength="):
         stepper.backward(unlabelled)

@@ -51,7 +51,7 @@ def test_class_weights_multiply_rows_and_are_not_renormalized() -> None:
     ("logits", "labels", "weights", "message"),
     [
         (torch.zeros(1, 1), torch.zeros(1), torch.ones(2), "have no classes"),
-        (torch.zeros(2, 1), torch.tensor([0, 0]), None, "one number a row"),
+        (torch.zeros(2, 1), torch.tensor([0, 0]), None, "one number per row"),
         (torch.zeros(2, 3), torch.zeros(2), None, r"shape \(2, 3\) for 2 rows"),
         (torch.zeros(2, 3), torch.zeros(2, 3).long(), None, r"row, \[2\], .* of shape \(2, 3\)"),
     ],
@@ -134,9 +134,9 @@ def test_a_given_loss_is_one_per_row_or_a_mean_that_counts_for_each() -> None:
 @pytest.mark.parametrize(
     ("function", "smoothing", "message"),
     [
-        (lambda z, y: z, 0.0, r"one loss a row \[2\], got \(2, 3\)"),
+        (lambda z, y: z, 0.0, r"one loss per row \[2\], got \(2, 3\)"),
         (lambda z, y: 0.5, 0.0, "got float"),
-        (lambda z, y: z.mean(), 0.1, "a loss function was given in its place"),
+        (lambda z, y: z.mean(), 0.1, "a loss function was given instead"),
     ],
 )
 def test_a_given_loss_of_anything_else_is_refused(

@@ -71,7 +71,7 @@ def switched_off(name: str) -> tuple[Any, str]:
 def test_both_weights_at_0_have_no_attack_and_one_that_is_asked_for_is_kept(
     name: str, deltas: list[Tensor]
 ) -> None:
-    with pytest.raises(SettingError, match="Set divergence_weight=0 too to have no attack"):
+    with pytest.raises(SettingError, match="Set divergence_weight=0 too for no attack"):
         configure(name, {"adversarial_weight": 0.0})
     step(configure(name, {"adversarial_weight": 0.0, "divergence_weight": 0.0}))
     assert not any(each.any() for each in deltas)

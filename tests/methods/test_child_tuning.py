@@ -154,7 +154,7 @@ def test_exactly_the_share_with_the_largest_squared_gradients_trains(
 def test_ties_are_broken_by_place_so_that_the_share_is_exact(
     values: list[Tensor], share: float
 ) -> None:
-    inside = inside_top(values, share=share)
+    inside = inside_top(values, fraction=share)
     flat = torch.cat(values).tolist()
     count = round(share * len(flat))
     # Python's sort is stable: of equal values those that stand first stay first.
@@ -166,8 +166,8 @@ def test_ties_are_broken_by_place_so_that_the_share_is_exact(
 
 
 def test_importance_that_is_not_finite_is_refused() -> None:
-    with pytest.raises(TemperError, match="not finite, so they rank nothing"):
-        inside_top([torch.tensor([1.0, float("nan")])], share=0.5)
+    with pytest.raises(TemperError, match="not finite, so they cannot be ranked"):
+        inside_top([torch.tensor([1.0, float("nan")])], fraction=0.5)
 
 
 def test_importance_is_let_go_of_and_later_passes_change_no_mask() -> None:

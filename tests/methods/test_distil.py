@@ -272,16 +272,16 @@ def test_a_column_of_answers_reaches_the_loss_through_the_trainer(tmp_path: Path
 
 
 def test_a_batch_without_answers_is_refused() -> None:
-    with pytest.raises(DataError, match=r"'teacher_logits' \[3, 3\], and came with none"):
+    with pytest.raises(DataError, match=r"'teacher_logits' \[3, 3\], got none"):
         Stepper(tiny_network(), Distil(teacher=ENSEMBLE)).backward(two_batches()[0])
     wrong = {**two_batches()[0], "teacher_logits": torch.zeros(3, 2)}
-    with pytest.raises(DataError, match=r"came with shape \[3, 2\]"):
+    with pytest.raises(DataError, match=r"got shape \[3, 2\]"):
         Stepper(tiny_network(), Distil(teacher=ENSEMBLE)).backward(wrong)
 
 
 def test_settings_that_leave_nothing_to_learn_from_are_refused() -> None:
     for settings in ({"clean_weight": 0.0}, {"clean_weight": 0.0, "weight": 0.0}):
-        with pytest.raises(SettingError, match="clean_weight=0 leaves the teacher's answers"):
+        with pytest.raises(SettingError, match="clean_weight=0 trains on the teacher's"):
             configure("distil", settings)
     with pytest.raises(SettingError, match="at least 1 item"):
         configure("distil", {"teacher": {"folders": []}})

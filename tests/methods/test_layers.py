@@ -169,7 +169,7 @@ def test_counting_passes_leaves_the_weights() -> None:
 
 
 def test_more_blocks_than_there_are_is_an_error() -> None:
-    with pytest.raises(ModelError, match="3 of the blocks are to start anew, and this model has 2"):
+    with pytest.raises(ModelError, match="3 blocks are to be re-initialized, but this model has 2"):
         Stepper(tiny_network(), Reinit(layers=3))
     with pytest.raises(ModelError, match="this model has none"):
         Stepper(nn.Sequential(nn.Embedding(5, 2)), Reinit())

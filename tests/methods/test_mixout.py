@@ -152,7 +152,7 @@ def test_what_has_no_gradient_in_a_pass_keeps_the_one_that_was_there() -> None:
     # Set aside, for the passes to have one of their own.
     assert params.gradients() == {}
     # A byte an entry.
-    assert state["mixout"]["held"][mixed][1].dtype == torch.bool
+    assert state["mixout"]["mixed"][mixed][1].dtype == torch.bool
     stepper.rule.after_backward(params, state)
     found = params.gradients()
     assert list(found) == [mixed]
@@ -199,7 +199,7 @@ def test_a_classifier_that_cannot_be_told_apart_is_said_where_it_would_be_left_o
 ) -> None:
     params = Parameters(parameters(head=(3, 2)), blocks=frozenset(), head=frozenset(head))
     assert Mixing(scope=scope).init(params) == {}
-    assert caplog.text.count("does not tell which of its parameters are the classifier") == warned
+    assert caplog.text.count("parameters of the classifier cannot be identified") == warned
 
 
 def test_matrices_of_the_blocks_and_behind_them_are_mixed() -> None:

@@ -129,7 +129,7 @@ def test_the_pull_stays_out_of_the_moments() -> None:
 def test_the_share_of_the_task_grows_as_published(
     rule: Recall, number: int, expected: float
 ) -> None:
-    assert rule.task_share(number) == pytest.approx(expected, abs=1e-300)
+    assert rule.task_fraction(number) == pytest.approx(expected, abs=1e-300)
 
 
 def test_steps_are_counted_from_1_and_the_share_is_logged() -> None:
@@ -229,7 +229,7 @@ def test_a_pull_is_warned_of_from_all_of_the_way_to_the_start_on(
     rule.after_step(params, state, step)
     # A quarter of that step, the pull, and a tenth of what is left.
     assert weight.item() == pytest.approx((2.0 + 0.5) * (1 - pull) * 0.9)
-    assert ("carried past it" in caplog.text) == (pull >= 1)
+    assert ("they overshoot" in caplog.text) == (pull >= 1)
     # A share that stays does not come too late.
     assert "Set t0 below" not in caplog.text
 
@@ -244,7 +244,7 @@ def test_a_pull_past_the_start_warns_once(
         for _ in range(2):
             stepper.backward(rows(5, 3))
             stepper.step(optimizer)
-    assert caplog.text.count("carried past it") == int(warned)
+    assert caplog.text.count("they overshoot") == int(warned)
 
 
 @pytest.mark.parametrize(("total", "warned"), [(249, True), (250, False), (0, False)])
@@ -262,4 +262,4 @@ def test_an_end_before_the_task_s_turn_warns(
 def test_a_classifier_that_cannot_be_told_apart_is_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
         Recall().init(Parameters({}, frozenset()))
-    assert "does not tell which of its parameters are the classifier" in caplog.text
+    assert "parameters of the classifier cannot be identified" in caplog.text

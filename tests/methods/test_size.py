@@ -75,7 +75,7 @@ def test_both_norms_and_the_size_at_which_they_are_equal_are_told(
     # An example's step has the whole budget.
     assert moved == pytest.approx(50.0, rel=1e-5)
     (text,) = warnings_of(caplog)
-    assert f"50 against {own:.3g} a row" in text
+    assert f"50 vs. {own:.3g} per row" in text
     assert f"Lower epsilon=50: at {own:.2g} the norms are equal, or set relative=True" in text
 
 

@@ -114,7 +114,7 @@ def test_a_run_of_too_few_steps_says_so_once(
         stepper.backward(rows(5, 3, seed=0))
         stepper.discard()
         stepper.number = number + 1
-    assert caplog.text.count("fewer than the 3 trainings") == times
+    assert caplog.text.count("fewer than its 3 trainings") == times
     assert Soup(3).first_steps(2) == [1]
 
 

@@ -156,7 +156,7 @@ def test_compositions_that_clash_or_are_set_wrongly_are_told_together() -> None:
     with pytest.raises(SettingError, match="both claim the perturbation") as caught:
         StudyConfig.of(BASE, columns=columns, seeds=(0, 1))
     first, second, third = str(caught.value).splitlines()
-    assert ("'at' and 'uegr'" in first, "stands twice" in second) == (True, True)
+    assert ("'at' and 'uegr'" in first, "is named twice" in second) == (True, True)
     assert "`method.epsilon`" in third
 
 

@@ -169,7 +169,7 @@ def test_a_loss_function_that_cannot_be_called_is_refused_where_it_is_given(tmp_
 )
 def test_a_loss_function_that_returns_something_else_is_named(value: Any, came: str) -> None:
     stepper = Stepper(tiny_model(), task_loss=value)
-    with pytest.raises(SettingError, match=rf"scalar or one loss a row \[4\], got {came}"):
+    with pytest.raises(SettingError, match=rf"scalar or one loss per row \[4\], got {came}"):
         stepper.backward(collate([Rows(4)[place] for place in range(4)]))
 
 
@@ -245,7 +245,7 @@ def test_logits_of_another_shape_are_refused_in_the_first_step(method: str) -> N
 def test_labels_of_another_shape_are_refused_in_the_first_step(labels: Tensor, method: str) -> None:
     batch = {**collate([Rows(4)[place] for place in range(4)]), "labels": labels}
     before = weights(model := tiny_model())
-    with pytest.raises(DataError, match=r"one label a row, \[4\].*\(multi-label\)"):
+    with pytest.raises(DataError, match=r"one label per row, \[4\].*\(multi-label\)"):
         Stepper(model, method).backward(batch)
     assert not unequal(before, weights(model))
 

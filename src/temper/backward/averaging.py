@@ -25,43 +25,43 @@ def warn_of_running_statistics(params: Parameters) -> None:
     """
     if params.has_running_statistics:
         logger.warning(
-            "The model has batch normalisation, whose running statistics belong to the last "
-            "weights and not to their average. Measure them anew after training "
+            "The model has batch normalization, whose running statistics belong to the last "
+            "weights and not to their average. Update them after training "
             "(torch.optim.swa_utils.update_bn)."
         )
 
 
-def update_average(average: dict[str, Tensor], params: Parameters, *, share: float) -> None:
+def update_average(average: dict[str, Tensor], params: Parameters, *, fraction: float) -> None:
     """Move an average towards the current weights; an empty average is set to them.
 
     Args:
         average: Averages by name, in at least fp32; changed in place.
         params: The trainable parameters.
-        share: Fraction of the distance, in [0, 1].
+        fraction: Fraction of the distance, in [0, 1].
     """
     if not average:
         for name, tensor in params.tensors.items():
             average[name] = at_least_single(tensor.detach()).clone()
         return
     fresh = [params.tensors[name].detach().to(average[name].dtype) for name in average]
-    torch._foreach_lerp_(list(average.values()), fresh, share)
+    torch._foreach_lerp_(list(average.values()), fresh, fraction)
 
 
 @dataclass(frozen=True)
 class RunningAverage(WeightAverageRule):
-    """Average the weights after each step; the weights themselves stay as they are.
+    """Average the weights after each step; the weights themselves are not changed.
 
-    The average starts as the weights after the first step that counts. After c such steps it
-    becomes ``b * average + (1 - b) * weights``, ``b = min(decay, c / (c + warm_up))``. A warm-up of
-    1 makes it the mean of all of them until ``decay`` is reached, a larger one weighs late steps
-    more (polynomial-decay averaging), 0 is the plain exponential average.
+    The average starts at the weights after the first step that counts. After c such steps it
+    becomes ``b * average + (1 - b) * weights``, ``b = min(decay, c / (c + warm_up))``. With a
+    warm-up of 1 it is the mean of all these steps until b reaches ``decay``; a larger warm-up gives
+    late steps more weight (polynomial-decay averaging); 0 is the plain exponential average.
 
-    One copy of the trainable weights, in at least fp32, from the first step that counts on.
+    The average is a copy of the trainable weights in at least fp32.
 
     Args:
         decay: Largest b, in [0, 1].
         warm_up: At least 0.
-        begin: Share of the run whose steps do not count, in [0, 1).
+        begin: Fraction of the run whose steps do not count, in [0, 1).
         name: Key of its state.
 
     References:
@@ -92,7 +92,7 @@ class RunningAverage(WeightAverageRule):
             return
         counted = state["counted"]
         kept = min(self.decay, counted / (counted + self.warm_up)) if counted else 0.0
-        update_average(state["weights"], params, share=1 - kept)
+        update_average(state["weights"], params, fraction=1 - kept)
         state["counted"] = counted + 1
 
 

@@ -25,21 +25,21 @@ SATURATED = 0.99
 
 @dataclass(frozen=True)
 class LayerNorms(UpdateRule):
-    """Keep the weights of a smoothness penalty's layers; it moves no weight of the model.
+    """Keep the layer weights of a smoothness penalty; the model's weights do not change.
 
     ``lambda_l`` follows from ``s_l``, the mean over examples of ``||J_l||_F^2`` of the base model
-    in evaluation mode, measured once. Both stay in the state, so that checkpoints hold them.
+    in evaluation mode, measured once. Both are kept in the state and saved in checkpoints.
 
     Args:
-        strategy: How norms become weights; ``uniform`` needs no measurement.
-        temperature: Of the strategy ``log``.
-        rows: How many rows they are measured on, >= 1.
-        projections: Probes a row and layer, >= 1.
-        twice: Whether the penalty will differentiate the states twice; a model that has no second
-            derivative is then refused before training.
+        strategy: Formula of the weights; ``uniform`` needs no measurement.
+        temperature: Temperature of the strategy ``log``.
+        rows: Number of rows to measure on, >= 1.
+        projections: Probes per row and layer, >= 1.
+        twice: Whether the penalty will differentiate the states twice; a model without a second
+            derivative then raises before training.
 
     References:
-        Jukic and Snajder, TACL 2025, "normalised" weights and their ablation.
+        Jukic and Snajder, TACL 2025, Eqs. 2 and 5, and the ablation in section 7.
     """
 
     strategy: Strategy = "log"
@@ -57,7 +57,7 @@ class LayerNorms(UpdateRule):
         return 0 if self.strategy == "uniform" else self.rows
 
     def init(self, params: Parameters) -> State:
-        """Return nothing measured; uniform weights are an empty tensor."""
+        """Start without measurements; uniform weights are an empty tensor."""
         return {"weights": torch.empty(0)} if self.strategy == "uniform" else {}
 
     def calibrate(
@@ -69,7 +69,7 @@ class LayerNorms(UpdateRule):
         step: Step,
         rng: Streams,
     ) -> None:
-        """Measure the norms and weigh the layers.
+        """Measure the norms and compute the layer weights.
 
         Raises:
             ModelError: If the model has no blocks, or a norm is 0 or not finite.
@@ -85,14 +85,14 @@ class LayerNorms(UpdateRule):
         if not bool((torch.isfinite(norms) & (norms > 0)).all()):
             raise ModelError(
                 f"Every layer's Jacobian norm must be above 0 and finite, got {norms.tolist()}. "
-                "Look at the model's weights."
+                "Check the model's weights."
             )
         weights = layer_weights(norms, self.strategy, temperature=self.temperature)
         state["norms"], state["weights"] = norms, weights
         if len(weights) > 1 and float(weights.max()) > SATURATED:
             logger.warning(
-                "layers=%r gives %.1f %% of the weight to one of %d layers (number %d); the "
-                "others are hardly smoothed. Use 'log' with a higher temperature, or 'uniform'.",
+                "layers=%r puts %.1f%% of the weight on one of %d layers (number %d); the others "
+                "are hardly smoothed. Use 'log' with a higher temperature, or 'uniform'.",
                 self.strategy,
                 100 * float(weights.max()),
                 len(weights),
@@ -109,16 +109,15 @@ def jacobian_norms(
     ranks: int = 1,
     twice: bool = False,
 ) -> Tensor:
-    """Estimate the mean over examples of ``||J_l||_F^2`` in evaluation mode.
+    """Estimate the mean over examples of ``||J_l||_F^2`` in evaluation mode (Eq. 2).
 
     Args:
-        network: The network; its modules' modes are put back.
+        network: The network; the modes of its modules are restored.
         batches: The examples.
-        projections: Probes a row and layer.
-        draws: Where the probes are drawn from.
-        ranks: Processes that measure together.
-        twice: Whether the states must have a second derivative later; a model that has none is
-            refused here.
+        projections: Probes per row and layer.
+        draws: Generator of the probes.
+        ranks: Number of processes that measure together.
+        twice: Whether the states must have a second derivative; if not, an error is raised here.
 
     Returns:
         [L], fp64 on the CPU, over the examples of all processes.
@@ -129,15 +128,15 @@ def jacobian_norms(
         with in_mode(network.model, training=False):
             for batch in batches:
                 device = batch.device
-                # The products, too, are taken without a half precision that is on outside.
+                # The products are computed without an enclosing half-precision autocast, too.
                 with torch.autocast(device.type, enabled=False):
-                    found = _of_batch(network, batch, projections, draws, twice=twice)
-                total = found if total is None else total + found
+                    norms = _of_batch(network, batch, projections, draws, twice=twice)
+                total = norms if total is None else total + norms
                 count += batch.size
     finally:
         network.rest()
     if total is None:
-        raise ModelError("Norms of layers need at least one row to be measured on, got none.")
+        raise ModelError("Layer norms are measured on at least one row, got none.")
     sums = torch.cat([total, total.new_tensor([count])])
     if ranks > 1:
         sums = sums.to(device)
@@ -155,7 +154,7 @@ def _of_batch(
         rows = torch.zeros(batch.size, dtype=torch.float64)
         for _ in range(projections):
             probe = probes((batch.size, state.shape[-1]), "signs", draws, like=state)
-            found = pulled_back(state, trace.root, probe)
-            rows += squared_norm(found, batch.mask).cpu().double()
+            product = pulled_back(state, trace.root, probe)  # v^T J_l, [B, T, E]
+            rows += squared_norm(product, batch.mask).cpu().double()
         sums.append(rows.sum() / projections)
     return torch.stack(sums)

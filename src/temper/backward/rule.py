@@ -110,9 +110,9 @@ class Chain(UpdateRule):
             for earlier in rules[:index]:
                 shared = sorted(earlier.conflicts & later.conflicts)
                 if shared or earlier.name == later.name:
-                    what = f"both claim the {shared[0]}" if shared else "are of one kind"
+                    fault = f"both claim the {shared[0]}" if shared else "have the same name"
                     raise CompositionError(
-                        f"The update rules {earlier.name!r} and {later.name!r} {what}. Leave one "
+                        f"The update rules {earlier.name!r} and {later.name!r} {fault}. Leave one "
                         "of them out."
                     )
         self.conflicts = frozenset[str]().union(*(rule.conflicts for rule in rules))

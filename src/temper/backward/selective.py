@@ -111,9 +111,8 @@ class SelectiveUpdate(Selection):
         covered = self._covered(grads, params)
         if not covered:
             return grads
-        masked = (self._by_rank if self.normalise == "rank" else self._by_range)(
-            covered, params, state, rng
-        )
+        mask = self._by_rank if self.normalise == "rank" else self._by_range
+        masked = mask(covered, params, state, rng)
         return {**grads, **{name: masked[name].to(grads[name].dtype) for name in covered}}
 
     def _by_rank(
@@ -176,7 +175,7 @@ class EpochSelectiveUpdate(Selection):
     def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
         """Add a batch's squared gradient to the importance."""
         if state["observed"] == 0:
-            # Kept until now: an epoch in which only the head trained has no importance of its own.
+            # Reset here, not in begin_epoch: an epoch of the head alone has no new importance.
             for total in state["importance"].values():
                 total.zero_()
         for name, total in state["importance"].items():
@@ -266,11 +265,11 @@ def _table(p_min: float, device: torch.device) -> Tensor:
 
 
 def _counts(params: Parameters, tensors: Gradients) -> Tensor:
-    """Count the magnitude buckets of whole tensors, of which this process may have a part."""
-    places = [
+    """Count the magnitude buckets of whole tensors; this process may hold a part of each."""
+    positions = [
         (params.first_entry(name), params.shape(name, tensor)) for name, tensor in tensors.items()
     ]
-    return params.summed(bucket_counts(list(tensors.values()), places=places))
+    return params.summed(bucket_counts(list(tensors.values()), places=positions))
 
 
 def _kept(params: Parameters, kept: dict[str, Tensor]) -> Tensor:

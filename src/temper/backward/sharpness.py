@@ -1,4 +1,4 @@
-"""Ascent in the weights: the gradient is taken where the loss is higher, and applied here.
+"""Ascent in the weights: take the gradient where the loss is higher, and apply it here.
 
     e = a step towards a higher loss,  gradient = dL(w + e)/dw
 
@@ -24,11 +24,11 @@ from temper.seeding import Streams
 from temper.types import Gradients, State, Step
 
 SMALLEST = 1e-30
-"""A gradient whose norm is below this has no direction: what divides by it overflows."""
+"""A gradient whose norm is below this has no direction: dividing by the norm overflows."""
 
 
 @dataclass(frozen=True)
-class Place:
+class WeightPart:
     """The part of a parameter that an ascent moves.
 
     Args:
@@ -66,26 +66,26 @@ class WeightAscent(UpdateRule):
     @abstractmethod
     def factors(
         self,
-        places: Sequence[Place],
+        parts: Sequence[WeightPart],
         gradients: Sequence[Tensor],
         sizes: Sequence[float],
         params: Parameters,
     ) -> list[float] | None:
-        """Return what each gradient is multiplied by to give the step.
+        """Return the factor by which each gradient is multiplied.
 
         Args:
-            places: What may move.
-            gradients: Of these parts; may be changed in place into other directions.
-            sizes: The l2 norm of each, in the whole parameter.
+            parts: The parts that may move.
+            gradients: Their gradients; may be changed in place into other directions.
+            sizes: The l2 norm of each gradient, over the whole parameter if it is sharded.
             params: The trainable parameters.
 
         Returns:
-            One factor a part, 0 where it stays; None where nothing can move, because the gradient
-            is zero or not finite.
+            One factor per part, 0 for a part that does not move; None if no part can move, because
+            the gradient is zero or not finite.
         """
 
     def covers(self, tensor: Tensor) -> bool:
-        """Tell whether a parameter may move.
+        """Return whether a parameter may move.
 
         Args:
             tensor: The parameter, or its gradient.
@@ -93,29 +93,29 @@ class WeightAscent(UpdateRule):
         return True
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Note what a loss scaler multiplies gradients by, for the diagnostics."""
+        """Store the factor of the loss scaler, for the diagnostics."""
         state["loss_scale"] = step.loss_scale
 
     def gradient(
         self, params: Parameters, state: State, compute: Callable[[], Gradients]
     ) -> Gradients:
-        """Return the gradient at the moved weights, which are back in place afterwards."""
-        moved: list[tuple[Place, Tensor]] = []
+        """Return the gradient at the moved weights; the weights are restored afterwards."""
+        moved: list[tuple[WeightPart, Tensor]] = []
         try:
             with torch.no_grad():
                 self._ascend(params, state, compute, moved)
-            # Under an autocast that the caller holds open, the passes would see half-precision
-            # copies of the weights from before the move.
+            # Inside an open autocast, the passes would otherwise use half-precision copies of the
+            # weights from before the move.
             torch.clear_autocast_cache()
             return compute()
         finally:
             with torch.no_grad():
-                for place, held in moved:
-                    place.put(held)
+                for part, weights in moved:
+                    part.put(weights)
             torch.clear_autocast_cache()
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
-        """Return the gradient's norm at the weights themselves, over what may move."""
+        """Return the norm of the first gradient, over the parameters that may move."""
         if "norm" not in state:
             return {}
         return {"ascent/gradient_norm": state["norm"] / state["loss_scale"]}
@@ -125,36 +125,38 @@ class WeightAscent(UpdateRule):
         params: Parameters,
         state: State,
         compute: Callable[[], Gradients],
-        moved: list[tuple[Place, Tensor]],
+        moved: list[tuple[WeightPart, Tensor]],
     ) -> None:
-        """Move the weights; the first gradients are let go of, since the second need their room.
+        """Move the weights; the first gradients are freed, because the second need the memory.
 
         Args:
             params: The trainable parameters.
             state: The rule's state.
-            compute: Gives the gradient.
-            moved: Filled with what to put back, each part before it moves.
+            compute: Returns the gradient.
+            moved: Filled with the original weights of each part, before it moves.
         """
         with torch.enable_grad():
             here = {name: g for name, g in compute().items() if self.covers(g)}
         if not here:
             return
-        places = [Place(name, params.tensors[name], touched_rows(g)) for name, g in here.items()]
-        gradients = [place.of(here[place.name]) for place in places]
+        parts = [
+            WeightPart(name, params.tensors[name], touched_rows(g)) for name, g in here.items()
+        ]
+        gradients = [part.of(here[part.name]) for part in parts]
         sizes = l2_norms(gradients, params)
         state["norm"] = math.hypot(*sizes)
-        factors = self.factors(places, gradients, sizes, params)
+        factors = self.factors(parts, gradients, sizes, params)
         if factors is None:
             return
-        for place, step, factor in zip(places, gradients, factors, strict=True):
+        for part, gradient, factor in zip(parts, gradients, factors, strict=True):
             if factor:
-                held = place.copy()
-                moved.append((place, held))
-                place.put(torch.add(held, step, alpha=factor))
+                weights = part.copy()
+                moved.append((part, weights))
+                part.put(torch.add(weights, gradient, alpha=factor))
 
 
 def has_direction(size: float) -> bool:
-    """Tell whether a gradient of that norm can be divided by it.
+    """Return whether a gradient can be divided by its norm.
 
     Args:
         size: The norm.
@@ -163,16 +165,16 @@ def has_direction(size: float) -> bool:
 
 
 def l2_norms(tensors: Sequence[Tensor], params: Parameters) -> list[float]:
-    """Measure tensors, each by itself, in at least fp32 and in one exchange with the device.
+    """Return the l2 norm of each tensor, in at least fp32, with one device synchronization.
 
     Args:
         tensors: At least one, any shapes, on one device.
-        params: The parameters that these are gradients or values of; of sharded ones the norms are
+        params: The parameters of these gradients or values; for sharded parameters the norms are
             those of the whole.
     """
     single = torch.float32
     for tensor in tensors:
         single = torch.promote_types(single, tensor.dtype)
     norms = torch._foreach_norm(list(tensors), 2, dtype=single)
-    found: list[float] = params.norm(torch.stack(list(norms))).tolist()
-    return found
+    values: list[float] = params.norm(torch.stack(list(norms))).tolist()
+    return values

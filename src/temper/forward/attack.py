@@ -1,4 +1,4 @@
-"""The gradient that an attack climbs, from a pass of its own."""
+"""The gradient that an attack follows, from a separate pass."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ def gradient_at(
     *,
     channel_norms: bool = False,
 ) -> tuple[Tensor, Recording]:
-    """Differentiate the task's loss by delta alone, outside any distributed wrapper (2F).
+    """Return the gradient of the task loss with respect to delta, not the weights (2F).
 
-    All passes of an attack drop the same units, so that delta climbs one function.
+    All passes of an attack drop the same units, so that its steps ascend one function. The pass
+    does not go through a distributed wrapper.
 
     Args:
         step: The micro-batch.
         perturbation: Where delta is added.
-        delta: Where to differentiate [B, T, D]; None for zero.
+        delta: The perturbation [B, T, D]; None for zero.
         channel_norms: Whether to record gradient norms at the dropout sites.
 
     Returns:
-        The gradient [B, T, D], and what was noted.
+        The gradient [B, T, D], and the recording of the pass.
     """
     if delta is None:
         delta = perturbation.zeros(step.network, step.batch)

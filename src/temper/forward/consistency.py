@@ -19,15 +19,15 @@ def consistency(
     weight: float,
     same_dropout: bool,
 ) -> Term:
-    """Return the divergence of a perturbed pass from the clean one, both sides with their gradient.
+    """Return the divergence of a perturbed pass from the clean one, with gradients through both.
 
     If the clean pass has several sub-models, it is the mean over them. Every 50 steps the fraction
-    that dropout alone explains is logged.
+    that is due to dropout alone is logged.
 
     Args:
         step: The micro-batch.
-        perturbed: Logits of the stream ``perturbed`` [B, C], or of ``clean`` with ``same_dropout``.
-        kind: Which divergence.
+        perturbed: Logits [B, U, C] of the stream ``perturbed``, or ``clean`` with ``same_dropout``.
+        kind: ``js`` or ``sym_kl``.
         reduction: Over the rows of the optimizer step.
         weight: Weight in the total.
         same_dropout: Whether both passes drop the same units.

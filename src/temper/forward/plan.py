@@ -1,4 +1,4 @@
-"""Plans: what each method of a composition asks of a step, and how plans merge."""
+"""Plans: the requirements of each method for a step, and how they merge in a composition."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a method asks of one optimizer step before its losses run.
+    """Requirements of a method for one optimizer step, fixed before its losses run.
 
-    The clean pass is the pass over the batch as it is. A composition runs it once, so it must be
-    known beforehand how often and what it records. Its total always holds the task's loss.
+    The clean pass is the pass over the unchanged batch. All methods of a composition share one
+    clean pass, so its settings must be known in advance. Its total always includes the task loss.
 
     Args:
         clean: Whether the first terms that ``losses`` yields belong to the clean pass's total.
         totals: How many totals ``losses`` yields after that. Distributed training synchronizes
             gradients in the backward of the last total of a step.
-        task_weight: Weight of the task's loss on the clean pass; None accepts any (1 alone).
-        submodels: Dropout passes and rates of the clean pass. One pass at set rates sets those of
-            all single passes.
-        start: Draws what the clean pass adds to the embeddings [B, T, D], such as noise.
+        task_weight: Weight of the task loss on the clean pass; None accepts any weight (default 1).
+        submodels: Number and dropout rates of the clean passes. The rates of a single pass apply
+            to all single passes of the step.
+        start: Draws the tensor that the clean pass adds to the embeddings [B, T, D], such as noise.
         site: Where the clean pass adds it, and where ``gradient`` is taken.
-        gradient: Whether the gradient of the task's loss by the embeddings is needed.
-        channel_norms: Whether its norms by channel at the dropout sites are needed too.
+        gradient: Whether the gradient of the task loss with respect to the embeddings is needed.
+        channel_norms: Whether the norms per channel at the dropout sites are needed too.
         smoothing: Fraction of each label that is spread over all classes, in every task loss.
-        watch: Contexts in which the clean pass runs, by the name under which ``CleanPass.watched``
-            keeps what they yield.
+        watch: Contexts in which the clean pass runs. ``CleanPass.watched`` keeps the values that
+            they yield under the same names.
         needs_labels: Whether the method has no loss for a batch without labels.
         reads: Names of the update rules whose state the losses read.
-        conflicts: What only one method of a composition may have: ``perturbation``, ``sub-models``,
-            ``label smoothing``, ``smoothness``.
+        conflicts: Resources that only one method of a composition may use: ``perturbation``,
+            ``sub-models``, ``label smoothing``, ``smoothness``.
     """
 
     clean: bool = False
@@ -62,49 +62,51 @@ class Plan:
 
     @property
     def changes_clean_pass(self) -> bool:
-        """Whether it changes the clean pass for the sake of the task's loss there."""
+        """Whether the method changes the clean pass to train on it, not only to attack it."""
         noise = self.start is not None and not self.gradient
         return noise or (self.submodels is not None and self.submodels.passes > 1)
 
     def without_losses(self) -> Plan:
-        """Return how the clean pass runs where the method's own losses are left out."""
+        """Return the plan of the clean pass without the losses of the method."""
         start = None if self.gradient else self.start
         return replace(self, clean=False, totals=0, gradient=False, start=start, watch={})
 
 
 def plain(task_weight: float) -> Plan:
-    """Return the plan of the task's loss alone, at a weight; 1 is plain fine-tuning itself."""
+    """Return the plan of plain fine-tuning with a weight on the task loss."""
     return Plan(task_weight=None if task_weight == 1 else task_weight)
 
 
 def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
-    """Merge the plans of a composition: each setting of the clean pass from the method that has it.
+    """Merge the plans of a composition; each setting comes from the method that sets it.
 
     Args:
         named: (method, plan), in order.
 
     Raises:
-        CompositionError: If two methods conflict or weigh the task's loss differently, or one
-            changes a clean pass that another leaves out; it names both.
+        CompositionError: If two methods conflict or give the task loss different weights, or one
+            changes a clean pass that another omits; it names both.
     """
-    for place, (later, second) in enumerate(named):
-        for earlier, first in named[:place]:
+    for index, (later, second) in enumerate(named):
+        for earlier, first in named[:index]:
             _check_pair(earlier, first, later, second)
     merged: dict[str, Any] = {}
-    for each in fields(Plan):
-        values = [getattr(plan, each.name) for _, plan in named]
-        if each.name in ("clean", "gradient", "channel_norms"):
-            merged[each.name] = any(values)
-        elif each.name == "totals":
-            merged[each.name] = sum(values)
-        elif each.name == "watch":
-            merged[each.name] = {name: make for value in values for name, make in value.items()}
-        elif each.name in ("reads", "conflicts"):
-            merged[each.name] = frozenset[str]().union(*values)
-        elif each.name == "needs_labels":
-            merged[each.name] = all(values)
+    for setting in fields(Plan):
+        values = [getattr(plan, setting.name) for _, plan in named]
+        if setting.name in ("clean", "gradient", "channel_norms"):
+            merged[setting.name] = any(values)
+        elif setting.name == "totals":
+            merged[setting.name] = sum(values)
+        elif setting.name == "watch":
+            merged[setting.name] = {name: make for value in values for name, make in value.items()}
+        elif setting.name in ("reads", "conflicts"):
+            merged[setting.name] = frozenset[str]().union(*values)
+        elif setting.name == "needs_labels":
+            merged[setting.name] = all(values)
         else:
-            merged[each.name] = next((v for v in values if v != each.default), each.default)
+            merged[setting.name] = next(
+                (v for v in values if v != setting.default), setting.default
+            )
     total = Plan(**merged)
     changing = [name for name, plan in named if plan.changes_clean_pass]
     used = any(plan.clean for name, plan in named if name not in changing)
@@ -127,5 +129,5 @@ def _check_pair(one: str, left: Plan, other: str, right: Plan) -> None:
     if None not in weights and weights[0] != weights[1]:
         raise CompositionError(
             f"The clean task's loss has weight {weights[0]:g} in {one!r} and {weights[1]:g} in "
-            f"{other!r}. Set both alike (clean_weight), or leave one of them out."
+            f"{other!r}. Set the same clean_weight in both, or leave one of them out."
         )

@@ -52,35 +52,35 @@ class Smoothness:
 
     ``weight * sum_l lambda_l (j ||J_l||_F^2 + k mean_i ||H_{l,i}||_F^2)``, the mean over the batch,
     with ``J_l = dh_l/dx``, ``H_{l,i} = d2 h_{l,i}/dx2``, h_l the state of layer l where the head
-    reads, x the word embeddings. The embedding table has no gradient of it: since a LayerNorm
-    follows, growing the embeddings would meet the penalty and smooth nothing.
+    reads, x the word embeddings. The embedding table gets no gradient of it: since a LayerNorm
+    follows, larger embeddings would lower the penalty and smooth nothing.
 
     The schemes estimate the same sum. F is a forward pass of the batch; the task's loss included:
 
     - ``difference``: J from one vector-Jacobian product with a probe at every layer (7F), H from
       the difference of two such products (13F). Needs attention with a second derivative.
-    - ``four_point``: first and second differences of the states themselves (J 7F, J and H 13F, with
-      no derivative in the forward, so fused attention and compiled models will do).
+    - ``four_point``: first and second differences of the states themselves (J 7F, J and H 13F).
+      It needs no derivative in the forward, so fused attention and compiled models work.
 
     Args:
         weight: eta, the factor on everything; the weights of the layers sum to 1. Not read with
             ``gradient_ratio``.
-        half: Whether the weight stands before half of the squared norms.
-        gradient_ratio: Sets eta so that this share of the norm of the task's gradient is the norm
-            of this one's: the median over the first 8 steps that pay it (with ``only_unlabelled``
-            the first 8 with labels), then held; None keeps ``weight``. Compared are the gradients
-            of a step's first micro-batch, so that how rows are cut into micro-batches matters: the
-            task's gradients of many rows cancel, the penalty's add up.
+        half: Whether the weight multiplies half of the squared norms.
+        gradient_ratio: Norm of the penalty's gradient as a fraction of that of the task loss. It
+            sets eta to the median over the first 8 steps with the penalty (``only_unlabeled``: with
+            labels), then keeps it; None uses ``weight``. The gradients of a step's first
+            micro-batch are compared, so the micro-batch size matters: over many rows the task's
+            gradients cancel, and the penalty's add up.
         jacobian: j, the factor on the Jacobian term, at least 0.
         hessian: k, the factor on the Hessian term, at least 0; 0 spares its passes.
         layers: ``all`` blocks, or the ``logits`` alone.
         scheme: How it is estimated.
         step_size: Of finite differences, over the RMS of the example's embeddings; None takes
             2e-3 for ``difference`` and 3e-2 for ``four_point``.
-        law: What probes are drawn from.
-        every: Applies it every so many steps at so many times the weight; batches without labels
+        law: Distribution of the probes.
+        every: Applies the penalty in every n-th step at n times the weight; batches without labels
             always have it.
-        only_unlabelled: Whether batches with labels go without it.
+        only_unlabeled: Whether the penalty applies to batches without labels only.
 
     References:
         Jukic and Snajder, TACL 2025, Eqs. 1 to 5.
@@ -96,7 +96,7 @@ class Smoothness:
     step_size: float | None = None
     law: Law = "signs"
     every: int = 1
-    only_unlabelled: bool = False
+    only_unlabeled: bool = False
 
     @property
     def factors(self) -> dict[str, float]:
@@ -105,7 +105,7 @@ class Smoothness:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The update rule that keeps measurements, if there are any."""
+        """Name of the update rule that keeps measurements, if there are any."""
         measured = self.layers == "all" or self.gradient_ratio is not None
         return frozenset({RULE}) if measured else frozenset()
 
@@ -129,7 +129,7 @@ class Smoothness:
     def tracing(
         self, step: StepContext, shift: Tensor | None = None
     ) -> AbstractContextManager[Trace]:
-        """Trace the forward inside the block as the scheme will differentiate it.
+        """Trace the forward pass inside the block for the derivatives of the scheme.
 
         Args:
             step: The micro-batch.
@@ -139,28 +139,28 @@ class Smoothness:
         return tracer.tracing(shift=shift, twice=self.scheme == "difference")
 
     def _acts(self, step: StepContext) -> bool:
-        """Tell whether the step needs hidden states."""
+        """Return whether the step needs hidden states."""
         return self._pays(step) or self._measures(step)
 
     def _pays(self, step: StepContext) -> bool:
-        """Tell whether the batch has the penalty."""
+        """Return whether the penalty applies to the batch."""
         if step.batch.labels is None:
             return True
-        return not self.only_unlabelled and step.now.number % self.every == 0
+        return not self.only_unlabeled and step.now.number % self.every == 0
 
     def _measures(self, step: StepContext) -> bool:
-        """Tell whether eta is measured on the batch."""
+        """Return whether eta is measured on the batch."""
         if self.gradient_ratio is None or step.batch.labels is None or step.streams.micro:
             return False
-        held = step.state[RULE]
-        seen = len(held.get("ratios", ()))
-        # A rule that replays the step (SAM) must find the factor that the first pass had.
-        if seen >= MEASUREMENTS or held.get("measured") == step.now.number:
+        state = step.state[RULE]
+        seen = len(state.get("ratios", ()))
+        # If a rule recomputes the gradient (SAM), all its passes must use the same factor.
+        if seen >= MEASUREMENTS or state.get("measured") == step.now.number:
             return False
         return step.now.number % self.every == 0 or not seen
 
     def terms(self, step: StepContext, trace: Trace | None) -> list[Term]:
-        """Return the terms of the penalty; none in the steps that go without.
+        """Return the terms of the penalty; none in steps without it.
 
         Args:
             step: The micro-batch, its clean pass run.
@@ -171,7 +171,7 @@ class Smoothness:
         if trace is not None:
             past_table(step, trace, penalty=self.factors)
         elif step.plan.gradient and step.clean.task is not None:
-            # Before others go through the graph, whose gradients the dropout sites would record.
+            # Taken before other gradients, which the dropout sites would record too.
             _ = step.clean.gradient
         kind = step.batch.device.type
         half = in_half_precision(step.batch.device)
@@ -190,28 +190,28 @@ class Smoothness:
         """Return the factor on everything: as set, or from the ratio of gradient norms."""
         if self.gradient_ratio is None:
             return self.weight / 2 if self.half else self.weight
-        held = step.state[RULE]
+        state = step.state[RULE]
         task = step.clean.task
         if task is not None and self._measures(step):
-            # Nothing to compare as long as no trainable weight is reached (lp_ft's first steps).
-            if found := self._ratio(step, task, rows):
-                ratios = [*held.get("ratios", torch.empty(0)).tolist(), found]
-                held["ratios"] = torch.tensor(ratios, dtype=torch.float64)
-                # Held after that: a penalty that shrinks must not be made steeper for it.
-                held["eta"] = self.gradient_ratio * statistics.median(ratios)
-            held.setdefault("eta", 0.0)
-            held["measured"] = step.now.number
-        if "eta" not in held:
+            # If no trainable weight is reached (first steps of lp_ft), there is no ratio.
+            if ratio := self._ratio(step, task, rows):
+                ratios = [*state.get("ratios", torch.empty(0)).tolist(), ratio]
+                state["ratios"] = torch.tensor(ratios, dtype=torch.float64)
+                # Fixed after that: a smaller penalty must not raise its own weight.
+                state["eta"] = self.gradient_ratio * statistics.median(ratios)
+            state.setdefault("eta", 0.0)
+            state["measured"] = step.now.number
+        if "eta" not in state:
             raise SettingError(
                 "gradient_ratio compares the penalty's gradient with that of the task's loss, and "
-                "no batch with labels has come yet. Set strength={'weight': ...} instead."
+                "no batch with labels has been seen yet. Set strength={'weight': ...} instead."
             )
-        return float(held["eta"])
+        return float(state["eta"])
 
     def _ratio(self, step: StepContext, task: Term, rows: dict[str, Tensor]) -> float:
-        """Return the norm of the task's gradient over the penalty's, in the weights of both.
+        """Return the norm of the task's gradient over the penalty's, on weights that both reach.
 
-        It is 0 where the penalty moves none of them.
+        It is 0 if the penalty reaches none of them.
         """
         penalty = torch.tensor(0.0)
         for name, each in rows.items():
@@ -221,7 +221,7 @@ class Smoothness:
         for loss in (task.rows.sum(), penalty):
             grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
             squares.append([None if g is None else _squared(g) for g in grads])
-        # Of what both reach: not the head, nor the table of embeddings.
+        # Weights that both reach exclude the head and the embedding table.
         both = [(a, b) for a, b in zip(*squares, strict=True) if a is not None and b is not None]
         sums = torch.tensor([(0.0, 0.0), *both], dtype=torch.float64).sum(0)
         if step.now.ranks > 1:
@@ -231,7 +231,7 @@ class Smoothness:
 
 
 def past_table(step: StepContext, trace: Trace, *, penalty: Mapping[str, float]) -> None:
-    """Bring the gradient of the total's other terms to the embedding table.
+    """Pass the gradient of the other terms of the total on to the embedding table.
 
     The trace, and the clean pass with it, is detached from the table, which must not receive the
     penalty's gradient. What the other terms owe to the table is computed once (1F) and added to the
@@ -242,7 +242,7 @@ def past_table(step: StepContext, trace: Trace, *, penalty: Mapping[str, float])
         trace: Of the clean pass.
         penalty: Names of the penalty's own terms.
     """
-    # A root without a past belongs to a table that is not trained.
+    # A leaf root means that the embedding table is not trained.
     if trace.root.is_leaf:
         return
     clean, network = step.clean, step.network
@@ -256,8 +256,8 @@ def past_table(step: StepContext, trace: Trace, *, penalty: Mapping[str, float])
 
     early: list[Tensor] | None = None
     if step.plan.gradient and clean.task is not None:
-        # An attack reads the task's gradient, and it is taken before others go through the graph,
-        # whose gradients the dropout sites would record. At the words it is the one needed here.
+        # An attack reads the task's gradient. It is taken before other gradients go through the
+        # graph, because the dropout sites would record those. At the words it is needed here too.
         if clean.site == "word" and copies == 1 and clean.task.weight:
             early = by_roots([clean.task])
             clean.take_gradient(early[0])
@@ -272,8 +272,8 @@ def past_table(step: StepContext, trace: Trace, *, penalty: Mapping[str, float])
         gradient, *further = early if alone and early is not None else by_roots(others)
         words = network.embeddings(step.batch.repeat(copies), detached=False)
         owed = ((words - words.detach()) * gradient).sum()
-        for (again, _), each in zip(trace.others, further, strict=True):
-            words = again()
+        for (embed_again, _), each in zip(trace.others, further, strict=True):
+            words = embed_again()
             owed = owed + ((words - words.detach()) * each).sum()
         return owed
 
@@ -291,10 +291,10 @@ def _squared(gradient: Tensor) -> float:
 class Estimate:
     """One estimate of the penalty's terms on one micro-batch."""
 
-    def __init__(self, part: Smoothness, step: StepContext, trace: Trace | None) -> None:
-        self.part, self.step = part, step
+    def __init__(self, penalty: Smoothness, step: StepContext, trace: Trace | None) -> None:
+        self.penalty, self.step = penalty, step
         if trace is None:
-            self.trace = self.again(None)
+            self.trace = self.recompute(None)
         else:
             self.trace = trace
             trace.logits = _logits_of(step.clean.logits)
@@ -303,34 +303,36 @@ class Estimate:
         self.mask = step.batch.repeat(self.copies).mask
         self.states = self._read(self.trace)
         self.weights = self._layer_weights()
-        if part.hessian and self.trace.root.dtype in (torch.bfloat16, torch.float16):
+        if penalty.hessian and self.trace.root.dtype in (torch.bfloat16, torch.float16):
             raise ModelError(
-                f"A Hessian is lost in {self.trace.root.dtype}, in which the model's weights are. "
+                f"A Hessian is lost in {self.trace.root.dtype}, the precision of the weights. "
                 "Load them in fp32 (precision='bf16' trains so), or set hessian_weight=0."
             )
 
     def rows(self) -> dict[str, Tensor]:
         """Return [B] for each term, its layers weighted and summed; passes of one row averaged."""
-        scheme = self.difference if self.part.scheme == "difference" else self.four_point
-        found = zip(self.part.factors.items(), scheme(), strict=False)
-        return {name: each.view(self.copies, -1).mean(0) for (name, share), each in found if share}
+        scheme = self.difference if self.penalty.scheme == "difference" else self.four_point
+        estimates = zip(self.penalty.factors.items(), scheme(), strict=False)
+        return {
+            name: rows.view(self.copies, -1).mean(0) for (name, factor), rows in estimates if factor
+        }
 
-    def again(self, shift: Tensor | None) -> Trace:
+    def recompute(self, shift: Tensor | None) -> Trace:
         """Run the clean pass once more under the same dropout, and trace it.
 
         Args:
             shift: Added to the word embeddings [K*B, T, E]; None leaves them.
         """
-        with self.part.tracing(self.step, shift) as trace:
-            trace.logits = _logits_of(self.step.clean.again())
+        with self.penalty.tracing(self.step, shift) as trace:
+            trace.logits = _logits_of(self.step.clean.recompute())
         return trace
 
     def _read(self, trace: Trace) -> list[Tensor]:
-        if self.part.layers == "all":
+        if self.penalty.layers == "all":
             return trace.at_head()
         assert trace.logits is not None
         logits = trace.logits  # [B, U, C]
-        if self.part._of_differences:
+        if self.penalty._of_differences:
             if logits.shape[-1] < 2:
                 raise ModelError(DIFFERENCES_NEED_CLASSES)
             # Schemes without probes see differences alone too.
@@ -338,28 +340,28 @@ class Estimate:
         return [logits.flatten(1)]
 
     def _layer_weights(self) -> list[float]:
-        if self.part.layers == "logits":
+        if self.penalty.layers == "logits":
             return [1.0]
-        held: Tensor | None = self.step.state[RULE].get("weights")
-        if held is None:
+        weights: Tensor | None = self.step.state[RULE].get("weights")
+        if weights is None:
             raise SettingError(
                 "The base model's Jacobian norms have not been measured yet. Call "
                 "prepare(batches) once before the first step (RobustTrainer does), or set "
                 "layers='uniform'."
             )
-        if not len(held):
+        if not len(weights):
             return [1 / len(self.states)] * len(self.states)
-        if len(held) != len(self.states):
+        if len(weights) != len(self.states):
             raise ModelError(
-                f"{len(held)} layers were measured before training and {len(self.states)} are "
-                "called now. The model leaves blocks out at random (layerdrop: set it to 0)."
+                f"{len(weights)} layers were measured before training and {len(self.states)} ran "
+                "now. The model skips blocks at random (set its layerdrop to 0)."
             )
-        return [float(weight) for weight in held]
+        return [float(weight) for weight in weights]
 
     def probes(self) -> list[Tensor]:
         """Draw a probe for every layer."""
-        # Independent between layers: shared ones would add the layers' cross terms.
-        law = self.part.law
+        # Independent between layers: a shared probe would add cross terms of the layers.
+        law = self.penalty.law
         return [probes((len(h), h.shape[-1]), law, self.draws, like=h) for h in self.states]
 
     def direction(self) -> Tensor:
@@ -368,7 +370,7 @@ class Estimate:
         return directions(self.mask, root.shape[-1], self.draws, like=root)
 
     def width(self) -> int:
-        """Return the layers' one width."""
+        """Return the width of all layers."""
         widths = {state.shape[-1] for state in self.states}
         if len(widths) > 1:
             raise ModelError(
@@ -378,10 +380,10 @@ class Estimate:
         return int(widths.pop())
 
     def _step_size(self) -> Tensor:
-        size = self.part.step_size or STEP_SIZES[self.part.scheme]
-        size_of_each = root_mean_square(self.trace.root, self.mask)[:, None, None] * size
-        # A row without a real token has nothing to move, and its differences are 0.
-        return torch.where(size_of_each > 0, size_of_each, 1.0)
+        size = self.penalty.step_size or STEP_SIZES[self.penalty.scheme]
+        sizes = root_mean_square(self.trace.root, self.mask)[:, None, None] * size
+        # A row without real tokens does not move, so its differences are 0.
+        return torch.where(sizes > 0, sizes, 1.0)
 
     def gradient(self, trace: Trace, states: Sequence[Tensor], chosen: Sequence[Tensor]) -> Tensor:
         """Return ``g = d/dx sum_l sqrt(lambda_l) v_l . h_l`` [B, T, E], with its graph."""
@@ -396,10 +398,10 @@ class Estimate:
         chosen = self.probes()
         gradient = self.gradient(self.trace, self.states, chosen)
         yield squared_norm(gradient, self.mask)
-        if not self.part.hessian:
+        if not self.penalty.hessian:
             return
         step = self._step_size()
-        moved = self.again(step * self.direction())
+        moved = self.recompute(step * self.direction())
         moved_gradient = self.gradient(moved, self._read(moved), chosen)
         yield squared_norm((moved_gradient - gradient) / step, self.mask) / self.width()
 
@@ -407,15 +409,15 @@ class Estimate:
         """Yield the rows of both terms by differences of the states."""
         step = self._step_size()
         one = step * self.direction()
-        at_one = self._read(self.again(one))
+        at_one = self._read(self.recompute(one))
         size = step.flatten(1)
         first = [(b - a) / size for a, b in zip(self.states, at_one, strict=True)]
         yield self._sum([each.square().sum(-1) for each in first])
-        if not self.part.hessian:
+        if not self.penalty.hessian:
             return
         other = step * self.direction()
-        at_other = self._read(self.again(other))
-        at_both = self._read(self.again(one + other))
+        at_other = self._read(self.recompute(other))
+        at_both = self._read(self.recompute(one + other))
         points = zip(self.states, at_one, at_other, at_both, strict=True)
         second = [((d - c) - (b - a)) / size.square() for a, b, c, d in points]
         yield self._sum([each.square().mean(-1) for each in second])

@@ -1,4 +1,4 @@
-"""The context of one step: what the losses of a method act on, and the shared clean pass."""
+"""The context of one step: the inputs of all losses, and the shared clean pass."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from temper.seeding import Streams
 from temper.types import Batch, Reduction, State, Step, Term
 
 MEASURE_EVERY = 50
-"""Steps between two measurements that cost a pass of their own; the first step is one of them."""
+"""Steps between diagnostics that need an extra pass, counted from the first step."""
 
 
 @dataclass
 class StepContext:
-    """One micro-batch of a step, the network, and what its losses are made of.
+    """One micro-batch of a step, with everything that its losses need.
 
     Args:
-        network: Computes logits under perturbations and dropout plans.
+        network: Computes logits under perturbations and dropout rates.
         batch: The micro-batch.
         state: The update rules' state, by name of the rule.
-        now: Where training stands, and what the losses are divided by.
+        now: Position in training, and the number of units that losses are divided by.
         streams: Random streams of this micro-batch.
-        plan: The merged plan of the methods that are composed.
+        plan: The merged plan of the composed methods.
         notes: Detached scalars to log with the next total, by name.
     """
 
@@ -69,13 +69,13 @@ class StepContext:
 
     @property
     def rates(self) -> SubModels | None:
-        """Dropout rates that every single pass takes; None leaves the model's own."""
+        """Dropout rates of every single pass; None for the model's own."""
         submodels = self.plan.submodels
         return submodels if submodels is not None and submodels.passes == 1 else None
 
     @property
     def measures(self) -> bool:
-        """Whether diagnostics that cost a pass are due."""
+        """Whether diagnostics that need an extra pass are due."""
         return self.now.number % MEASURE_EVERY == 0 and self.streams.micro == 0
 
     def take(self, rows: Tensor) -> StepContext:
@@ -91,7 +91,7 @@ class StepContext:
 
         Args:
             noise: Law, size and site.
-            stream: Names the draw; two draws of one name are equal.
+            stream: Name of the draw; draws of the same name are equal.
         """
         return noise.draw(self.network, self.batch, seed=self.streams.local("noise", stream))
 
@@ -109,14 +109,14 @@ class StepContext:
         """Run one forward pass.
 
         Args:
-            stream: Names the pass; two passes of one name drop the same units.
+            stream: Name of the pass; passes of the same name drop the same units.
             delta: Perturbation [B, T, D].
             site: Where it is added.
-            recording: What to note.
+            recording: Filled with embeddings and gradient norms.
             wrapped: Whether to go through the distributed wrapper, which waits for one backward
-                per forward. Off for a second pass of a total, and for a pass whose backward is
+                per forward. False for a second pass of a total, and for a pass whose backward is
                 ``torch.autograd.grad``.
-            detached: Whether the embeddings under ``delta`` are cut off from the graph.
+            detached: Whether the embeddings under ``delta`` are detached from the graph.
             weights: Other values for some parameters, by name.
 
         Returns:
@@ -152,13 +152,13 @@ class StepContext:
         """Run K sub-models as one forward pass of K*B rows.
 
         Args:
-            submodels: How many, and at which rates they drop. A single one at the model's own rates
-                takes those of the plan.
-            stream: Names the passes; those of one name drop the same units.
+            submodels: Number of sub-models and their dropout rates. A single one at the model's
+                own rates uses the rates of the plan.
+            stream: Name of the passes; passes of the same name drop the same units.
             delta: The same perturbation for every pass [B, T, D].
             site: Where delta is added.
             followed: Recording of the clean pass, for rates that follow its gradient.
-            recording: What to note of these passes.
+            recording: Filled with embeddings and gradient norms of these passes.
             wrapped: As in `logits`.
 
         Returns:
@@ -181,15 +181,15 @@ class StepContext:
         return logits.chunk(count)
 
     def head(self, logits: Tensor) -> Head:
-        """Return the head of the batch: its labels decide, or else the logits [B, U, C]."""
+        """Return the head for the labels, or for the logits [B, U, C] of a batch without labels."""
         return self.network.heads.of(self.batch.labels, logits)
 
     def per_row(self, values: Tensor, logits: Tensor) -> Tensor:
-        """Sum the values of each row's units [B, U] to [B], without units that do not count.
+        """Sum the values of each row's units [B, U] to [B], without masked units.
 
         Args:
             values: Losses or divergences of the units.
-            logits: What they were computed from [B, U, C].
+            logits: The logits they were computed from [B, U, C].
         """
         return per_row(values, self.head(logits).unit_mask(self.batch, logits))
 
@@ -198,7 +198,7 @@ class StepContext:
 
         Args:
             logits: [B, U, C].
-            labels: As the batch has them; None takes the batch's.
+            labels: In the format of the batch; None for the labels of the batch.
 
         Raises:
             DataError: If there are no labels.
@@ -260,9 +260,9 @@ class StepContext:
         self.notes["attack/relative_size"] = size
 
     def note_dropout_share(self, term: Term, unperturbed: Callable[[], Tensor]) -> None:
-        """Log the fraction of a divergence that dropout alone explains (one pass, no graph).
+        """Log the fraction of a divergence that is due to dropout alone (one pass, no graph).
 
-        At 1, the objective is R-Drop's. It is measured every 50 steps.
+        At 1, the loss is R-Drop's. It is measured every 50 steps.
 
         Args:
             term: The divergence.
@@ -278,8 +278,8 @@ class StepContext:
     def single_clean(self) -> tuple[Tensor, str]:
         """Return unperturbed logits [B, U, C] with their graph, and the stream of their dropout.
 
-        They are the clean pass's, at no cost. If the clean pass has several sub-models in one
-        forward pass, no single pass can drop as they do, and one more is run.
+        These are the logits of the clean pass, at no cost. If the clean pass has several
+        sub-models, no single pass can repeat their dropout, so one more pass is run.
         """
         if len(self.clean.logits) == 1:
             return self.clean.logits[0], "clean"
@@ -296,18 +296,18 @@ class StepContext:
 
 
 class CleanPass:
-    """The pass over the batch as it is.
+    """The pass over the unchanged batch.
 
     Args:
         step: The context, with the merged plan.
 
     Attributes:
         logits: K tensors [B, U, C], with their graph until the backward of the clean total has run.
-        answers: The same as constants, which stay.
-        task: The task's term on them; None for a batch without labels.
-        start: What was added to the embeddings [B, T, D], zeros or noise; None if nothing was.
-        recording: What was noted on the way.
-        watched: What the plan's ``watch`` contexts yielded, by name.
+        detached: The same, detached from the graph; kept after the backward.
+        task: The term of the task loss; None for a batch without labels.
+        start: Tensor added to the embeddings [B, T, D], zeros or noise; None without one.
+        recording: Embeddings and gradient norms recorded during the pass.
+        watched: Values that the plan's ``watch`` contexts yielded, by name.
         carried: Called with all terms of the clean total before its backward; each returns a scalar
             that is 0 and has a gradient, which is added to the total, or None.
     """
@@ -323,26 +323,28 @@ class CleanPass:
         self.recording = Recording(channel_norms=plan.gradient and plan.channel_norms)
         self.carried: list[Callable[[Sequence[Term]], Tensor | None]] = []
         self._gradient: Tensor | None = None
-        # All are made before one is entered: making one may run the network.
+        # All contexts are created before one is entered, because creating one may run the network.
         contexts = {name: make(step) for name, make in plan.watch.items()}
         with ExitStack() as watching:
             self.watched: dict[str, Any] = {
                 name: watching.enter_context(context) for name, context in contexts.items()
             }
-            self.logits = self.again(None if self.start is None else self.recording, wrapped=True)
-        self.answers = tuple(each.detach() for each in self.logits)
+            self.logits = self.recompute(
+                None if self.start is None else self.recording, wrapped=True
+            )
+        self.detached = tuple(each.detach() for each in self.logits)
         self.task: Term | None = None
         if step.batch.labels is not None:
             weight = 1.0 if plan.task_weight is None else plan.task_weight
             self.task = step.task(self.logits, weight=weight)
 
-    def again(
+    def recompute(
         self, recording: Recording | None = None, *, wrapped: bool = False
     ) -> tuple[Tensor, ...]:
         """Run the pass once more under the same dropout.
 
         Args:
-            recording: What to note.
+            recording: Filled with embeddings and gradient norms.
             wrapped: Whether to go through the distributed wrapper.
 
         Returns:
@@ -363,10 +365,10 @@ class CleanPass:
 
     @property
     def gradient(self) -> Tensor:
-        """The gradient of the task's loss by the embeddings [B, T, D], up to a factor per row.
+        """Gradient of the task loss w.r.t. the embeddings [B, T, D], up to a factor per row.
 
-        The backward of the clean total leaves it, at no cost. Read before that, one more backward
-        pass to the embeddings computes it (1F).
+        The backward of the clean total leaves it, at no cost. If it is read before that, one more
+        backward pass to the embeddings computes it (1F).
         """
         if self._gradient is None:
             if not self.logits or self.task is None or self.start is None:
@@ -377,7 +379,7 @@ class CleanPass:
         return self._gradient
 
     def take_gradient(self, gradient: Tensor) -> None:
-        """Keep the gradient that another computation had to take anyway."""
+        """Store a gradient that another computation has already taken."""
         if self._gradient is None:
             self._gradient = gradient
 

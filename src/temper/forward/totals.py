@@ -24,7 +24,7 @@ class HasLosses(Protocol):
         """Name in errors."""
 
     def plan(self, now: Step) -> Plan:
-        """Return what the method asks of a step."""
+        """Return the requirements of the method for a step."""
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield the terms of one total after the other."""
@@ -37,8 +37,8 @@ def planned(
 
     Args:
         methods: The composed methods.
-        now: Where training stands.
-        labeled: Whether the batch has labels. Without, the losses that read them are left out.
+        now: Position in training.
+        labeled: Whether the batch has labels; if not, losses that read labels are skipped.
 
     Raises:
         DataError: If nothing is left to minimize.
@@ -50,7 +50,7 @@ def planned(
         names = " + ".join(method.name for method in methods)
         raise DataError(
             f"The batch has no labels, and every loss of the method {names!r} reads them. Give "
-            "labels, or use a method that does without (vat, jachess)."
+            "labels, or use a method that needs none (vat, jachess)."
         )
     return [(m, plan.without_losses() if plan.needs_labels else plan) for m, plan in plans]
 
@@ -69,9 +69,9 @@ def _runs_clean(plan: Plan) -> bool:
 def totals(plans: Sequence[tuple[HasLosses, Plan]], step: StepContext) -> Iterator[LossTerms]:
     """Yield one total after the other; the caller runs backward on each before the next.
 
-    ``L(A + B) = L_A + L_B`` minus the task's loss on the clean pass, which both have and which
-    counts once. The first total is the clean pass's; it holds what each method yields first. The
-    further totals of each method follow, in order, so that one graph is alive at a time.
+    ``L(A + B) = L_A + L_B`` minus the task loss on the clean pass, which both include and which
+    counts once. The first total is that of the clean pass, with the first terms of each method. The
+    further totals of each method follow in order, so that one graph is alive at a time.
 
     Args:
         plans: The composed methods with their plans for the step.
@@ -89,12 +89,12 @@ def totals(plans: Sequence[tuple[HasLosses, Plan]], step: StepContext) -> Iterat
     owners: dict[str, str] = {}
     if _runs_clean(step.plan):
         clean = step.clean
-        found: list[Term | None] = [clean.task]
+        first: list[Term | None] = [clean.task]
         for name, plan, generator in generators:
             if plan.clean:
-                found += _owned(next(generator), name, owners)
+                first += _owned(next(generator), name, owners)
         # Every method yields the task's term; it counts once, and not at weight 0.
-        kept = {id(t): t for t in found if t is not None and (t is not clean.task or t.weight)}
+        kept = {id(t): t for t in first if t is not None and (t is not clean.task or t.weight)}
         yield _clean_total(step, list(kept.values()))
         clean.release()
     for name, _, generator in generators:

@@ -36,14 +36,14 @@ class Classification(Head):
         """Compute the cross-entropy of each unit; a label of -100 has none.
 
         Raises:
-            DataError: If the model has one output, or a label is none of the classes.
+            DataError: If the model has one output, or a label is out of range.
         """
         scores = at_least_single(logits)
         classes = scores.shape[-1]
         if classes == 1:
             raise DataError(
-                "The labels are class indices, but the model gives one number a row (a regression "
-                "head). Give floating point labels, or a head with a logit for every class."
+                "The labels are class indices, but the model returns one number per row (a "
+                "regression head). Use floating-point labels, or a head with one logit per class."
             )
         # On a device the check waits for the computation, so only the first batch is checked.
         if not self._checked or labels.device.type == "cpu":

@@ -73,9 +73,10 @@ class Head(ABC):
         logits: Tensor = at_least_single(output if isinstance(output, Tensor) else output.logits)
         if logits.dim() not in (1, 2) or len(logits) != batch.size:
             raise ModelError(
-                f"Expected one row of logits a text, [{batch.size}, classes], and {model} gave "
-                f"{tuple(logits.shape)}. Temper trains sequence classifiers and regressions; use "
-                "Transformers' Trainer for labels of tokens and for language models."
+                f"Expected one row of logits per text, [{batch.size}, classes], but {model} "
+                f"returned {tuple(logits.shape)}. Temper trains sequence classifiers and "
+                "regressions; for labels of tokens and for language models use Transformers' "
+                "Trainer."
             )
         # A custom module may return [B], and a user's loss then expects [B] and not [B, 1].
         self._flat = logits.dim() == 1
@@ -112,7 +113,7 @@ class Head(ABC):
         """
         if labels.numel() != len(logits):
             raise DataError(
-                f"Expected one label a row, [{len(logits)}], and got labels of shape "
+                f"Expected one label per row, [{len(logits)}], got labels of shape "
                 f"{tuple(labels.shape)}. Texts with one class each or one number each are "
                 "supported; several classes a text (multi-label) and labels of tokens are not. Use "
                 "Transformers' Trainer for these."
@@ -144,17 +145,17 @@ class Head(ABC):
     ) -> Tensor:
         if smoothing:
             raise SettingError(
-                "Label smoothing changes the task's own loss, and a loss function was given in its "
-                "place. Leave one of them out."
+                "Label smoothing changes the default task loss, but a loss function was given "
+                "instead. Leave one of them out."
             )
         by_unit = self.unit_labels(logits, labels)
         targets = by_unit.squeeze(1)
         value = function(logits.flatten() if self._flat else logits.squeeze(1), targets)
         if not isinstance(value, Tensor) or value.shape not in ((), targets.shape):
-            came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise SettingError(
-                f"The loss function must return a scalar or one loss a row {list(targets.shape)}, "
-                f"got {came}."
+                "The loss function must return a scalar or one loss per row "
+                f"{list(targets.shape)}, got {got}."
             )
         return at_least_single(value).expand(targets.shape).reshape(by_unit.shape)
 

@@ -42,15 +42,15 @@ class Regression(Head):
             raise SettingError(SMOOTHING_NEEDS_CLASSES)
         if logits.numel() != labels.numel():
             raise DataError(
-                f"The labels are numbers (a regression), but the model gives logits of shape "
-                f"{tuple(logits.squeeze(1).shape)} for {labels.numel()} rows. Give integer labels, "
+                f"The labels are numbers (a regression), but the model returns logits of shape "
+                f"{tuple(logits.squeeze(1).shape)} for {labels.numel()} rows. Use integer labels, "
                 "or a head with one output."
             )
         values = at_least_single(logits).reshape(labels.shape)
         return (values - labels.to(values.dtype)).square()
 
     def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
-        """Compute the squared difference, whatever the kind."""
+        """Compute the squared difference, for any kind."""
         return squared_difference(first, second)
 
     def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:

@@ -2,13 +2,14 @@
 
 ``L = clean_weight * CE(x) + adversarial_weight * CE(x~) + divergence_weight * symKL(x, x~)``, symKL
 summed over the batch. ``x~ = x + n + epsilon * g / max_h |g[b,t,h]|`` by token, ``g`` the gradient
-of the clean loss at ``x + n``, ``n ~ U(0, 1) * noise``: the direction keeps its proportions, it is
-not the sign.
+of the clean loss at ``x + n``, ``n ~ U(0, 1) * noise``. The direction is the scaled gradient, not
+its sign.
 
 Source: RoAST (arXiv 2312.04032) without its mask; released code bbuing9/RoAST. Differs: the clean
-pass is made at ``x + n`` and gives the attack its gradient (7F; theirs takes an attack pass of its
-own, 8F); padding is left out (theirs runs without an attention mask). The released code never adds
-the perturbed loss (a branch that cannot be taken) and detaches all of ``x~``: preset ``released``.
+pass runs at ``x + n`` and yields the gradient of the attack (7F; the released code has a separate
+attack pass, 8F); padding is masked (the released code runs without an attention mask). The released
+code never adds the perturbed loss (an unreachable branch) and detaches all of ``x~``: preset
+``released``.
 """
 
 from __future__ import annotations
@@ -97,12 +98,12 @@ class AdvEmbed(AttackConfig):
     detached: bool = False
 
     def check(self) -> None:
-        """Refuse to minimise nothing, and warn of what does next to nothing."""
+        """Raise if there is no loss, and warn about losses without effect."""
         super().check()
         if not (self.clean_weight or self.adversarial_weight or self.divergence_weight):
             raise ValueError(
-                "clean_weight, adversarial_weight and divergence_weight are all 0, so that nothing "
-                "is minimised; set one of them above 0"
+                "clean_weight, adversarial_weight and divergence_weight are all 0, so nothing "
+                "is minimized; set one of them above 0"
             )
         check_attack_off(self, divergence_weight=self.divergence_weight)
         warn_of_small_divergence(
@@ -135,15 +136,16 @@ class AdvEmbed(AttackConfig):
         return step.noise(noise, "consistency")
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield the clean loss, the perturbed one and the divergence in one total."""
+        """Yield the clean loss, the perturbed loss and symKL in one total."""
         clean, attack = step.clean, self.perturbation()
         assert clean.start is not None
         if not attack.epsilon:
             step.network.expect_dropout()
-        # Read before the backward of the total, the gradient costs 1F.
+        # g at x + n. It is read before the backward of the total, which costs 1F.
+        # epsilon * g / max_h |g[b,t,h]|, [B, T, D].
         ascent = attack.first(clean.gradient, clean.embeddings, step.network, step.batch)
         delta, recording = clean.start.detach() + ascent, Recording()  # x~ - x, [B, T, D]
-        perturbed = step.logits(  # [B, U, C]
+        perturbed = step.logits(  # f(x~), [B, U, C]
             "clean" if self.same_dropout else "perturbed",
             delta=delta,
             site=self.site,

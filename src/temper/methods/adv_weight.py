@@ -1,14 +1,13 @@
-"""Sharpness-aware minimisation: the gradient is taken at the worst weights nearby.
+"""Sharpness-aware minimization: the gradient is taken at the worst weights nearby.
 
 ``e = rho * g / ||g||`` with one norm over all trainable parameters; the step goes along ``dL(w +
 e)/dw`` from w. With ``adaptive`` the ball follows the weights' sizes (ASAM): ``e = rho * T^2 g /
 ||T g||``, ``T = |w| + eta``, and T = 1 for biases.
 
 Source: SAM, Foret et al., ICLR 2021; on text Bahri et al., ACL 2022. ASAM, Kwon et al., ICML 2021,
-and SamsungLabs/ASAM@dc9b513. Differs: both passes see the same dropout; all micro-batches of a step
-and all ranks share one e (davda54/sam takes an e a rank, and cannot accumulate); nothing is added
-to the norm, so that the radius is exactly rho, and a gradient that is zero or not finite moves
-nothing.
+and SamsungLabs/ASAM@dc9b513. Differs: both passes use the same dropout masks; all micro-batches of
+a step and all ranks share one e (davda54/sam has one e per rank, and cannot accumulate); nothing is
+added to the norm, so the radius is exactly rho, and a zero or non-finite gradient moves nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pydantic import Field, FiniteFloat
 from torch import Tensor
 
 from temper.backward.rule import UpdateRule
-from temper.backward.sharpness import Place, WeightAscent, has_direction, l2_norms
+from temper.backward.sharpness import WeightAscent, WeightPart, has_direction, l2_norms
 from temper.methods import Method, Published, register
 from temper.methods.variants import Off, Variant
 from temper.models.network import Parameters
@@ -34,10 +33,10 @@ LARGE = 1.0
 
 
 class ASAM(Variant):
-    """A ball that follows the weights' sizes.
+    """A ball scaled by the sizes of the weights.
 
     Args:
-        eta: What is added to the weights' sizes, above 0.
+        eta: Added to the sizes of the weights, above 0.
     """
 
     kind: Literal["asam"] = "asam"
@@ -46,15 +45,15 @@ class ASAM(Variant):
 
 @dataclass(frozen=True)
 class SharpnessAware(WeightAscent):
-    """Move along the whole gradient: SAM, or ASAM where the ball follows the weights' sizes.
+    """Move along the whole gradient: SAM, or ASAM with a ball scaled by the sizes of the weights.
 
     SAM: ``e = rho * g / ||g||``, one norm over all trainable parameters. ASAM: ``e = rho * T^2 g /
     ||T g||`` with ``T = |w| + eta``, and T = 1 for biases; ``||e / T|| = rho``.
 
     Args:
         rho: Radius, above 0.
-        adaptive: Whether to do ASAM.
-        eta: What is added to the sizes of ASAM.
+        adaptive: Whether to use ASAM.
+        eta: Added to the sizes of the weights in ASAM.
 
     References:
         Foret et al., ICLR 2021, Eq. 2; Kwon et al., ICML 2021, Eq. 8.
@@ -68,28 +67,28 @@ class SharpnessAware(WeightAscent):
 
     def factors(
         self,
-        places: Sequence[Place],
+        parts: Sequence[WeightPart],
         gradients: Sequence[Tensor],
         sizes: Sequence[float],
         params: Parameters,
     ) -> list[float] | None:
-        """Return one factor for all: the radius over the norm."""
-        size = math.hypot(*sizes)
+        """Return the same factor for all parts: the radius over the norm."""
+        size = math.hypot(*sizes)  # ||g||
         if not has_direction(size):
             return None
         if self.adaptive:
-            self._scale(places, gradients)
-            size = math.hypot(*l2_norms(gradients, params))
+            self._scale(parts, gradients)  # T g
+            size = math.hypot(*l2_norms(gradients, params))  # ||T g||
             if not has_direction(size):
                 return None
-            self._scale(places, gradients)
-        return [self.rho / size] * len(places)
+            self._scale(parts, gradients)  # T^2 g
+        return [self.rho / size] * len(parts)
 
-    def _scale(self, places: Sequence[Place], gradients: Sequence[Tensor]) -> None:
-        """Multiply the gradients by T; a T kept from the first time would be one more copy."""
-        for place, gradient in zip(places, gradients, strict=True):
-            if "bias" not in place.name.rpartition(".")[2]:
-                gradient.mul_(place.of(place.weight).abs().add_(self.eta))
+    def _scale(self, parts: Sequence[WeightPart], gradients: Sequence[Tensor]) -> None:
+        """Multiply the gradients by T, which is recomputed to save a copy of the weights."""
+        for part, gradient in zip(parts, gradients, strict=True):
+            if "bias" not in part.name.rpartition(".")[2]:
+                gradient.mul_(part.of(part.weight).abs().add_(self.eta))
 
 
 @register(
@@ -101,12 +100,12 @@ class SharpnessAware(WeightAscent):
     claims="rule: gradient",
 )
 class AdvWeight(Method):
-    """Settings of sharpness-aware minimisation.
+    """Settings of sharpness-aware minimization.
 
     Args:
         rho: Radius, at least 0; 0 is plain fine-tuning. ASAM's radius is measured
             relative to the weights and is ten times as large or more.
-        adaptive: ``asam``, whose ball follows the weights' sizes, or ``off``.
+        adaptive: ``asam``, with a ball scaled by the sizes of the weights, or ``off``.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
@@ -125,17 +124,17 @@ class AdvWeight(Method):
     adaptive: ASAM | Off = Field(default=Off(), discriminator="kind")
 
     def check(self) -> None:
-        """Warn of a radius that is meant for the other kind of ball."""
+        """Warn about a radius that fits ASAM only."""
         super().check()
         if self.adaptive.is_off and self.rho >= LARGE:
             logger.warning(
-                "rho=%g is a radius for adaptive=True. Without it the published one is 0.05, and "
-                "one so large takes the gradient far from the weights.",
+                "rho=%g is a radius for adaptive=True. Without it the published radius is 0.05, "
+                "and a radius this large takes the gradient far from the weights.",
                 self.rho,
             )
 
     def off(self) -> Self:
-        """Take the gradient where the weights are."""
+        """Take the gradient at the weights themselves."""
         return self._with(rho=0.0)
 
     def update(self) -> list[UpdateRule]:

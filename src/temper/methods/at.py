@@ -3,8 +3,8 @@
 ``L = CE(x) + adversarial_weight * CE(x + delta)``, ``delta`` one FGM step, or several projected
 ones (PGD).
 
-Source: Miyato et al., ICLR 2017; UEGR (arXiv 2503.16550), ablation. Differs: clean pass and attack
-share one backward, so one step costs 6F.
+Source: Miyato et al., ICLR 2017; UEGR (arXiv 2503.16550), ablation. Differs: the clean pass and
+the attack share one backward, so a step costs 6F.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AT(AttackConfig):
         return self._with(adversarial_weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Ask for the gradient by the embeddings."""
+        """Request the gradient with respect to the embeddings."""
         if not self.adversarial_weight:
             return Plan()
         return Plan(
@@ -63,14 +63,16 @@ class AT(AttackConfig):
         )
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield the clean loss, then the attacked one."""
+        """Yield ``CE(x)``, then ``adversarial_weight * CE(x + delta)``."""
         clean, network, batch = step.clean, step.network, step.batch
-        yield [clean.task]  # the backward of CE(x) also leaves its gradient by the embeddings
+        yield [clean.task]  # CE(x); its backward also leaves g = dCE/dx
         attack = self.perturbation(**self.ascent.values)
-        delta = attack.first(clean.gradient, clean.embeddings, network, batch)  # [B, T, D]
+        # epsilon * g / ||g||, or the first of several steps, [B, T, D].
+        delta = attack.first(clean.gradient, clean.embeddings, network, batch)
         for _ in range(attack.steps - 1):
             gradient, _recording = gradient_at(step, attack, delta)
             delta = attack.further(delta, gradient, clean.embeddings, network, batch)
         step.note_size(delta, clean.embeddings)
-        attacked = step.passes(SubModels(passes=1), delta=delta, site=self.site)  # 1 x [B, U, C]
+        # f(x + delta), 1 x [B, U, C].
+        attacked = step.passes(SubModels(passes=1), delta=delta, site=self.site)
         yield [step.task(attacked, name="adversarial", weight=self.adversarial_weight)]

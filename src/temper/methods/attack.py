@@ -17,17 +17,17 @@ from temper.types import Reduction
 
 
 class Single(Variant):
-    """One step up, which has the whole budget."""
+    """One ascent step with the whole budget."""
 
     kind: Literal["single"] = "single"
 
 
 class Projected(Variant):
-    """Several steps up, each projected to the budget (PGD).
+    """Several ascent steps, each projected to the budget (PGD).
 
     Args:
         steps: Ascent steps, at least 2.
-        step_size: Size of a step as a share of epsilon, above 0.
+        step_size: Size of a step as a fraction of epsilon, above 0.
     """
 
     kind: Literal["projected"] = "projected"
@@ -39,14 +39,14 @@ class AttackConfig(Method):
     """Settings of the attack on the embeddings.
 
     Args:
-        epsilon: Budget, at least 0 (the paper: 0.01, 0.1 or 0.4 absolute). 0 leaves the embeddings
-            where they are; the passes under attack still run, as UEGR's sub-models without the
-            attack do. For no such pass set their weights to 0.
-        relative: Whether epsilon is a share of the example's own embedding norm, which carries
-            over between models; 0.025 is about 0.15 absolute on MiniLM.
+        epsilon: Budget, at least 0 (the paper: 0.01, 0.1 or 0.4 absolute). 0 does not
+            move the embeddings, but the attacked passes still run; to skip them set their weights
+            to 0.
+        relative: Whether epsilon is a fraction of the example's embedding norm, which transfers
+            between models; 0.025 is about 0.15 absolute on MiniLM.
         norm: ``l2``, ``linf`` (the sign of the gradient), or ``linf_scaled`` (the gradient over its
             largest entry, in the same ball).
-        attack_scope: What shares the budget: ``example``, ``token``, or ``batch``.
+        attack_scope: Scope of the budget: ``example``, ``token``, or ``batch``.
         site: ``word`` embeddings or the ``output`` of the embeddings block.
         special_tokens: Whether [CLS], [SEP] and the like move too.
     """
@@ -61,10 +61,10 @@ class AttackConfig(Method):
     special_tokens: bool = True
 
     def perturbation(self, **ascent: float) -> Perturbation:
-        """Return the perturbation that these settings describe.
+        """Return the perturbation with these settings.
 
         Args:
-            ascent: ``steps`` and ``step_size`` of several ascent steps.
+            ascent: ``steps`` and ``step_size``, if there are several ascent steps.
         """
         return Perturbation(
             epsilon=self.epsilon,
@@ -85,21 +85,21 @@ SMALLEST_LOSS = 0.01
 def warn_of_small_divergence(
     method: str, kind: Divergence, reduction: Reduction, weight: float
 ) -> None:
-    """Warn of a Jensen-Shannon term that hardly counts.
+    """Warn about a Jensen-Shannon term that is too small to have an effect.
 
     It is at most ln 2 per row, so its mean over the rows is at most ``weight * ln 2``.
 
     Args:
         method: Name of the method.
-        kind: Which divergence.
+        kind: ``js`` or ``sym_kl``.
         reduction: Over the rows of the optimizer step.
-        weight: Of the divergence; at 0 there is none.
+        weight: Weight of the divergence; 0 for none.
     """
     largest = weight * math.log(2)
     if (kind, reduction) == ("js", "mean") and 0 < largest < SMALLEST_LOSS:
         logger.warning(
             "%s: divergence='js' with reduction='mean' and a weight of %g is at most %.2g in the "
-            "loss, so that it does next to nothing. Use reduction='sum', or raise the weight.",
+            "loss, which has almost no effect. Use reduction='sum', or raise the weight.",
             method,
             weight,
             largest,
@@ -107,19 +107,19 @@ def warn_of_small_divergence(
 
 
 def check_attack_off(config: Method, *, divergence_weight: float) -> None:
-    """Refuse an attack that is switched off by halves, and that nobody asked to keep.
+    """Raise if an attack is only partly switched off and ``divergence_weight`` was not set.
 
     Args:
         config: Settings with ``adversarial_weight`` and ``divergence_weight``.
-        divergence_weight: What the divergence of the attacked passes counts with in effect.
+        divergence_weight: Effective weight of the divergence of the attacked passes.
 
     Raises:
-        ValueError: If the adversarial weight is 0, and a default alone keeps the passes running.
+        ValueError: If the adversarial weight is 0, and only a default keeps the passes running.
     """
-    asked = "divergence_weight" in config.model_fields_set
-    if not vars(config)["adversarial_weight"] and divergence_weight and not asked:
+    is_set = "divergence_weight" in config.model_fields_set
+    if not vars(config)["adversarial_weight"] and divergence_weight and not is_set:
         raise ValueError(
             "adversarial_weight=0 alone leaves the attacked passes running, for their divergence "
-            f"(divergence_weight={divergence_weight:g}). Set divergence_weight=0 too to have no "
-            "attack, or give divergence_weight to keep the divergence alone"
+            f"(divergence_weight={divergence_weight:g}). Set divergence_weight=0 too for no "
+            "attack, or set divergence_weight explicitly to keep only the divergence"
         )

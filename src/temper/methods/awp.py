@@ -1,11 +1,11 @@
-"""Adversarial weight perturbation: every matrix moves uphill by a share of its own norm.
+"""Adversarial weight perturbation: every matrix moves uphill by a fraction of its norm.
 
 ``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter of two axes or more; the step goes
-along ``dL(w + e)/dw`` from w. By itself it takes the clean loss; ``at + awp`` is the paper's
+along ``dL(w + e)/dw`` from w. Alone it uses the clean loss; ``at + awp`` is the paper's
 AT-AWP.
 
-Source: Wu et al., NeurIPS 2020; released code csdongxian/AWP. Differs: the gradient is of the whole
-step's loss, where the released code takes one step of SGD on a copy of the model.
+Source: Wu et al., NeurIPS 2020; released code csdongxian/AWP. Differs: the gradient is that of the
+whole step's loss; the released code takes one step of SGD on a copy of the model.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pydantic import Field, FiniteFloat
 from torch import Tensor
 
 from temper.backward.rule import UpdateRule
-from temper.backward.sharpness import Place, WeightAscent, has_direction, l2_norms
+from temper.backward.sharpness import WeightAscent, WeightPart, has_direction, l2_norms
 from temper.methods import Method, Published, register
 from temper.models.network import Parameters
 
 
 @dataclass(frozen=True)
 class RelativeAscent(WeightAscent):
-    """Move every matrix by a share of its own norm: adversarial weight perturbation.
+    """Move every matrix by a fraction of its norm: adversarial weight perturbation.
 
     ``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter l of two axes or more.
 
     Args:
-        gamma: The share, above 0.
+        gamma: The fraction, above 0.
 
     References:
         Wu et al., NeurIPS 2020, Eqs. 7 and 8; one step of it, as released.
@@ -42,20 +42,20 @@ class RelativeAscent(WeightAscent):
     supports_fsdp = True
 
     def covers(self, tensor: Tensor) -> bool:
-        """Leave out vectors: biases and norms' weights."""
+        """Exclude vectors: biases and weights of norms."""
         return tensor.dim() > 1
 
     def factors(
         self,
-        places: Sequence[Place],
+        parts: Sequence[WeightPart],
         gradients: Sequence[Tensor],
         sizes: Sequence[float],
         params: Parameters,
     ) -> list[float] | None:
-        """Return a factor for each matrix."""
+        """Return ``gamma * ||w_l|| / ||g_l||`` for each matrix (Eq. 7)."""
         if not math.isfinite(math.hypot(*sizes)):
             return None
-        weights = l2_norms([place.weight for place in places], params)
+        weights = l2_norms([part.weight for part in parts], params)
         return [
             self.gamma * weight / size if has_direction(size) else 0.0
             for weight, size in zip(weights, sizes, strict=True)
@@ -74,7 +74,7 @@ class AWP(Method):
     """Settings of adversarial weight perturbation.
 
     Args:
-        gamma: Share of each matrix's norm, at least 0 (the paper: 0.01 with plain adversarial
+        gamma: Fraction of each matrix's norm, at least 0 (the paper: 0.01 with plain adversarial
             training, 0.005 with TRADES); 0 is plain fine-tuning.
     """
 
@@ -83,15 +83,15 @@ class AWP(Method):
     }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        # trades_AWP/train_trades_cifar.py of csdongxian/AWP@00a8e85; its warm-up of ten epochs
-        # without AWP is not offered.
+        # trades_AWP/train_trades_cifar.py of csdongxian/AWP@00a8e85, without its warm-up of ten
+        # epochs.
         "trades": {"gamma": 0.005},
     }
 
     gamma: FiniteFloat = Field(default=0.01, ge=0.0)
 
     def off(self) -> Self:
-        """Take the gradient where the weights are."""
+        """Take the gradient at the weights themselves."""
         return self._with(gamma=0.0)
 
     def update(self) -> list[UpdateRule]:

@@ -5,8 +5,8 @@ the optimizer's update (Adam's momentum, say) and g the gradient of this step.
 
 Source: Liang et al., "Cautious Optimizers: Improving Training with One Line of Code",
 arXiv 2411.16085, Algorithm 1; released code kyleliang919/C-Optim. Differs: c is the mean over the
-entries whose gradient is not 0. Over all entries, the unused rows of a word embedding would make it
-tiny, and the used rows would take a step up to a thousand times as long.
+entries whose gradient is not 0. Over all entries, the unused rows of a word embedding would make c
+tiny, and the used rows would take steps up to a thousand times as long.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AgreeingUpdate(UpdateRule):
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Copy the weights before the optimizer moves them."""
+        """Copy the weights before the optimizer's step."""
         state["before"] = {name: params.tensors[name].detach().clone() for name in grads}
         return grads
 
@@ -60,17 +60,17 @@ class AgreeingUpdate(UpdateRule):
             return
         gradients, kept = params.gradients(), []
         for name, old in before.items():
-            # A rule that comes later may have left the parameter out of the step.
+            # A later rule may have excluded the parameter from the step.
             if name not in gradients or name not in step.rates:
                 continue
             rate, decay = step.rates[name]
             # Decoupled weight decay is no part of the update u.
             start = at_least_single(old) * (1 - rate * decay)
             moved = at_least_single(params.tensors[name]) - start  # -lr * u
-            agrees = moved * gradients[name] < 0
+            agrees = moved * gradients[name] < 0  # m = 1[u * g > 0]
             counts = torch.stack([agrees.sum(), (gradients[name] != 0).sum()])
             counts = params.summed(counts).to(moved.dtype)
-            mean = (counts[0] / counts[1].clamp(min=1)).clamp(min=self.floor)
+            mean = (counts[0] / counts[1].clamp(min=1)).clamp(min=self.floor)  # c
             params.tensors[name].copy_(start + moved * agrees / mean)
             kept.append(counts)
         if kept:

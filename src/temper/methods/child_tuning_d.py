@@ -1,13 +1,13 @@
-"""Child-Tuning-D: only those weights of the blocks train that the task's gradient asks for most.
+"""Child-Tuning-D: train only the weights of the blocks with the largest squared gradients.
 
 One pass over the training rows sums squared gradients of the clean loss, each tensor's gradient
 clipped first; the largest ``reserve_p`` of all the blocks' entries are trained from then on.
 
 Source: Xu et al., EMNLP 2021; released code alibaba/AliceMind, ChildTuning@c17b177. As there,
 nothing is divided by p, the rest of the model trains freely, and masked weights still move by
-momentum and decay. Differs: exactly the share that was asked for is kept (the released code keeps
-every entry equal to the percentile), and the network says where its blocks are (there, a
-parameter's name does).
+momentum and decay. Differs: exactly the fraction ``reserve_p`` trains (the released code keeps
+every entry equal to the percentile), and blocks are found by the network's structure (there by the
+names of parameters).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from temper.types import Gradients, State
 
 @dataclass(frozen=True)
 class ChosenMask(UpdateRule):
-    """Keep those entries of the blocks' gradient whose squared gradient was largest in an epoch.
+    """Train the entries of the blocks whose squared gradients were largest in one epoch.
 
-    Before training: clip the gradient of each batch tensor by tensor, square it, and add it up. The
-    largest ``keep`` of all entries, ranked over all tensors at once, train; the rest of the blocks
-    does not. What lies outside the blocks (embeddings, head) trains freely. The importance is let
-    go of once the mask is chosen, which takes a byte an entry.
+    Before training, the gradient of each batch is clipped tensor by tensor, squared and summed. The
+    fraction ``keep`` of all entries with the largest sums trains, ranked over all tensors at once;
+    the rest of the blocks does not. Embeddings and head train freely. The sums are freed once the
+    mask is chosen, which takes one byte per entry.
 
     Args:
-        keep: Share of the entries that train, in (0, 1).
-        largest_norm: What the gradient of each tensor is clipped to in the pre-pass.
+        keep: Fraction of the entries that train, in (0, 1).
+        largest_norm: Norm to which the gradient of each tensor is clipped in the pre-pass.
 
     References:
         Xu et al., EMNLP 2021, Child-Tuning-D.
@@ -55,7 +55,7 @@ class ChosenMask(UpdateRule):
     logged = MappingProxyType({"mask/kept": "kept"})
 
     def names(self, params: Parameters) -> list[str]:
-        """Return the parameters that the mask covers: all where there are no blocks."""
+        """Return the parameters that the mask covers; all if the model has no blocks."""
         return [name for name in params.tensors if name in params.blocks] or list(params.tensors)
 
     def init(self, params: Parameters) -> State:
@@ -67,7 +67,7 @@ class ChosenMask(UpdateRule):
         return {"importance": zeros, "training": {}, "observed": 0}
 
     def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
-        """Add a batch's clipped and squared gradient; once chosen, nothing is left to add to."""
+        """Add the clipped and squared gradient of a batch; does nothing once the mask is chosen."""
         for name, total in state["importance"].items():
             if name in grads:
                 gradient = grads[name].detach().float()
@@ -77,17 +77,17 @@ class ChosenMask(UpdateRule):
         state["observed"] += 1
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
-        """Choose the mask before the first epoch; a resumed run has it."""
+        """Choose the mask before the first epoch; a resumed run already has it."""
         if state["training"]:
             return
         if not state["observed"]:
             raise TemperError(
-                "child_tuning_d chooses what trains by the squared gradients of one epoch. Call "
+                "child_tuning_d ranks entries by the squared gradients of one epoch. Call "
                 "prepare(batches) once before the first epoch (RobustTrainer does)."
             )
-        # Ranked as a whole, which processes that share the weights gather for once.
+        # Ranked over the whole model, so processes with sharded weights gather it once.
         importance = [params.gathered(n, total) for n, total in state["importance"].items()]
-        kept = inside_top(importance, share=self.keep)
+        kept = inside_top(importance, fraction=self.keep)
         state["training"] = {
             name: params.part(name, mask).clone()
             for name, mask in zip(state["importance"], kept, strict=True)
@@ -99,7 +99,7 @@ class ChosenMask(UpdateRule):
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Set the gradient of what does not train to zero, in place."""
+        """Set the gradient of entries that do not train to zero, in place."""
         if not state["training"]:
             raise TemperError(
                 "child_tuning_d has no mask yet. Call prepare(batches) once, and begin_epoch(0) "
@@ -112,13 +112,13 @@ class ChosenMask(UpdateRule):
         return grads
 
 
-def inside_top(values: Sequence[Tensor], *, share: float) -> list[Tensor]:
+def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
     """Mark the largest entries of several tensors.
 
     Args:
         values: Any shapes, on one device.
-        share: Share of all entries that is marked, in [0, 1]: exactly ``round(share * n)`` of them;
-            of equal ones those that stand first.
+        fraction: Fraction of all entries to mark, in [0, 1]: exactly ``round(fraction * n)`` of
+            them; among equal entries the first ones.
 
     Returns:
         Booleans of the same shapes, true inside the top.
@@ -129,10 +129,10 @@ def inside_top(values: Sequence[Tensor], *, share: float) -> list[Tensor]:
     flat = torch.cat([value.flatten() for value in values])
     if not bool(torch.isfinite(flat).all()):
         raise TemperError(
-            "The squared gradients of the pre-pass are not finite, so they rank nothing. Look at "
-            "the model's weights, or train in fp32."
+            "The squared gradients of the pre-pass are not finite, so they cannot be ranked. "
+            "Check the model's weights, or train in fp32."
         )
-    count = round(share * len(flat))
+    count = round(fraction * len(flat))
     inside = torch.zeros_like(flat, dtype=torch.bool)
     if count:
         lowest = flat.kthvalue(len(flat) - count + 1).values
@@ -156,10 +156,10 @@ class ChildTuningD(Method):
     """Settings of Child-Tuning-D.
 
     Args:
-        reserve_p: Share of the blocks' entries that train, in (0, 1] (the released script: 0.3); 1
-            is plain fine-tuning.
-        largest_norm: What the gradient of each tensor is clipped to before it is squared, above 0
-            (the released code: the training's ``max_grad_norm``, 1).
+        reserve_p: Fraction of the blocks' entries that train, in (0, 1] (the released script: 0.3);
+            1 is plain fine-tuning.
+        largest_norm: Norm to which the gradient of each tensor is clipped before it is squared,
+            above 0 (the released code: the training's ``max_grad_norm``, 1).
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {

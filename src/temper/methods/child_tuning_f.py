@@ -1,4 +1,4 @@
-"""Child-Tuning-F: every entry of the gradient is kept with one probability.
+"""Child-Tuning-F: keep every entry of the gradient with the same probability.
 
 ``g * m / p`` with m ~ Bernoulli(p), every parameter, every step; the mean over draws is g.
 
@@ -33,11 +33,11 @@ from temper.types import Gradients, State
 
 @dataclass(frozen=True)
 class RandomMask(UpdateRule):
-    """Keep every entry of the gradient with one probability: ``g * Bernoulli(p) / p``.
+    """Keep every entry of the gradient with probability p: ``g * Bernoulli(p) / p``.
 
     Args:
-        keep: p, in (0, 1); it is rounded to q/65536 for the draw and divides as such.
-        chunk: Entries worked on at a time, which stay in the processor's cache.
+        keep: p, in (0, 1); rounded to q/65536 for the draw and for the division.
+        chunk: Entries per piece, small enough for the processor's cache.
 
     References:
         Xu et al., EMNLP 2021, Child-Tuning-F.
@@ -78,7 +78,7 @@ class RandomMask(UpdateRule):
         return masked
 
     def _thin(self, gradient: Tensor, key: int, *, start: int) -> Tensor:
-        """Mask and scale a contiguous gradient in place, and count what was kept."""
+        """Mask and scale a contiguous gradient in place, and count the kept entries."""
         q = quantise(torch.tensor(self.keep), p_min=0.0)
         threshold, scale = int(highest_kept(q)), LEVELS / int(q)
         kept = torch.zeros((), dtype=torch.float64, device=gradient.device)

@@ -1,8 +1,8 @@
 """Composition: the losses of several methods add, their update rules follow each other.
 
-``r_drop + adv_weight`` minimises R-Drop's loss with SAM's step; ``uegr.objective +
-child_tuning_d.rule`` takes one half of each. What two methods both claim is an error that names
-them.
+``r_drop + adv_weight`` minimizes R-Drop's loss with SAM's step; ``uegr.objective +
+child_tuning_d.rule`` takes one half of each. Two methods that conflict raise an error that names
+both.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Half = Literal["both", "objective", "rule"]
 
 
 class Share(BaseModel):
-    """What a method gives to a composition.
+    """A method, or one half of it, in a composition.
 
     Args:
         name: The method's name.
         config: Its settings.
         half: ``both`` halves of it, or only its ``objective`` or its ``rule``.
-        preset: Settings that came with a preset, which sets both halves at once.
+        preset: Names of settings from a preset, which may belong to the other half.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -43,7 +43,7 @@ class Share(BaseModel):
 
     @property
     def label(self) -> str:
-        """The share as it is written in a method's name."""
+        """The name in a composition, for example ``uegr.objective``."""
         return self.name if self.half == "both" else f"{self.name}.{self.half}"
 
 
@@ -60,14 +60,14 @@ class Composed(Method):
 
     @property
     def name(self) -> str:
-        """The composition as it is written on the command line."""
+        """The name of the composition on the command line."""
         return " + ".join(share.label for share in self.shares)
 
     @property
     def moves_embeddings(self) -> Method | None:
-        """The settings of the one method that moves embeddings; None where none does."""
-        found = (each.config.moves_embeddings for each in self.shares if each.half != "rule")
-        return next(filter(None, found), None)
+        """The one method that perturbs the embeddings; None if there is none."""
+        moving = (share.config.moves_embeddings for share in self.shares if share.half != "rule")
+        return next(filter(None, moving), None)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of each method, by its name."""
@@ -99,22 +99,22 @@ class Composed(Method):
         return [rule for share in owned for rule in share.config.update()]
 
     def check_head(self, head: type[Head]) -> None:
-        """Refuse labels that one of the methods refuses."""
+        """Raise if one of the methods cannot train on the labels."""
         for method in self.composed():
             method.check_head(head)
 
     def check_composition(self) -> None:
-        """Refuse methods that do not compose.
+        """Raise if the methods do not compose.
 
         Raises:
-            CompositionError: If two methods conflict, or losses read the state of an update rule
-                that is not there.
+            CompositionError: If two methods conflict, or losses read the state of a missing update
+                rule.
         """
         rules = [
             (share.name, share.config.rule) for share in self.shares if share.half != "objective"
         ]
-        for place, (later, rule) in enumerate(rules):
-            for earlier, other in rules[:place]:
+        for index, (later, rule) in enumerate(rules):
+            for earlier, other in rules[:index]:
                 if shared := sorted(rule.conflicts & other.conflicts):
                     raise CompositionError(
                         f"{earlier!r} and {later!r} both claim the {shared[0]} of the update rule. "
@@ -123,9 +123,9 @@ class Composed(Method):
                     )
         if missing := sorted(self.plan(Step()).reads - {rule.name for rule in self.rule.rules}):
             raise CompositionError(
-                f"The objective of {self.name!r} reads what the update rule {missing[0]!r} keeps, "
-                "and that rule is not there. Take the method whole, not its objective alone, or "
-                "set the weight of the term that reads it to 0."
+                f"The objective of {self.name!r} reads the state of the update rule "
+                f"{missing[0]!r}, which is missing. Take the whole method, not its objective "
+                "alone, or set the weight of the term that reads it to 0."
             )
 
 
@@ -142,12 +142,12 @@ def compose(
         rule: A method of which only the update rule is taken.
 
     Returns:
-        Settings like any method's.
+        A method.
 
     Raises:
-        CompositionError: If two claim one slot, or one stands twice; it names both. If a half is
-            asked of a method that has none, or nothing is given.
-        SettingError: If a setting belongs to the half that is left out.
+        CompositionError: If two methods conflict or one is named twice; it names both. If a
+            method has no such half, or no method is given.
+        SettingError: If a setting belongs to the other half only.
 
     Example:
         >>> compose(objective="uegr", rule="child_tuning_d").name
@@ -171,15 +171,15 @@ def compose(
 def configure(
     name: str, settings: Mapping[str, Any] | None = None, *, prefix: str | None = None
 ) -> Method:
-    """Make a method's settings from plain values.
+    """Create a method from plain values.
 
     Args:
         name: A registered name, or several with ``+`` between. ``NAME.objective`` and
             ``NAME.rule`` take one half of a method.
-        settings: Values by field; ``preset`` picks published settings that the others override. Of
-            several methods, a table of such values by method.
-        prefix: What stands before a setting's name in errors, ``"method."`` where it was written
-            so; None for the name of the settings class.
+        settings: Values by field; ``preset`` selects published settings, which the others override.
+            For a composition, one table of values per method.
+        prefix: Prefix of setting names in errors, for example ``"method."``; None for the name of
+            the method's class.
 
     Raises:
         SettingError: For an unknown name, field or value, all faults at once.
@@ -203,8 +203,7 @@ def build(method: Method | str) -> Method:
     """Return a method from a method or its name.
 
     Args:
-        method: A method; or a name, with the default settings, which may be several with ``+``
-            between.
+        method: A method; or a name, or several with ``+`` between, for default settings.
 
     Raises:
         SettingError: If no method has that name.
@@ -227,7 +226,7 @@ def smoothed(method: Method, smoothing: float) -> Method:
 
     Args:
         method: Any registered method.
-        smoothing: Fraction of each label that is spread over all classes, in [0, 1); 0 for none.
+        smoothing: Fraction of each label that is spread over all classes, in [0, 1).
 
     Raises:
         CompositionError: If the method smooths labels itself.
@@ -239,24 +238,24 @@ def smoothed(method: Method, smoothing: float) -> Method:
 
 
 def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | None) -> Composed:
-    """Make the settings of a composition from tables of values by method; see `configure`."""
+    """Create a composition from one table of values per method; see `configure`."""
     labels = labels_of(name)
     if missing := [fault for fault in name_faults(name) if "is missing" in fault]:
         raise SettingError("\n".join(missing))
-    asked = [method for method, _ in labels]
-    found: list[str] = []
+    named = [method for method, _ in labels]
+    faults: list[str] = []
     for key, table in settings.items():
-        if key not in asked:
-            found.append(
+        if key not in named:
+            faults.append(
                 f"`method.{key}` cannot be set for the composition {name!r}: its settings are "
-                f"written method.NAME.KEY, with NAME one of {', '.join(asked)}."
+                f"written method.NAME.KEY, with NAME one of {', '.join(named)}."
             )
         elif not isinstance(table, Mapping):
-            found.append(f"`method.{key}` must be a table of settings, got {table!r}.")
+            faults.append(f"`method.{key}` must be a table of settings, got {table!r}.")
     shares: list[Share] = []
     for method, half in labels:
         if half is not None and half not in HALVES:
-            found.append(unknown(f"half of {method}", half, HALVES))
+            faults.append(unknown(f"half of {method}", half, HALVES))
             continue
         table = settings.get(method, {})
         try:
@@ -265,16 +264,16 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
                 table if isinstance(table, Mapping) else {},
                 prefix=None if prefix is None else f"{prefix}{method}.",
             )
-            taken = next((each for each in HALVES if each == half), "both")
+            taken = next((known for known in HALVES if known == half), "both")
             written = set(table) if isinstance(table, Mapping) else set()
             by_preset = config.model_fields_set - written if "preset" in written else set()
             shares.append(
                 Share(name=method, config=config, half=taken, preset=frozenset(by_preset))
             )
         except TemperError as error:
-            found += str(error).splitlines()
-    if found:
-        raise SettingError("\n".join(dict.fromkeys(found)))
+            faults += str(error).splitlines()
+    if faults:
+        raise SettingError("\n".join(dict.fromkeys(faults)))
     return _checked(shares)
 
 
@@ -285,33 +284,32 @@ def _checked(shares: list[Share]) -> Composed:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise CompositionError(
-            f"The method {twice!r} stands twice in {' + '.join(s.label for s in shares)!r}. Name "
-            "each once."
+            f"The method {twice!r} is named twice in {' + '.join(s.label for s in shares)!r}. "
+            "Name each method once."
         )
     composed = Composed(shares=tuple(_only_half(share) for share in shares))
-    # Faults of the composition show where it is made, before any work.
+    # Faults are raised when the composition is created, before any work.
     composed.check_composition()
     return composed
 
 
 def _only_half(share: Share) -> Share:
-    """Return a share with no settings but those that its half reads.
+    """Reset the settings that only the other half reads.
 
     Raises:
         CompositionError: If the method has no such half.
-        SettingError: If a setting was given that only the other half reads.
+        SettingError: If a setting was set that only the other half reads.
     """
     if share.half == "both" or isinstance(share.config, Composed):
         return share
     config = share.config
-    own: object = config.rule.rules
-    if share.half == "objective":
-        own = () if config.plan(Step()) == Plan() else config
-    if own == () and share.name != "vanilla":
+    has_rule, has_losses = bool(config.rule.rules), config.plan(Step()) != Plan()
+    is_empty = not (has_rule if share.half == "rule" else has_losses)
+    if is_empty and share.name != "vanilla":
         what = "update rule" if share.half == "rule" else "objective"
         raise CompositionError(
-            f"{share.name!r} has no {what} of its own with these settings, so that "
-            f"{share.label!r} is plain fine-tuning's. Leave it out, or name another."
+            f"{share.name!r} has no {what} with these settings, so that "
+            f"{share.label!r} is plain fine-tuning. Leave it out, or name another."
         )
     fields = type(config).model_fields
     unread = [name for name in config.model_fields_set if not config.reads(name, share.half)]
@@ -319,7 +317,7 @@ def _only_half(share: Share) -> Share:
     if ignored := sorted(changed - share.preset):
         raise SettingError(
             f"{share.label!r} would ignore {', '.join(ignored)}: only the other half of "
-            f"{share.name!r} reads it. Leave it out, or take the method whole."
+            f"{share.name!r} reads it. Leave it out, or take the whole method."
         )
     kept = config.model_copy(update={name: fields[name].default for name in changed})
     return Share(name=share.name, config=kept, half=share.half)

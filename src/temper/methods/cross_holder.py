@@ -1,8 +1,8 @@
-"""Cross-Hoelder regularisation: differences of logits that change slowly and evenly.
+"""Cross-Hoelder regularization: differences of logits that change slowly and evenly.
 
 ``L = CE(x) + weight * 1/C sum_{i<j} (||d(z_i - z_j)/dx||^2 + 1/C ||d2(z_i - z_j)/dx2||_F^2)``, z
-the logits, x the word embeddings. Only differences of logits decide a softmax, and probes that sum
-to 0 see nothing else.
+the logits, x the word embeddings. A softmax depends on differences of logits only;
+probes that sum to 0 measure only these.
 
 Source: Mustafa et al., "Input Hessian Regularization of Neural Networks", arXiv 2009.06571, as the
 baseline of Jukic and Snajder, TACL 2025. Differs: estimated as JacHess is, on the logits alone.
@@ -28,7 +28,7 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
     claims="smoothness",
 )
 class CrossHolder(SmoothnessConfig):
-    """Settings of Cross-Hoelder regularisation: those of every smoothness penalty.
+    """Settings of Cross-Hoelder regularization: those of every smoothness penalty.
 
     Args:
         strength: How strong the penalty is: by the ``gradient_ratio``, or by its ``weight``, eta.
@@ -44,6 +44,6 @@ class CrossHolder(SmoothnessConfig):
         return self.smoothness(layers="logits", law="zero_sum")
 
     def check_head(self, head: type[Head]) -> None:
-        """Refuse outputs that do not compete: their differences mean nothing."""
+        """Raise if the outputs are not classes: their differences have no meaning."""
         if not self.is_off and not head.has_classes:
             raise SettingError(DIFFERENCES_NEED_CLASSES)

@@ -1,11 +1,11 @@
-"""Distillation: learn a teacher's predictions beside the labels.
+"""Distillation: learn a teacher's predictions in addition to the labels.
 
 ``L = clean_weight * CE(z, y) + weight * T^2 KL(softmax(t / T) || softmax(z / T))``, the mean over
-the rows; of a regression the squared difference. The teacher is the mean of the probabilities of
-trained models, asked once before training (``ensemble``), or the network under the average of its
+the rows; for a regression the squared difference. The teacher is the mean of the probabilities of
+trained models, computed once before training (``ensemble``), or the network at the average of its
 own weights (``average``: mean teacher).
 
-Source: Hinton et al., arXiv 1503.02531; of an ensemble of seeds Allen-Zhu and Li, ICLR 2023; mean
+Source: Hinton et al., arXiv 1503.02531; ensembles of seeds: Allen-Zhu and Li, ICLR 2023; mean
 teacher: Tarvainen and Valpola, NeurIPS 2017. Differs: docs/methods/distil.md.
 """
 
@@ -32,13 +32,13 @@ TEACHER_RULE = "teacher"
 
 
 class OwnAverage(Variant):
-    """The network under an average of its own weights, without dropout.
+    """The network at an average of its own weights, without dropout.
 
     Args:
-        decay: Largest share of the average that a step leaves, in [0, 1).
-        warm_up: How fast the decay rises to it, at least 0, as of ``ema``: 1 is the mean of all
-            steps so far until then.
-        kept: Whether the ``student`` or the ``teacher`` is kept at the end.
+        decay: Largest weight of the previous average in a step, in [0, 1).
+        warm_up: How slowly the weight rises to ``decay``, at least 0, as in ``ema``; until then, 1
+            is the mean of all steps so far.
+        kept: Whether the final weights are those of the ``student`` or the ``teacher``.
     """
 
     kind: Literal["average"] = "average"
@@ -89,11 +89,11 @@ class Distil(Method):
     clean_weight: FiniteFloat = Field(default=1.0, ge=0.0)
 
     def check(self) -> None:
-        """Refuse to learn from nothing, and from one's own average alone."""
+        """Raise if there is nothing to learn from but the network's own average."""
         super().check()
         if not self.clean_weight and (not self.weight or isinstance(self.teacher, OwnAverage)):
             raise ValueError(
-                "clean_weight=0 leaves the teacher's answers alone to learn from. Set a weight "
+                "clean_weight=0 trains on the teacher's predictions only. Set a weight "
                 "above 0 and an ensemble as the teacher"
             )
 
@@ -103,7 +103,7 @@ class Distil(Method):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders of the models that are asked before training; none for its own average."""
+        """Folders of the ensemble's models; empty if the teacher is the network's own average."""
         return self.teacher.folders if self.weight and isinstance(self.teacher, Ensemble) else ()
 
     def plan(self, now: Step) -> Plan:
@@ -118,27 +118,28 @@ class Distil(Method):
         logits, _stream = step.single_clean()  # [B, U, C]
         teacher = self._given(step, logits) if self.folders else self._averaged(step)
         head = step.head(logits)
+        # T^2 KL(teacher_T || student_T), [B, U] summed to [B].
         units = head.distillation(logits, teacher, temperature=self.temperature)
         rows = step.per_row(units, logits)
         yield [step.clean.task, Term("distillation", rows, self.weight, logits=(logits,))]
 
     def _given(self, step: StepContext, logits: Tensor) -> Tensor:
-        """Return the ensemble's logits, which come with the batch [B, U, C]."""
+        """Return the ensemble's logits from the batch [B, U, C]."""
         teacher = step.batch.teacher
         if teacher is None or teacher.shape not in (logits.shape, logits.squeeze(1).shape):
-            came = "none" if teacher is None else f"shape {list(teacher.shape)}"
+            got = "none" if teacher is None else f"shape {list(teacher.shape)}"
             shape = list(logits.squeeze(1).shape)
             raise DataError(
-                f"The method learns from the answers of {len(self.folders)} models, which a batch "
-                f"brings as 'teacher_logits' {shape}, and came with {came}. "
-                "`temper train` asks the models; for a loop or a Trainer of your own use "
+                f"The method learns from the predictions of {len(self.folders)} models, which a "
+                f"batch must contain as 'teacher_logits' {shape}, got {got}. "
+                "`temper train` adds them; in your own loop or Trainer use "
                 "temper.training.distilling.teacher_logits."
             )
         return teacher.to(logits.dtype).reshape(logits.shape)
 
     def _averaged(self, step: StepContext) -> Tensor:
-        """Return the logits under the average of the weights, without dropout [B, U, C]."""
-        # Before the first step there is no average, and the weights themselves take its place.
+        """Return the logits [B, U, C] at the average of the weights, without dropout."""
+        # Before the first step there is no average yet, so the weights themselves are used.
         weights = step.average(TEACHER_RULE) or None
         network = step.network
         with torch.no_grad(), in_mode(network.model, training=False):
@@ -146,8 +147,8 @@ class Distil(Method):
 
     def update(self) -> list[UpdateRule]:
         """Return the average of the weights, if it is the teacher."""
-        own = self.teacher
-        if not self.weight or not isinstance(own, OwnAverage):
+        teacher = self.teacher
+        if not self.weight or not isinstance(teacher, OwnAverage):
             return []
-        average = FinalAverage if own.kept == "teacher" else RunningAverage
-        return [average(own.decay, own.warm_up, name=TEACHER_RULE)]
+        average = FinalAverage if teacher.kept == "teacher" else RunningAverage
+        return [average(teacher.decay, teacher.warm_up, name=TEACHER_RULE)]

@@ -1,9 +1,9 @@
-"""Weight averaging: the weights that are kept are an average over the steps of the run.
+"""Weight averaging: the final weights are an average over the steps of the run.
 
 After c steps that count, ``average = b * average + (1 - b) * w``, ``b = min(decay, c / (c +
 warm_up))``. It is an exponential moving average whose decay warms up; with ``decay`` and
-``warm_up`` both 1 it is the mean (preset ``mean``), of the last part of the run where ``begin``
-says so.
+``warm_up`` both 1 it is the mean (preset ``mean``), with ``begin`` that of the last part of the
+run.
 
 Source: Polyak and Juditsky (1992); the mean of the last part: SWA, Izmailov et al., UAI 2018; the
 warm-up: polynomial-decay averaging, Shamir and Zhang, ICML 2013. Differs: docs/methods/ema.md.
@@ -32,11 +32,11 @@ class EMA(Method):
     """Settings of weight averaging.
 
     Args:
-        decay: Largest share b of the average that a step leaves, in [0, 1]; 0 is plain fine-tuning,
-            1 sets no bound beside the warm-up's.
-        warm_up: How fast b rises to it, at least 0: 9 lets about the last tenth of the steps so far
-            count, 1 all of them alike, 0 has no warm-up.
-        begin: Share of the run whose steps do not count, in [0, 1).
+        decay: Largest weight b of the previous average, in [0, 1]; 0 is plain fine-tuning, 1 sets
+            no bound except the warm-up's.
+        warm_up: How slowly b rises to ``decay``, at least 0: 9 averages about the last tenth of the
+            steps so far, 1 all of them equally, 0 has no warm-up.
+        begin: Fraction of the run whose steps do not count, in [0, 1).
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
@@ -55,7 +55,7 @@ class EMA(Method):
     begin: float = Field(default=0.0, ge=0.0, lt=1.0)
 
     def check(self) -> None:
-        """Refuse an average that never moves."""
+        """Raise if the average would never move."""
         super().check()
         if self.decay == 1 and not self.warm_up:
             raise ValueError(

@@ -3,9 +3,9 @@
 ``L = CE(x + n)``, ``n = U(-1, 1) * alpha / sqrt(n_b D)`` on the n_b real tokens of each example, so
 that the noise of an example has an l2 norm of about alpha / sqrt 3 whatever its length.
 
-Source: Jain et al., ICLR 2024 (arXiv 2310.05914). Differs: n_b counts real tokens, where the
-released code takes the padded length, so that a row's noise does not depend on its neighbours;
-padding gets none.
+Source: Jain et al., ICLR 2024 (arXiv 2310.05914). Differs: n_b counts real tokens, so
+the noise of a row does not depend on other rows (the released code uses the padded length); padding
+gets no noise.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EmbeddingNoise(Method):
     special_tokens: bool = True
 
     def off(self) -> Self:
-        """Leave the embeddings as they are."""
+        """Train without noise."""
         return self._with(alpha=0.0)
 
     def plan(self, now: Step) -> Plan:
@@ -66,7 +66,7 @@ class EmbeddingNoise(Method):
         return Plan(clean=True, start=self._noise, conflicts=conflicts)
 
     def _noise(self, step: StepContext) -> Tensor:
-        """Draw n [B, T, D]."""
+        """Draw n = U(-1, 1) * alpha / sqrt(n_b D), [B, T, D]."""
         noise = Noise(self.alpha, per="length", special_tokens=self.special_tokens)
         return step.noise(noise, "clean")
 

@@ -1,13 +1,13 @@
-"""FreeLB: every step of an ascent on the embeddings trains the weights too.
+"""FreeLB: every step of an ascent on the embeddings also trains the weights.
 
 ``L = 1/K sum_k CE(x + d_k)``, ``d_0 = U(-1, 1) * init / sqrt(n D)`` on the n real tokens,
 ``d_{k+1} = project(d_k + step_size * g_k / ||g_k||_2)`` per example, ``g_k`` the gradient of the
-k-th loss by delta; the K passes drop the same units.
+k-th loss with respect to delta; the K passes drop the same units.
 
 Source: Zhu et al., ICLR 2020 (arXiv 1909.11764); released code zhuchen03/FreeLB@eb23701. Differs:
-sizes are shares of the example's own embedding norm and the start is the clean example by default
+by default, sizes are fractions of the example's embedding norm and the start is the clean example
 (the authors' advice in issue #10; the presets have the published values); the start is projected
-too, which changes nothing at published values; ``clean_weight`` adds the clean loss.
+too, which has no effect at published values; ``clean_weight`` adds the clean loss.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from temper.types import Step
 
 logger = logging.getLogger(__name__)
 
-# One step of 0.17 of the embeddings' norm (1.0 on MiniLM) brought training to chance.
+# One step of 0.17 of the embeddings' norm (1.0 on MiniLM) reduced accuracy to chance.
 FAR = 0.15
 
 
@@ -113,12 +113,12 @@ class FreeLB(Method):
     special_tokens: bool = True
 
     def check(self) -> None:
-        """Refuse to minimise nothing, and warn of an ascent that goes far."""
+        """Raise if there is no loss, and warn about an ascent that goes far."""
         super().check()
         if not self.adversarial_weight:
             if not self.clean_weight:
                 raise ValueError(
-                    "adversarial_weight and clean_weight are both 0, so nothing is minimised; set "
+                    "adversarial_weight and clean_weight are both 0, so nothing is minimized; set "
                     "one of them"
                 )
             return
@@ -126,18 +126,18 @@ class FreeLB(Method):
         reach = min(reach, self.max_norm) if self.max_norm else reach
         if self.relative and reach > FAR:
             logger.warning(
-                "FreeLB's perturbation reaches %.2g of the embeddings' own norm, which may train "
-                "to chance. Lower step_size, init or passes, or set max_norm; absolute sizes need "
-                "relative=False.",
+                "FreeLB's perturbation reaches %.2g of the embeddings' norm, which may reduce "
+                "accuracy to chance. Lower step_size, init or passes, or set max_norm; absolute "
+                "sizes need relative=False.",
                 reach,
             )
 
     def off(self) -> Self:
-        """Leave the clean loss alone, at weight 1."""
+        """Train on the clean loss alone."""
         return self._with(adversarial_weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:
-        """Yield K totals, after the clean loss if it has a weight."""
+        """Announce K totals, after the clean loss if it has a weight."""
         if not self.adversarial_weight:
             return plain(self.clean_weight)
         return Plan(
@@ -154,37 +154,39 @@ class FreeLB(Method):
         unit = norms.size(norms.masked(embeddings, mask), norm="l2")  # [B, 1, 1]
         if not self.relative:
             unit = torch.ones_like(unit)
-        delta = self._inside_ball(self._start(step, embeddings) * unit, unit)  # d_0
+        delta = self._inside_ball(self._start(step, embeddings) * unit, unit)  # d_0, [B, T, D]
         first = torch.zeros(())  # becomes the mean loss at d_0
-        for place in range(self.passes):
+        for k in range(self.passes):
             delta = delta.detach().requires_grad_()
-            # All K passes drop the same units, so that delta climbs one function.
-            logits = step.logits("adversarial", delta=delta)
+            # All K passes drop the same units, so that the steps ascend one function.
+            logits = step.logits("adversarial", delta=delta)  # f(x + d_k), [B, U, C]
             weight = self.adversarial_weight / self.passes
             term = step.task((logits,), name="adversarial", weight=weight)
-            reached = term.rows.detach().mean()
-            first = reached if place == 0 else first
-            if place == self.passes - 1:
+            mean_loss = term.rows.detach().mean()
+            first = mean_loss if k == 0 else first
+            if k == self.passes - 1:
                 step.note_size(delta, embeddings)
-                step.notes["attack/loss_rise"] = reached - first
+                step.notes["attack/loss_rise"] = mean_loss - first
             yield [term]
-            # The graph is spent: none of it may stay in memory during the next pass.
+            # The graph is used up and must not stay in memory during the next pass.
             del logits, term
-            if place < self.passes - 1:
-                # Delta's own gradient: those of the weights hold earlier micro-batches.
+            if k < self.passes - 1:
+                # g_k is in delta.grad; the gradients of the weights include other micro-batches.
                 if delta.grad is None:
                     raise ValueError("Backward must run on a total before the next is asked for.")
-                direction = norms.steepest(norms.masked(delta.grad, mask), norm="l2")
+                direction = norms.steepest(norms.masked(delta.grad, mask), norm="l2")  # g / ||g||_2
                 delta = delta.detach() + direction * (self.step_size * unit)
                 delta = self._inside_ball(delta, unit)  # d_{k+1}
 
     def _start(self, step: StepContext, embeddings: Tensor) -> Tensor:
+        """Draw d_0 in units of the embedding norm [B, T, D] (Algorithm 1, line 3)."""
         if not self.init:
             return torch.zeros_like(embeddings, dtype=step.network.delta_dtype)
         noise = Noise(self.init, per="length", special_tokens=self.special_tokens)
         return step.noise(noise, "adversarial")
 
     def _inside_ball(self, delta: Tensor, unit: Tensor) -> Tensor:
+        """Project delta [B, T, D] to the l2 ball of radius ``max_norm * unit``."""
         if not self.max_norm:
             return delta
         return norms.project(delta, self.max_norm * unit, norm="l2")

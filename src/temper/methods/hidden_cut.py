@@ -1,13 +1,13 @@
-"""HiddenCut: a second pass without a span of tokens in every block, held to the clean one.
+"""HiddenCut: a second pass with a span of tokens cut in every block, and a consistency loss.
 
 ``L = CE(x) + cut_weight * CE(cut x) + divergence_weight * JS(P(x) || P(cut x))``. In every encoder
 block the feed-forward output of one span of tokens is zeroed: ``max(1, round(ratio n))`` of the n
-real tokens, beginning at one of the share ``candidates`` that the block attends to most.
+real tokens, beginning at one of the fraction ``candidates`` that the block attends to most.
 
 Source: Chen et al., ACL 2021; released code SALT-NLP/HiddenCut@8ec0cc7. Differs: no forked model;
-attention comes from the clean pass, padding is told by the attention mask and never cut, a span
-always has its whole length, the cut pass keeps every dropout layer. Models are run with eager
-attention, which gives the probabilities.
+attention comes from the clean pass, padding is identified by the attention mask and never cut,
+a span always has its full length, and the cut pass keeps every dropout layer. Models run with
+eager attention, which returns the attention probabilities.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class HiddenCut(Method):
         return bool(self.cut_weight or self.divergence_weight)
 
     def plan(self, now: Step) -> Plan:
-        """Have the clean pass note its attention."""
+        """Record the attention of the clean pass."""
         if not self.cuts:
             return Plan()
         return Plan(
@@ -83,7 +83,7 @@ class HiddenCut(Method):
         )
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield the clean loss, the cut pass's and their divergence in one total."""
+        """Yield the clean loss, the loss of the cut pass and their divergence in one total."""
         clean, batch = step.clean, step.batch
         blocks = step.network.cuts(batch)
         free = step.network.movable(batch, special_tokens=self.special_tokens)
@@ -99,7 +99,7 @@ class HiddenCut(Method):
         ]
         with blocks.cutting(spans_of_blocks):
             # The clean pass went through the distributed wrapper, which waits for one forward only.
-            cut = step.logits("cut", wrapped=False)  # [B, U, C]
+            cut = step.logits("cut", wrapped=False)  # f(cut x), [B, U, C]
         lengths = torch.stack([span.sum() for span in spans_of_blocks]).float()
         step.notes["cut/share"] = lengths.mean() / batch.mask.sum()
         pair, weight = (clean.logits[0], cut), self.divergence_weight
@@ -125,19 +125,19 @@ def spans(
 ) -> Tensor:
     """Draw one span of tokens for each example.
 
-    Of n tokens that may be cut, a span holds ``max(1, round(ratio n))`` that follow each other. It
-    begins at one of the ``max(1, round(candidates n))`` with the highest scores among those at
-    which it fits, each as likely as the other.
+    Of n tokens that may be cut, a span has ``max(1, round(ratio n))`` consecutive ones. It begins
+    at one of the ``max(1, round(candidates n))`` tokens with the highest scores among those at
+    which it fits, drawn uniformly.
 
     Args:
         scores: How much each token was attended to [B, T].
         free: Tokens that may be cut [B, T], boolean.
-        ratio: Share of the tokens that a span holds, in (0, 1].
-        candidates: Share of the tokens that it may begin at, in (0, 1].
-        draws: One uniform number is drawn for each example.
+        ratio: Length of a span as a fraction of the tokens, in (0, 1].
+        candidates: Fraction of the tokens at which it may begin, in (0, 1].
+        draws: Generator; one uniform number is drawn for each example.
 
     Returns:
-        [B, T], boolean; true in the span, nowhere in a row of which no token may be cut.
+        [B, T], boolean; true in the span, all false in a row without tokens that may be cut.
 
     Example:
         >>> free = torch.tensor([[True, True, True, True, False]])
@@ -145,14 +145,14 @@ def spans(
         >>> spans(scores, free, ratio=0.5, candidates=0.25, draws=torch.Generator()).int()
         tensor([[0, 1, 1, 0, 0]], dtype=torch.int32)
     """
-    place = free.cumsum(1) - 1
-    count = free.sum(1, keepdim=True)
+    index = free.cumsum(1) - 1  # of a token among those that may be cut, [B, T]
+    count = free.sum(1, keepdim=True)  # n, [B, 1]
     length = (ratio * count).round().long().clamp(min=1)
-    fits = free & (place <= count - length)
+    fits = free & (index <= count - length)
     best = (candidates * count).round().long().clamp(min=1)
     best = torch.minimum(best, fits.sum(1, keepdim=True).clamp(min=1))
     order = torch.where(fits, scores, -torch.inf).argsort(dim=1, descending=True, stable=True)
     uniform = torch.rand(len(scores), 1, generator=draws, device=scores.device)
     chosen = torch.minimum((uniform * best).long(), best - 1)
-    begin = place.gather(1, order.gather(1, chosen))
-    return free & (place >= begin) & (place < begin + length)
+    begin = index.gather(1, order.gather(1, chosen))
+    return free & (index >= begin) & (index < begin + length)

@@ -1,14 +1,15 @@
-"""JacHess: hidden states that change slowly with the embeddings, at every layer.
+"""JacHess: penalize how fast the hidden states of every layer change with the embeddings.
 
 ``L = CE(x) + eta * sum_l lambda_l (||J_l||_F^2 + mean_i ||H_{l,i}||_F^2)``, ``J_l = dh_l/dx`` and
 ``H_{l,i} = d2 h_{l,i}/dx2``, h_l the state of layer l at the position that the head reads, x the
-word embeddings.
+word embeddings (Eq. 4). Both norms are estimated by random projections (Eqs. 1 to 3), and lambda
+follows from the Jacobian norms of the base model (Eq. 5).
 
-Source: Jukic and Snajder, TACL 2025. Differs: the norms are estimated in 13F where the paper's loop
-takes hundreds (docs/methods/jachess.md); the Hessian term of the released code carries no gradient,
-and its decoders read the last position though it be padding; the paper's printed layer weights
-``softmax(-s)`` saturate to one layer and are an option; the embedding table has no gradient of the
-penalty.
+Source: Jukic and Snajder, TACL 2025. Differs: the norms are estimated in 13F, where the loop of the
+paper needs hundreds (docs/methods/jachess.md); the Hessian term of the released code has no
+gradient, and its decoders read the last position even if it is padding; the printed layer weights
+``softmax(-s)`` saturate to one layer and are an option; the embedding table gets no gradient of
+the penalty.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Inverse(_Measured):
 
 
 class Uniform(Variant):
-    """Every layer weighs the same, and nothing is measured."""
+    """Equal weights for all layers, without measurement."""
 
     kind: Literal["uniform"] = "uniform"
 
@@ -113,7 +114,7 @@ class JacHess(SmoothnessConfig):
 
     @property
     def smoothed(self) -> Layers:
-        """What is smoothed."""
+        """The states that are penalized."""
         return "logits" if isinstance(self.layers, Logits) else "all"
 
     def layer_norms(self) -> LayerNorms:

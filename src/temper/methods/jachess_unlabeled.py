@@ -1,10 +1,10 @@
 """JacHess in two phases: an epoch of plain fine-tuning, then smoothing on text without labels.
 
 Batches with labels train on ``CE(x)`` alone, batches without on
-``eta * sum_l lambda_l (||J_l||_F^2 + mean_i ||H_{l,i}||_F^2)`` alone, see `jachess`. The Trainer
-brings all of the one, then all of the other, in every epoch.
+``eta * sum_l lambda_l (||J_l||_F^2 + mean_i ||H_{l,i}||_F^2)`` alone, see `jachess`. In every
+epoch the Trainer first yields all batches with labels, then all batches without.
 
-Source: Jukic and Snajder, TACL 2025, the variant with unlabelled data.
+Source: Jukic and Snajder, TACL 2025, the variant with unlabeled data (section 3.3).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from temper.methods.jachess import JacHess
     claims="smoothness",
 )
 class JacHessUnlabeled(JacHess):
-    """Settings of two-phase JacHess: those of `JacHess` but for ``every``.
+    """Settings of two-phase JacHess: those of `JacHess` except ``every``.
 
     Args:
         every: 1: batches without labels have nothing else to train on.
@@ -42,5 +42,5 @@ class JacHessUnlabeled(JacHess):
     every: int = Field(default=1, ge=1, le=1)
 
     def penalty(self) -> Smoothness:
-        """Return the penalty, for batches without labels alone."""
-        return self.smoothness(layers=self.smoothed, only_unlabelled=True)
+        """Return the penalty for batches without labels."""
+        return self.smoothness(layers=self.smoothed, only_unlabeled=True)

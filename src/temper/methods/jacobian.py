@@ -1,4 +1,4 @@
-"""Jacobian regularisation: logits that change slowly with the embeddings.
+"""Jacobian regularization: logits that change slowly with the embeddings.
 
 ``L = CE(x) + weight / 2 * C ||J^T v||^2``, ``J = dz/dx`` [C, T E] of the logits by the word
 embeddings, v uniform on the unit sphere, so that the mean of the last factor is ``||J||_F^2``.
@@ -27,7 +27,7 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
     claims="smoothness",
 )
 class Jacobian(SmoothnessConfig):
-    """Settings of Jacobian regularisation, with those of every smoothness penalty.
+    """Settings of Jacobian regularization, with those of every smoothness penalty.
 
     Args:
         strength: How strong the penalty is: by the ``gradient_ratio``, or by its ``weight``, eta

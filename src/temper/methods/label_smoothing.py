@@ -1,4 +1,4 @@
-"""Label smoothing: a share of every label is spread over all classes.
+"""Label smoothing: spread a fraction of every label over all classes.
 
 ``L = CE(z, (1 - s) * onehot(y) + s / C)``, in every task loss of a composition.
 
@@ -31,7 +31,7 @@ class LabelSmoothing(Method):
     """Settings of label smoothing.
 
     Args:
-        smoothing: Share s of each label that is spread over all classes, in [0, 1) (the paper:
+        smoothing: Fraction s of each label that is spread over all classes, in [0, 1) (the paper:
             0.1); 0 is plain fine-tuning.
     """
 
@@ -42,7 +42,7 @@ class LabelSmoothing(Method):
     smoothing: FiniteFloat = Field(default=0.1, ge=0.0, lt=1.0)
 
     def off(self) -> Self:
-        """Leave the labels whole."""
+        """Train on the labels as they are."""
         return self._with(smoothing=0.0)
 
     def plan(self, now: Step) -> Plan:
@@ -51,6 +51,6 @@ class LabelSmoothing(Method):
         return Plan(smoothing=self.smoothing, conflicts=frozenset(conflicts))
 
     def check_head(self, head: type[Head]) -> None:
-        """Refuse to smooth labels that are no classes."""
+        """Raise if the labels are not classes."""
         if self.smoothing and not head.has_classes:
             raise SettingError(SMOOTHING_NEEDS_CLASSES)

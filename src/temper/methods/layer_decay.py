@@ -1,7 +1,7 @@
-"""Layer-wise learning rates: the lower a layer, the more slowly it trains.
+"""Layer-wise learning rates: lower layers train more slowly.
 
-``rate * decay^depth``: depth 0 is the head, 1 the top block and what stands behind it, and so on
-down to the embeddings, one deeper than the lowest block.
+``rate * decay^depth``: depth 0 is the head, 1 the top block and all layers between it and the
+head, and so on down to the embeddings, one deeper than the lowest block.
 
 Source: discriminative fine-tuning, Howard and Ruder, ACL 2018 (1/2.6 a layer); ELECTRA, Clark et
 al., ICLR 2020 (0.8 and 0.9); Sun et al., CCL 2019 (0.95). Differs: docs/methods/layer_decay.md.

@@ -1,10 +1,11 @@
 """LP-FT: linear probing, then fine-tuning, in one run.
 
-For the first steps the head trains alone on the pre-trained features; then everything does. A head
-that fits the features bends them less than one drawn at random.
+In the first steps only the head trains, on the pre-trained features; then everything trains. A head
+that fits the features distorts them less than a random one.
 
-Source: Kumar et al., ICLR 2022. Differs: one run with one learning rate schedule, where the paper
-trains the head to the end, then starts over from it; dropout stays on while the head trains alone.
+Source: Kumar et al., ICLR 2022. Differs: one run with one learning rate schedule (the paper trains
+the head to convergence, then starts a second run from it); dropout stays on while the head trains
+alone.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from temper.types import Gradients, State, Step
 
 
 class ByShare(Variant):
-    """A share of all steps.
+    """A fraction of all steps.
 
     Args:
-        share: In [0, 1]; 0 is plain fine-tuning, 1 is linear probing. The default is ours: the
-            paper has two runs.
+        share: In [0, 1]; 0 is plain fine-tuning, 1 is linear probing. The default is
+            not published: the paper has two runs.
     """
 
     kind: Literal["share"] = "share"
@@ -55,17 +56,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HeadFirst(UpdateRule):
-    """Train nothing but the head for the first steps: linear probing, then fine-tuning.
+    """Train only the head in the first steps: linear probing, then fine-tuning.
 
-    While it probes, the other parameters have no gradient: the optimiser neither moves nor decays
-    them and keeps no moments of them. In one process they are set aside before the passes, so that
-    backward ends at the head. Distributed training counts on a gradient of every parameter, so
-    there theirs are computed and left out.
+    While probing, the other parameters have no gradient: the optimizer neither moves nor decays
+    them and keeps no moments. In one process their ``requires_grad`` is off during the passes, so
+    that backward ends at the head. Distributed training waits for a gradient of every parameter,
+    so there the gradients are computed and dropped.
 
     Args:
-        ratio: Share of all steps that probe; None where ``steps`` says how many.
-        steps: Steps that probe.
-        learning_rate_scale_of_head: Factor on the learning rates while it probes.
+        ratio: Fraction of all steps that probe; not used if ``steps`` is set.
+        steps: Number of steps that probe.
+        learning_rate_scale_of_head: Factor on the learning rates while probing.
 
     References:
         Kumar et al., ICLR 2022.
@@ -83,39 +84,37 @@ class HeadFirst(UpdateRule):
         """Start by probing.
 
         Raises:
-            ModelError: If the model's head cannot be told from the rest.
+            ModelError: If the head of the model cannot be identified.
         """
         if not params.head:
             raise ModelError(
-                "The head is to train before the rest, but in this model no trainable head is "
-                "found: neither Transformers' base_model_prefix names the pre-trained part, nor "
-                "does anything stand behind repeated blocks. Use another method."
+                "The head must train before the other layers, but no trainable head is found: "
+                "neither does Transformers' base_model_prefix name the pre-trained part, nor are "
+                "there layers after repeated blocks. Use another method."
             )
         return {"probing": True}
 
     def length(self, step: Step) -> int:
-        """Return how many steps probe.
+        """Return the number of steps that probe.
 
         Args:
-            step: Gives the number of all steps.
+            step: Has the number of all steps.
         """
         return round((self.ratio or 0.0) * step.total) if self.steps is None else self.steps
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Set all but the head aside while it probes."""
+        """Turn off the gradients of all but the head while probing."""
         total = known_total(self, step)
         state["probing"] = step.number < self.length(step)
         if step.number == 0 and self.length(step) >= total:
-            logger.warning(
-                "All %d steps train the head alone: nothing is fine-tuned after that.", total
-            )
+            logger.warning("All %d steps train the head alone, so nothing is fine-tuned.", total)
         if state["probing"] and step.ranks == 1 and not torch.distributed.is_initialized():
             state["aside"] = True
             for name, tensor in params.tensors.items():
                 tensor.requires_grad_(name in params.head)
 
     def after_backward(self, params: Parameters, state: State) -> None:
-        """Take them up again."""
+        """Turn the gradients on again."""
         if state.pop("aside", False):
             for tensor in params.tensors.values():
                 tensor.requires_grad_(True)
@@ -123,19 +122,19 @@ class HeadFirst(UpdateRule):
     def regularize(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
-        """Leave the others out before clipping, so that their gradient is not in the norm."""
+        """Drop the other gradients before clipping, so that they do not count in the norm."""
         return self._of_head(grads, params, state)
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Leave the others out, whatever another rule added for them."""
+        """Drop the other gradients again: another rule may have added some."""
         return self._of_head(grads, params, state)
 
     def learning_rate_scales(
         self, params: Parameters, state: State, step: Step
     ) -> dict[str, float]:
-        """Return the head's factor for all parameters while it probes."""
+        """Return the head's factor for all parameters while probing."""
         scale = self.learning_rate_scale_of_head
         return dict.fromkeys(params.tensors, scale) if state["probing"] and scale != 1 else {}
 
@@ -161,7 +160,7 @@ class LPFT(Method):
     """Settings of LP-FT.
 
     Args:
-        probe: How long the head trains alone: a ``share`` of all steps, or so many ``steps``.
+        probe: How long the head trains alone: a ``share`` of all steps, or a number of ``steps``.
         head_learning_rate_scale: Factor on the learning rate while the head trains alone, above 0.
     """
 

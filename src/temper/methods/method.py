@@ -29,9 +29,9 @@ class Published:
     """A published value of a setting.
 
     Args:
-        value: It as a reader writes it; several where the paper tries or gives several.
-        where: Equation, section or table of the paper, or file of the released code; empty where
-            it is known to be the paper's and the place is not.
+        value: The value as text; several if the paper tries several.
+        where: Equation, section or table of the paper, or file of the released code; empty if the
+            paper has the value and the location is unknown.
     """
 
     value: str
@@ -53,18 +53,18 @@ class Method(BaseModel, ABC):
     """
 
     NAME: ClassVar[str] = ""
-    """The name under which ``@register`` knows the class."""
+    """Name under which the class is registered."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     PUBLISHED: ClassVar[dict[str, Published]] = {}
-    """What the method's source gives its settings, and those of training as ``train.NAME``."""
+    """Published values of the settings; settings of training are named ``train.NAME``."""
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
-    """Settings that go together, most of them published, by the name of their preset."""
+    """Settings that belong together, most of them published, by name of the preset."""
     NEEDS_UNLABELED: ClassVar[bool] = False
-    """Whether training must bring rows without labels too."""
+    """Whether training needs rows without labels too."""
     PRETRAINED: ClassVar[str] = ""
-    """What it does with pre-trained weights, without which it has no meaning; empty for most."""
+    """Its use of pre-trained weights, as the verb of an error, if it needs them; else empty."""
 
     def __init__(self, /, **settings: object) -> None:
         try:
@@ -73,21 +73,21 @@ class Method(BaseModel, ABC):
             raise FieldError(error, type(self), f"{type(self).__name__}.") from None
 
     SIZE: ClassVar[str] = ""
-    """Its setting that says how far embeddings are moved; empty where they are not."""
+    """The setting that bounds the perturbation of the embeddings; empty if there is none."""
     HALVES: ClassVar[dict[str, str]] = {}
-    """Of a method with both halves: the settings that its update rule reads alone, and those that
-    both read; all others are the objective's."""
+    """Settings that only the update rule (``rule``) or both halves (``both``) read; all others
+    belong to the losses. Empty for a method with one half."""
 
     @property
     def moves_embeddings(self) -> Method | None:
-        """The settings that say how far embeddings are moved; None where they are not."""
+        """The method whose ``SIZE`` bounds the perturbation; None if there is none."""
         return self if self.SIZE else None
 
     def check(self) -> None:
-        """Refuse settings that contradict each other, and warn of those that do next to nothing.
+        """Raise on settings that contradict each other, and warn about settings without effect.
 
         Raises:
-            ValueError: What is wrong, as the end of a sentence about the settings.
+            ValueError: With the fault; the caller puts the name of the settings before it.
         """
 
     @field_validator("*", mode="before")
@@ -105,8 +105,8 @@ class Method(BaseModel, ABC):
         """Whether one half of the method reads a setting.
 
         Args:
-            setting: Name of a setting.
-            half: The half.
+            setting: Name of the setting.
+            half: ``objective`` (the losses) or ``rule``.
         """
         return not cls.HALVES or cls.HALVES.get(setting, "objective") in (half, "both")
 
@@ -115,10 +115,10 @@ class Method(BaseModel, ABC):
         """Return settings under which the method is plain fine-tuning, bit for bit."""
 
     def plan(self, now: Step) -> Plan:
-        """Return what the losses ask of a step, before anything runs.
+        """Return the requirements of the losses for a step, before anything runs.
 
         Args:
-            now: Where training stands.
+            now: Position in training.
         """
         return Plan()
 
@@ -127,11 +127,11 @@ class Method(BaseModel, ABC):
 
         The caller runs backward on each total before it asks for the next, so that one graph is
         alive at a time. With ``Plan(clean=True)`` the first terms belong to the clean pass's total,
-        which always holds the task's loss; as many totals follow as ``Plan.totals`` says. A plan
-        with neither leaves the losses out.
+        which always includes the task loss. ``Plan.totals`` further totals follow. If a plan has
+        neither, this function is not called.
 
         Args:
-            step: The micro-batch, the network and the clean pass.
+            step: The micro-batch, with the network and the clean pass.
         """
         yield from ()
 
@@ -150,17 +150,17 @@ class Method(BaseModel, ABC):
         return self.NAME or type(self).__name__
 
     def composed(self) -> Sequence[Method]:
-        """Return the methods whose losses are composed; by default itself alone."""
+        """Return the methods whose losses are composed; by default the method itself."""
         return [self]
 
     def check_head(self, head: type[Head]) -> None:
-        """Refuse labels that the losses cannot train on.
+        """Raise if the losses cannot train on a kind of labels.
 
         Args:
-            head: The kind of labels.
+            head: The head of the labels.
 
         Raises:
-            SettingError: Why, and what to do.
+            SettingError: With the reason and a way out.
         """
 
     @classmethod
@@ -169,7 +169,7 @@ class Method(BaseModel, ABC):
 
         Args:
             name: One of ``PRESETS``.
-            settings: What differs from them.
+            settings: Values that override the preset.
 
         Raises:
             SettingError: If there is no such preset, or a setting is wrong.
@@ -185,15 +185,15 @@ class Method(BaseModel, ABC):
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what suits a network that is trained from scratch and nobody sets.
+        """Return other defaults for a network that is trained from scratch.
 
         Args:
-            given: The settings that somebody does set.
+            given: The user's settings, which must not be replaced.
         """
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values: what ``configure`` takes with the method's name."""
+        """Return the settings as plain values, in the form that ``configure`` accepts."""
         return self.model_dump(mode="json")
 
     def __add__(self, other: Method | str) -> Method:
@@ -202,7 +202,7 @@ class Method(BaseModel, ABC):
         Raises:
             CompositionError: If they do not compose; it names both.
         """
-        # Through the package's door: composition stands on this file.
+        # Imported here, because composition imports this module.
         from temper import methods
 
         return methods.compose(self, other)
@@ -211,26 +211,27 @@ class Method(BaseModel, ABC):
         return type(self)(**{**self.model_dump(), **changes})
 
 
-def size_warning(method: Method, *, moved: float, own: float) -> str:
+def size_warning(method: Method, *, perturbation: float, embeddings: float) -> str:
     """Return the warning that a method's first perturbation exceeds the embeddings.
 
     Args:
         method: The method.
-        moved: l2 norm of the perturbation of a row, the mean over a batch.
-        own: The same of the row's embeddings, over its real tokens.
+        perturbation: l2 norm of the perturbation of a row, the mean over a batch.
+        embeddings: l2 norm of the embeddings of a row over its real tokens, the mean over a batch.
 
     Returns:
-        The warning, with what to set instead; empty where the perturbation is the smaller one.
+        The warning with a value to set instead; empty if the perturbation is not larger.
     """
-    if not moved > own:
+    if not perturbation > embeddings:
         return ""
-    norms = f"{moved:.3g} against {own:.3g} a row, the mean over the first batch"
+    norms = f"{perturbation:.3g} vs. {embeddings:.3g} per row, the mean over the first batch"
     text = f"The method {method.name!r} moves the embeddings by more than their own norm: {norms}."
     config = method.moves_embeddings
     if config is None:
         return f"{text} Texts are then lost in the perturbation. Make it smaller."
     value = float(getattr(config, config.SIZE))
-    advice = f"Lower {config.SIZE}={value:g}: at {value * own / moved:.2g} the norms are equal"
+    equal = value * embeddings / perturbation
+    advice = f"Lower {config.SIZE}={value:g}: at {equal:.2g} the norms are equal"
     if getattr(config, "relative", None) is False:
-        advice += ", or set relative=True and a share of the norm (0.025, say)"
+        advice += ", or set relative=True and a fraction of the norm (for example 0.025)"
     return f"{text} Texts are then lost in the perturbation. {advice}."

@@ -1,12 +1,12 @@
-"""Mixout: in each step a random part of the weights is as it was before training.
+"""Mixout: in each step a random part of the weights is reset to the values before training.
 
-``w_mix = ((1-M) w + M u - p u) / (1-p)`` with u the start and M ~ Bernoulli(p), so that the mean is
-w; backward goes through that equation.
+``w_mix = ((1-M) w + M u - p u) / (1-p)`` with u the initial weights and M ~ Bernoulli(p), so that
+the mean is w (Eq. 3); backward goes through that equation.
 
-Source: Lee et al., ICLR 2020; released code bloodwass/mixout@6c6a557. Differs: one mask a step,
-shared by micro-batches and ranks, where the released layers draw at every call; M is drawn by entry
-(the paper's mixconnect) unless ``unit="neuron"``; the released backward leaves out the 1/(1-p) of
-its own forward, ours does not; the model keeps its dropout, which the paper sets to 0.
+Source: Lee et al., ICLR 2020; released code bloodwass/mixout@6c6a557. Differs: one mask per
+step, shared by micro-batches and ranks (the released layers draw at every call); M is drawn by
+entry (the paper's mixconnect) unless ``unit="neuron"``; the backward includes the factor 1/(1-p),
+which the released backward omits; the model keeps its dropout, which the paper sets to 0.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ Unit = Literal["entry", "neuron"]
 
 @dataclass(frozen=True)
 class Mixing(InitialWeightsRule):
-    """Mix weights with those of the start for a step's passes, so that the mean is the weight.
+    """Mix weights with the initial ones during the passes of a step; the mean is the weight.
 
-    ``w_mix = ((1-M) w + M u - p u) / (1-p) = u + (1-M) (w - u) / (1-p)``, u the start, M ~
-    Bernoulli(p) drawn once a step, alike for all micro-batches and ranks; ``dL/dw = dL/dw_mix *
-    (1-M) / (1-p)``. 1 - p is rounded to q/65536 before the draw and divides as such.
+    ``w_mix = ((1-M) w + M u - p u) / (1-p) = u + (1-M) (w - u) / (1-p)``, u the initial weights,
+    M ~ Bernoulli(p) drawn once per step, the same for all micro-batches and ranks; ``dL/dw =
+    dL/dw_mix * (1-M) / (1-p)``. 1 - p is rounded to q/65536 for the draw and for the division.
 
-    While the passes run, the weights and the mask are held beside the model, outside of any
-    checkpoint.
+    During the passes, copies of the weights and the mask are stored outside the model; they are not
+    part of a checkpoint.
 
     Args:
         probability: p, in (0, 1).
-        scope: Matrices of the ``blocks`` and behind them (a pooler), or ``all``: the head's too.
-            Embeddings never; where there are no blocks, all matrices but the head's.
-        unit: What is replaced at once: an ``entry``, or a ``neuron``'s outgoing weights (all
-            entries that share all but their first index).
-        chunk: Entries worked on at a time, which stay in the processor's cache.
+        scope: Matrices of the ``blocks`` and after them (a pooler), or ``all``: also those of the
+            head. Embeddings are never mixed. Without blocks, all matrices except the head's.
+        unit: The unit of a draw: an ``entry``, or the outgoing weights of a ``neuron`` (all
+            entries with equal indices after the first).
+        chunk: Entries per piece, small enough for the processor's cache.
 
     References:
         Lee et al., ICLR 2020, Eq. 3 (per entry it is their mixconnect).
@@ -67,30 +67,30 @@ class Mixing(InitialWeightsRule):
     logged = MappingProxyType({"mask/kept": "kept"})
 
     def init(self, params: Parameters) -> State:
-        """Start with nothing; say so where the classifier cannot be told from the rest."""
+        """Keep the initial weights; warn if the classifier cannot be identified."""
         if not params.head and self.scope == "blocks":
             logger.warning(
-                "The model does not tell which of its parameters are the classifier, so a "
-                "classifier drawn anew is mixed with its start too."
+                "The parameters of the classifier cannot be identified, so a new classifier is "
+                "mixed with its random initial weights too."
             )
         return super().init(params)
 
     @property
     def kept(self) -> Tensor:
-        """The share 1 - p as q of 65536."""
+        """The fraction 1 - p as q of 65536."""
         return quantise(torch.tensor(1.0 - self.probability, dtype=torch.float64), p_min=0.0)
 
     def names(self, params: Parameters) -> list[str]:
         """Return the parameters that are mixed."""
         matrices = [name for name, tensor in params.tensors.items() if tensor.dim() > 1]
         order = list(params.tensors)
-        inside = [place for place, name in enumerate(order) if name in params.blocks]
-        # What stands before the blocks, or between an encoder's and a decoder's, are embeddings.
-        behind = set(order[inside[-1] + 1 :] if inside else order)
+        inside = [index for index, name in enumerate(order) if name in params.blocks]
+        # Parameters before the blocks, or between those of encoder and decoder, are embeddings.
+        after = set(order[inside[-1] + 1 :] if inside else order)
         return [
             name
             for name in matrices
-            if (name in params.blocks or name in behind)
+            if (name in params.blocks or name in after)
             and (self.scope == "all" or name not in params.head)
             and name not in params.embeddings
         ]
@@ -98,36 +98,36 @@ class Mixing(InitialWeightsRule):
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
         """Mix the weights in place."""
         names = self.names(params)
-        state["held"] = {}
+        state["mixed"] = {}
         if not names:
             return
         device = params.tensors[names[0]].device
         kept, drawn = torch.zeros((), dtype=torch.int64, device=device), 0
-        # Whatever is there belongs to an earlier call, and was corrected by it.
+        # Gradients that are already there belong to an earlier call, which has corrected them.
         earlier = params.gradients()
         params.set_gradients({n: gradient for n, gradient in earlier.items() if n not in names})
         with torch.no_grad():
             for name in names:
                 tensor = params.tensors[name]
                 mask = self._draw(name, params, rng.shared("mixout", name))
-                state["held"][name] = (tensor.detach().clone(), mask, earlier.get(name))
+                state["mixed"][name] = (tensor.detach().clone(), mask, earlier.get(name))
                 self._mix(tensor, params.start[name], mask)
                 kept, drawn = kept + torch.count_nonzero(mask), drawn + mask.numel()
-        # Whole neurons are drawn alike by all processes that share the weights.
+        # With sharded weights, all processes draw the same mask for whole neurons.
         counts = torch.stack([kept, kept.new_tensor(drawn)])
         kept, total = params.summed(counts) if self.unit == "entry" else counts
         state["kept"] = kept / total
-        # Under an autocast that the caller holds open, the passes would see copies from before.
+        # Inside an open autocast, the passes would otherwise use copies of the old weights.
         torch.clear_autocast_cache()
 
     def after_backward(self, params: Parameters, state: State) -> None:
-        """Copy the weights back, and turn the gradient into that by the weights, in place."""
-        held = state.pop("held", {})
-        if not held:
+        """Restore the weights, and multiply their gradients by (1-M) / (1-p), in place."""
+        mixed = state.pop("mixed", {})
+        if not mixed:
             return
         grads, scale = params.gradients(), LEVELS / int(self.kept)
         with torch.no_grad():
-            for name, (weights, mask, earlier) in held.items():
+            for name, (weights, mask, earlier) in mixed.items():
                 params.tensors[name].copy_(weights)
                 if name in grads:
                     grads[name].mul_(mask).mul_(scale)
@@ -137,7 +137,7 @@ class Mixing(InitialWeightsRule):
         torch.clear_autocast_cache()
 
     def _draw(self, name: str, params: Parameters, key: int) -> Tensor:
-        """Draw what stays: booleans of a parameter's shape, or [1, ...] for whole neurons."""
+        """Draw 1-M: booleans of the parameter's shape, or [1, ...] for whole neurons."""
         tensor, start = params.tensors[name], params.first_entry(name)
         shape = tensor.shape
         if self.unit == "neuron":
@@ -149,10 +149,10 @@ class Mixing(InitialWeightsRule):
         return mask.view(shape)
 
     def _mix(self, tensor: Tensor, start: Tensor, mask: Tensor) -> None:
-        """Write ``u + (1-M) (w - u) / (1-p)`` over a parameter, some rows at a time."""
+        """Set a parameter to ``u + (1-M) (w - u) / (1-p)``, some rows at a time."""
         scale = LEVELS / int(self.kept)
         rows = max(1, self.chunk // tensor.shape[1:].numel())
-        parts = [torch.split(each, rows) for each in (tensor, start, mask.expand_as(tensor))]
+        parts = [torch.split(whole, rows) for whole in (tensor, start, mask.expand_as(tensor))]
         for piece, origin, stays in zip(*parts, strict=True):
             piece.sub_(origin).mul_(stays).mul_(scale).add_(origin)
 
@@ -193,7 +193,7 @@ class Mixout(Method):
     unit: Unit = "entry"
 
     def off(self) -> Self:
-        """Leave the weights as they are."""
+        """Train without mixing."""
         return self._with(probability=0.0)
 
     def update(self) -> list[UpdateRule]:

@@ -1,4 +1,4 @@
-"""Mixup: train on mixtures of two rows of the batch, their losses mixed alike.
+"""Mixup: train on mixtures of two rows of the batch, with losses mixed in the same ratio.
 
 ``L = clean_weight * CE(z_i, y_i) + weight * (q CE(z, y_i) + (1 - q) CE(z, y_j))``, z the logits of
 ``q x_i + (1 - q) x_j`` at the word embeddings or at the state before the last linear layer, ``q ~
@@ -38,11 +38,11 @@ class MixupConfig(Method):
 
     Args:
         weight: Weight of the mixtures' loss, at least 0.
-        alpha: Of the Beta distribution of the shares, above 0: small ones leave most rows nearly
-            as they are, 1 draws every share alike.
-        level: What is mixed: ``words``, the word embeddings, or ``pooled``, the state that the last
-            linear layer reads.
-        clean_weight: Weight of the loss on the rows as they are, at least 0.
+        alpha: Parameter of the Beta distribution of q, above 0: small values leave most rows nearly
+            unchanged, 1 is uniform.
+        level: Where rows are mixed: ``words``, the word embeddings, or ``pooled``, the state that
+            the last linear layer reads.
+        clean_weight: Weight of the loss on the unmixed rows, at least 0.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
@@ -56,13 +56,13 @@ class MixupConfig(Method):
     clean_weight: FiniteFloat = Field(default=0.0, ge=0.0)
 
     def check(self) -> None:
-        """Refuse to learn nothing."""
+        """Raise if there is no loss."""
         super().check()
         if not self.weight and not self.clean_weight:
             raise ValueError("weight=0 and clean_weight=0 leave nothing to learn. Set one above 0")
 
     def off(self) -> Self:
-        """Train on the rows as they are."""
+        """Train on the unmixed rows."""
         return self._with(weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:
@@ -79,12 +79,12 @@ class MixupConfig(Method):
         partner = torch.from_numpy(draws.permutation(batch.size)).to(batch.device)  # j, [B]
         q = torch.from_numpy(draws.beta(self.alpha, self.alpha, batch.size)).to(batch.device)  # [B]
         if self.level == "pooled":
-            # To mix what goes into the last linear layer is to mix its logits.
-            share = q.view(-1, 1, 1)
-            mixed = tuple(torch.lerp(z[partner], z, share.to(z.dtype)) for z in step.clean.logits)
+            # The last layer is linear, so mixing its inputs equals mixing its logits [B, U, C].
+            ratio = q.view(-1, 1, 1)
+            mixed = tuple(torch.lerp(z[partner], z, ratio.to(z.dtype)) for z in step.clean.logits)
         else:
-            fed, delta = mixed_words(step.network, batch, partner, q)
-            mixed = (replace(step, batch=fed).logits("mixup", delta=delta, detached=True),)
+            longer, delta = mixed_words(step.network, batch, partner, q)
+            mixed = (replace(step, batch=longer).logits("mixup", delta=delta, detached=True),)
         rows = [
             torch.lerp(step.task_rows(z, labels[partner]), step.task_rows(z, labels), q.to(z.dtype))
             for z in mixed
@@ -95,30 +95,29 @@ class MixupConfig(Method):
 
 
 def mixed_words(
-    network: Network, batch: Batch, partner: Tensor, shares: Tensor
+    network: Network, batch: Batch, partner: Tensor, ratios: Tensor
 ) -> tuple[Batch, Tensor]:
     """Mix the word embeddings of each row with those of its partner.
 
-    Rows are laid over each other token by token as they stand in the batch. Where one of them is
-    padding it counts as zero, and the mixture is as long as the longer of the two, from which comes
-    all that the model reads beside the embeddings: token types, positions, where the text ends.
+    Rows are mixed token by token, by position in the batch. Padding counts as zero. The mixture is
+    as long as the longer row, which provides all inputs other than the embeddings: token types,
+    positions, and the attention mask.
 
     Args:
-        network: Gives the embeddings.
+        network: Computes the embeddings.
         batch: B rows.
-        partner: Position of each row's partner [B].
-        shares: Share of the row itself in the mixture, [B].
+        partner: Index of each row's partner [B].
+        ratios: q, the weight of the row itself in the mixture [B].
 
     Returns:
-        The rows in whose place the mixtures are fed, and what must be added to their embeddings,
-        cut off from the graph, to have the mixtures' [B, T, D].
+        The longer row of each pair, and the delta [B, T, D] that turns its detached embeddings into
+        those of the mixture.
     """
-    own = batch.mask
-    lengths = own.sum(1)
-    places = torch.arange(batch.size, device=batch.device)
-    fed = batch.take(torch.where(lengths >= lengths[partner], places, partner))
+    lengths = batch.mask.sum(1)  # [B]
+    rows = torch.arange(batch.size, device=batch.device)
+    longer = batch.take(torch.where(lengths >= lengths[partner], rows, partner))
     words = network.embeddings(batch, detached=False).to(network.delta_dtype)
-    words = torch.where(own.unsqueeze(-1), words, 0.0)
-    base = norms.masked(network.embeddings(fed), fed.mask)
-    share = shares.to(words.dtype).view(-1, 1, 1)
-    return fed, share * words + (1 - share) * words[partner] - base
+    words = torch.where(batch.mask.unsqueeze(-1), words, 0.0)  # x, [B, T, D]
+    base = norms.masked(network.embeddings(longer), longer.mask)
+    q = ratios.to(words.dtype).view(-1, 1, 1)  # [B, 1, 1]
+    return longer, q * words + (1 - q) * words[partner] - base

@@ -3,8 +3,8 @@
 ``L = clean_weight * CE(x) + adversarial_weight * CE(x + d_K)``, ``d_{k+1} = project(d_k + step)``,
 the budget and its geometry those of `at`.
 
-Source: Madry et al., ICLR 2018. Differs: the budget lies on the embeddings, by default in l2 per
-example and a share of their norm; the start is 0 by default, not random; ascent and final pass
+Source: Madry et al., ICLR 2018. Differs: the budget is one of the embeddings, by default in l2 per
+example and a fraction of their norm; the start is 0 by default, not random; ascent and final pass
 drop the same units.
 """
 
@@ -62,47 +62,48 @@ class PGD(AttackConfig):
     random_start: bool = False
 
     def check(self) -> None:
-        """Refuse to minimise nothing."""
+        """Raise if there is no loss."""
         super().check()
         if not self.adversarial_weight and not self.clean_weight:
             raise ValueError(
-                "adversarial_weight and clean_weight are both 0, so nothing is minimised; set one "
+                "adversarial_weight and clean_weight are both 0, so nothing is minimized; set one "
                 "of them"
             )
 
     def off(self) -> Self:
-        """Leave the clean loss alone, at weight 1."""
+        """Train on the clean loss alone."""
         return self._with(adversarial_weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:
-        """Yield one total, after the clean loss if it has a weight."""
+        """Announce one total, after the clean loss if it has a weight."""
         if not self.adversarial_weight:
             return plain(self.clean_weight)
         conflicts = frozenset({"perturbation"})
         return Plan(totals=1, task_weight=self.clean_weight, conflicts=conflicts)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield ``CE(x + d_K)``; the backwards of the K steps reach delta alone."""
+        """Yield ``CE(x + d_K)``; the backward passes of the K steps reach delta only."""
         network, batch = step.network, step.batch
-        # A perturbation of a single step takes the whole budget at once; here a step is a share
-        # of it however many there are.
+        # A perturbation of one step uses the whole budget; here each step is a fraction of it,
+        # also for K = 1.
         attack = self.perturbation(steps=max(self.steps, 2), step_size=self.step_size)
         delta = self._start(step, attack)  # d_0, [B, T, D]
         for _ in range(self.steps):
-            gradient, noted = gradient_at(step, attack, delta)
-            assert noted.embeddings is not None
-            delta = attack.further(delta, gradient, noted.embeddings, network, batch)
+            gradient, recording = gradient_at(step, attack, delta)  # [B, T, D]
+            assert recording.embeddings is not None
+            # d_{k+1} = project(d_k + step)
+            delta = attack.further(delta, gradient, recording.embeddings, network, batch)
         recording = Recording()
-        # The same units drop as in the ascent: the loss is that of the network that was attacked.
+        # The same units drop as in the ascent, so that the attacked network is trained.
         logits = step.logits("attack", delta=delta, site=attack.site, recording=recording)
         step.note_size(delta, recording.embeddings)
         yield [step.task((logits,), name="adversarial", weight=self.adversarial_weight)]
 
     def _start(self, step: StepContext, attack: Perturbation) -> Tensor:
-        """Return 0, or noise of the budget's size: uniform on ``[-r, r]`` in each entry.
+        """Return d_0 [B, T, D]: 0, or noise, uniform on ``[-r, r]`` in each entry.
 
-        r is the budget, for ``l2`` over the root of the number of entries (norm about
-        budget / sqrt 3).
+        r is the budget; for ``l2`` the budget over the root of the number of entries, so that the
+        norm is about budget / sqrt 3.
         """
         network, batch = step.network, step.batch
         zero = attack.zeros(network, batch)
@@ -115,7 +116,7 @@ class PGD(AttackConfig):
         assert attack.scope != "matrix"
         radius = attack.radius(self._embeddings(step, zero) if attack.relative else zero, mask)
         if attack.norm == "l2":
-            # The root of how many entries share a budget is the norm of as many ones.
+            # The norm of a tensor of ones is the root of the number of entries of a budget.
             ones = norms.masked(torch.ones_like(zero), mask)
             entries = norms.size(ones, norm="l2", scope=attack.scope)
             radius = radius / entries.clamp(min=math.sqrt(zero.shape[-1]))
@@ -125,7 +126,7 @@ class PGD(AttackConfig):
         """Return the embeddings whose norm a relative budget is a fraction of [B, T, D]."""
         if self.site == "word":
             return step.network.embeddings(step.batch)
-        # The blocks' input shows in a forward pass only.
+        # The input of the blocks is only known from a forward pass.
         recording = Recording()
         with torch.no_grad():
             step.logits("attack", delta=zero, site="output", recording=recording, wrapped=False)

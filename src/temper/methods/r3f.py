@@ -4,10 +4,10 @@
 ``[-epsilon, epsilon]`` or normal with that deviation, by entry of the word embeddings; for a
 regression the squared difference.
 
-Source: Aghajanyan et al., ICLR 2021 (arXiv 2008.03156); released code fairseq, examples/rxf. Theirs
-has no half, so that its lambda is half our weight. Differs: padding has no noise; the released code
-cuts the noised embeddings off from the graph (``detached=True``) and computes the divergence of a
-regression only to drop it.
+Source: Aghajanyan et al., ICLR 2021 (arXiv 2008.03156); released code fairseq, examples/rxf. It
+has no factor 1/2, so its lambda is half of ``weight``. Differs: padding has no noise; the released
+code detaches the noised embeddings from the graph (``detached=True``), and computes but does not
+use the divergence of a regression.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class R3F(Method):
     special_tokens: bool = True
 
     def check(self) -> None:
-        """Warn where the method is inert."""
+        """Warn if the method has no effect."""
         super().check()
         if self.weight and self.same_dropout and self.epsilon < SMALLEST_NOISE:
             logger.warning(
@@ -117,7 +117,7 @@ class R3F(Method):
         return Plan(clean=True, task_weight=1.0, conflicts=conflicts)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield the clean loss and the divergence in one total."""
+        """Yield ``CE(x)`` and ``weight * (KL(p || q) + KL(q || p)) / 2`` in one total."""
         if not self.same_dropout and self.epsilon < SMALLEST_NOISE:
             step.network.expect_dropout()
         noise = Noise(

@@ -5,8 +5,8 @@ batch and classes.
 
 Source: Ni et al., Findings of EMNLP 2022; released code IKMLab/R-AT. Differs: UEGR's attack (per
 example, epsilon a share of the embedding norm) and its shared backward, 9F; preset ``released``
-moves the whole embedding matrix by ``epsilon * G / ||G||_F``, takes an attack gradient of its own
-and throws it away, 11F.
+moves the whole embedding matrix by ``epsilon * G / ||G||_F`` and computes the attack gradient in a
+separate pass, 11F.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class RAT(AttackConfig):
     attack_scope: Literal["example", "token", "batch", "matrix"] = "example"  # type: ignore[assignment]
     reuse: bool = True
 
-    # As the released code: the whole embedding matrix moves, by a gradient that is thrown away.
+    # As the released code: the whole embedding matrix moves, by the gradient of a separate pass.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "released": {"epsilon": 1.0, "relative": False, "attack_scope": "matrix", "reuse": False}
     }
 
     def check(self) -> None:
-        """Refuse geometries that a matrix has not, and warn of a divergence that does nothing."""
+        """Raise on settings that a matrix cannot have, and warn about losses without effect."""
         super().check()
         fixed = (self.relative, self.norm, self.site)
         if self.attack_scope == "matrix" and fixed != (False, "l2", "word"):
@@ -90,7 +90,7 @@ class RAT(AttackConfig):
         return self._with(adversarial_weight=0.0, divergence_weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Ask for the gradient by the embeddings, unless a pass of its own takes it."""
+        """Request the gradient w.r.t. the embeddings, unless a separate pass computes it."""
         if not self.adversarial_weight and not self.divergence_weight:
             return Plan()
         return Plan(
@@ -103,12 +103,12 @@ class RAT(AttackConfig):
         )
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield ``CE_c``, and the terms of the two attacked passes."""
+        """Yield ``CE_c`` and the terms of the two attacked passes."""
         clean, attack = step.clean, self.perturbation()
         if self.reuse:
-            yield [clean.task]  # its backward leaves the gradient by the embeddings
+            yield [clean.task]  # CE_c; its backward leaves the gradient w.r.t. the embeddings
             gradient, embeddings = clean.gradient, clean.embeddings  # [B, T, D]
-            delta = attack.first(gradient, embeddings, step.network, step.batch)
+            delta = attack.first(gradient, embeddings, step.network, step.batch)  # [B, T, D]
             yield self._attacked(step, delta, embeddings, wrapped=True)
         else:
             gradient, recording = gradient_at(step, attack, None)
@@ -122,6 +122,7 @@ class RAT(AttackConfig):
     ) -> list[Term]:
         """Return ``1/2 (CE_1 + CE_2)`` and the weighted divergence."""
         step.note_size(delta, embeddings)
+        # 2 x [B, U, C].
         logits = step.passes(SubModels(passes=2), delta=delta, site=self.site, wrapped=wrapped)
         weight = self.divergence_weight
         return with_weight(

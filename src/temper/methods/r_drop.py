@@ -1,4 +1,4 @@
-"""R-Drop: two passes under different dropout masks, held together by a symmetric divergence.
+"""R-Drop: two passes with different dropout masks, and a symmetric divergence between them.
 
 ``L = 1/2 (CE_1 + CE_2) + weight * (KL(1||2) + KL(2||1)) / 2``; for a regression the squared
 difference.
@@ -63,7 +63,7 @@ class RDrop(Method):
         return self._with(weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Run the clean pass twice, as one forward of 2B rows."""
+        """Run two clean passes as one forward of 2B rows."""
         if not self.weight:
             return Plan()
         return Plan(
@@ -74,8 +74,8 @@ class RDrop(Method):
         )
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield ``1/2 (CE_1 + CE_2)`` and the divergence in one total."""
-        clean = step.clean  # 2 x [B, U, C]
+        """Yield ``1/2 (CE_1 + CE_2)`` and ``weight * (KL(1||2) + KL(2||1)) / 2`` in one total."""
+        clean = step.clean  # its logits: 2 x [B, U, C]
         yield [
             clean.task,
             step.divergence(clean.logits, self.divergence, self.reduction, weight=self.weight),

@@ -1,12 +1,13 @@
-"""RecAdam: recall the pre-trained weights first, learn the task later, beside Adam's moments.
+"""RecAdam: recall the pre-trained weights first and learn the task later, outside Adam's moments.
 
 ``w <- w - lr * (lambda(t) * adam(g) + (1 - lambda(t)) * gamma * (w - w_start))`` with
-``lambda(t) = 1 / (1 + exp(-k (t - t0)))``, for all but the classifier; weight decay is not damped.
+``lambda(t) = 1 / (1 + exp(-k (t - t0)))``, for all weights except the classifier; weight
+decay is not damped.
 
 Source: Chen et al., EMNLP 2020 (arXiv 2004.12651); released code Sanyuan-Chen/RecAdam@2f39a49.
-Differs: it is a rule around any optimiser (the published one is Adam), and training starts from
-the pre-trained weights, where the released script's default starts from random ones and lets the
-pull bring them in.
+Differs: it is a rule around any optimizer (the published one is Adam), and training starts from
+the pre-trained weights (the released script starts from random ones by default, and the pull moves
+them to the pre-trained ones).
 """
 
 from __future__ import annotations
@@ -72,16 +73,16 @@ Anneal = Literal["sigmoid", "linear", "constant"]
 
 @dataclass(frozen=True)
 class Recall(InitialWeightsRule):
-    """Shift from recalling the pre-trained weights to learning the task, beside Adam's moments.
+    """Shift from recalling the pre-trained weights to learning the task, outside Adam's moments.
 
-    Per step t, counted from 1, for every weight but the classifier's::
+    For step t, counted from 1, and every weight except the classifier's::
 
         w <- w - lr * lambda(t) * adam(g)
         w <- w - lr * (1 - lambda(t)) * gamma * (w - w_start)
         w <- w - lr * weight_decay * w
 
-    The classifier takes the optimiser's plain step. The optimiser's weight decay must be the
-    decoupled one (AdamW) or 0: it is taken out of its step and put back undamped.
+    The classifier takes the plain step of the optimizer. Weight decay must be decoupled (AdamW) or
+    0: it is removed from the optimizer's step and applied again without damping.
 
     Args:
         anneal: ``sigmoid``: ``lambda = 1 / (1 + exp(-k (t - t0)))``; ``linear``:
@@ -93,7 +94,7 @@ class Recall(InitialWeightsRule):
 
     References:
         RecAdam: Chen et al., EMNLP 2020 (arXiv 2004.12651), Algorithm 1; the released code,
-        Sanyuan-Chen/RecAdam, for the order of the three lines and the count of t.
+        Sanyuan-Chen/RecAdam, for the order of the three lines and the counting of t.
     """
 
     anneal: Anneal = "sigmoid"
@@ -108,16 +109,16 @@ class Recall(InitialWeightsRule):
     logged = MappingProxyType({"recall/task_share": "share"})
 
     def init(self, params: Parameters) -> State:
-        """Start with nothing; say so where the classifier cannot be told from the rest."""
+        """Keep the initial weights; warn if the classifier cannot be identified."""
         if not params.head:
             logger.warning(
-                "The model does not tell which of its parameters are the classifier, so all of "
-                "them are pulled to their start, a classifier drawn anew too."
+                "The parameters of the classifier cannot be identified, so all parameters are "
+                "pulled to their initial weights, also a new classifier to its random ones."
             )
         return super().init(params)
 
-    def task_share(self, number: int) -> float:
-        """Return lambda(t), the share of the task.
+    def task_fraction(self, number: int) -> float:
+        """Return lambda(t), the weight of the task.
 
         Args:
             number: t, from 1.
@@ -127,58 +128,59 @@ class Recall(InitialWeightsRule):
         if self.anneal == "linear":
             return min(1.0, number / self.t0)
         exponent = self.k * (number - self.t0)
-        # Either way the exponential is at most 1: that of a late t0 would overflow.
+        # This form keeps the exponential at most 1: for a late t0, exp(-k (t - t0)) would overflow.
         small = math.exp(-abs(exponent))
         return (1.0 if exponent >= 0 else small) / (1.0 + small)
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Keep the pre-trained weights as they are before the optimiser moves them."""
+        """Copy the weights before the optimizer's step."""
         state["before"] = {
             name: params.tensors[name].detach().clone() for name in grads if name not in params.head
         }
         return grads
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
-        """Damp the optimiser's step, pull to the start, and decay."""
+        """Damp the optimizer's step, pull to the initial weights, and apply weight decay."""
         before: dict[str, Tensor] = state.pop("before", {})
         if step.skipped:
             return
-        share = self.task_share(step.number + 1)
-        state["share"] = share
+        fraction = self.task_fraction(step.number + 1)  # lambda(t)
+        state["share"] = fraction
         if step.number == 0 and step.total:
-            self._warn_of_an_end_before_the_task(step.total)
-        strongest, left = 0.0, params.gradients()
+            self._warn_of_early_end(step.total)
+        strongest, gradients = 0.0, params.gradients()
         for name, old in before.items():
             tensor = params.tensors[name]
-            # Another rule may have left it out of the step since.
-            if name not in left or name not in step.rates:
+            # A later rule may have excluded the parameter from the step.
+            if name not in gradients or name not in step.rates:
                 continue
             rate, decay = step.rates[name]
-            pull = rate * (1 - share) * self.gamma
+            pull = rate * (1 - fraction) * self.gamma  # lr * (1 - lambda) * gamma
             strongest = max(strongest, pull)
             with torch.no_grad():
-                tensor.mul_(share).add_(old, alpha=1 - share * (1 - rate * decay))
+                # w - lr * lambda * adam(g), from old and the optimizer's step with its decay.
+                tensor.mul_(fraction).add_(old, alpha=1 - fraction * (1 - rate * decay))
                 tensor.lerp_(params.start[name], pull)
                 tensor.mul_(1 - rate * decay)
         if strongest >= 1 and not state.get("warned"):
             state["warned"] = True
             logger.warning(
-                "gamma=%g at this learning rate pulls by %g of the way to the start in one step: "
-                "weights are carried past it, and away for good above 2. Lower gamma or the "
-                "learning rate until their product is well below 1 (published: .1).",
+                "gamma=%g at this learning rate pulls the weights by %g of the way to the initial "
+                "ones in one step: from 1 on they overshoot, and above 2 they diverge. Lower gamma "
+                "or the learning rate until their product is well below 1 (published: 0.1).",
                 self.gamma,
                 strongest,
             )
 
-    def _warn_of_an_end_before_the_task(self, total: int) -> None:
-        if self.anneal != "constant" and self.task_share(total) < 0.5:
+    def _warn_of_early_end(self, total: int) -> None:
+        if self.anneal != "constant" and self.task_fraction(total) < 0.5:
             logger.warning(
-                "Training ends after %d steps, while the task's share of the step is %.2g: the "
+                "Training ends after %d steps, while the weight of the task is %.2g: the "
                 "pre-trained weights hardly move. Set t0 below the number of steps (now %d).",
                 total,
-                self.task_share(total),
+                self.task_fraction(total),
                 self.t0,
             )
 
@@ -187,7 +189,7 @@ class Recall(InitialWeightsRule):
     "rec_adam",
     summary="Pull to the pre-trained weights, annealed into Adam's step",
     cost="3F",
-    memory="one copy of the weights, another while the optimiser steps",
+    memory="one copy of the weights, another during the optimizer's step",
     paper="Chen et al., EMNLP 2020",
     claims="rule: settling",
 )
@@ -195,11 +197,12 @@ class RecAdam(Method):
     """Settings of RecAdam.
 
     Args:
-        anneal: How the task's share lambda of the step grows: ``sigmoid`` (the paper), ``linear``
-            (in the released code), ``constant`` (the released code's share is 1, which is plain
-            Adam), or ``off``: plain fine-tuning.
+        anneal: How the weight lambda of the task grows: ``sigmoid`` (the paper), ``linear`` (in the
+            released code), ``constant`` (1 in the released code, which is plain Adam), or ``off``:
+            plain fine-tuning.
         gamma: Strength of the pull (the paper: 5000, at learning rates of 1e-5 and 2e-5). Its
-            product with the learning rate is the share of the way back that a step goes at first.
+            product with the learning rate is the fraction of the way back in one of the first
+            steps.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
@@ -222,12 +225,11 @@ class RecAdam(Method):
     gamma: FiniteFloat = Field(default=5000.0, ge=0.0)
 
     def off(self) -> Self:
-        """Leave the optimiser's step as it is."""
+        """Use the plain step of the optimizer."""
         return self._with(anneal="off")
 
     def update(self) -> list[UpdateRule]:
         """Return the update rule."""
         if isinstance(self.anneal, Off):
             return []
-        rule = Recall(self.anneal.kind, gamma=self.gamma, **self.anneal.values)
-        return [rule]
+        return [Recall(self.anneal.kind, gamma=self.gamma, **self.anneal.values)]

@@ -1,12 +1,12 @@
-"""The registry: name to settings class. Contract tests, the command line and the docs read it.
+"""The registry: name to method class. Contract tests, the command line and the docs read it.
 
-Methods of your own come in beside ours. A package offers its methods by an entry point, whose
-module registers them when it is imported::
+Other packages can add methods. A package offers its methods by an entry point, whose module
+registers them when it is imported::
 
     [project.entry-points."temper.methods"]
     my_method = "my_package.my_method"
 
-A file or module is imported only where ``--import`` or `load` names it.
+Other files and modules are imported only if ``--import`` or `load` names them.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Entry(Declaration):
         name: Name on the command line.
         summary: One line.
         cost: Forward passes a step, vanilla being 3F.
-        memory: What it holds beside plain fine-tuning.
+        memory: Memory in addition to that of plain fine-tuning.
         paper: Source.
-        claims: What only one method of a composition may hold, as `claimed` says it.
-        config: Settings class.
+        claims: Its conflicts, in the form of `claimed`.
+        config: The class of the method.
     """
 
     config: type[Method]
 
     @property
     def slots(self) -> dict[str, list[str]]:
-        """What the method with its default settings claims, so that no other may beside it."""
+        """Conflicts of the method with its default settings, by half."""
         method = self.config()
         return {
             "objective": sorted(method.plan(Step()).conflicts),
@@ -60,7 +60,7 @@ class Entry(Declaration):
 
     @property
     def claimed(self) -> str:
-        """The slots as ``claims`` must say them.
+        """The conflicts in the form of ``claims``.
 
         Example:
             >>> entry("uegr").claimed
@@ -75,15 +75,15 @@ class Entry(Declaration):
 def register(
     name: str, *, summary: str, cost: str, memory: str, paper: str, claims: str = ""
 ) -> Callable[[type[Method]], type[Method]]:
-    """Register a settings class under a name.
+    """Register a method's class under a name.
 
     Args:
         name: Name on the command line.
         summary: One line for tables.
         cost: Forward passes a step, for example ``"3F + 3KF"``.
-        memory: What it holds beside plain fine-tuning: copies of the weights, activations.
+        memory: Memory in addition to that of plain fine-tuning: copies of the weights, activations.
         paper: Source.
-        claims: What only one method of a composition may hold, for example
+        claims: Resources that only one method of a composition may use, for example
             ``"perturbation; rule: mask"``.
 
     Raises:
@@ -102,9 +102,9 @@ def register(
 
 @cache
 def _load() -> None:
-    """Import every module beside this one: a new method is one new file and no list to keep.
+    """Import every module of the package, so that a new method is one new file.
 
-    Then those that installed packages offer as entry points.
+    Then import the modules that installed packages offer as entry points.
     """
     package = importlib.import_module("temper.methods")
     for module in pkgutil.iter_modules(package.__path__):
@@ -113,15 +113,15 @@ def _load() -> None:
 
 
 def registered() -> frozenset[str]:
-    """Return the names that are registered so far; nothing is imported for it."""
+    """Return the names that are registered so far, without importing anything."""
     return frozenset(_ENTRIES)
 
 
 def forget_since(before: frozenset[str]) -> None:
-    """Take back what was registered since then, by code that failed half-way.
+    """Unregister methods that were registered since then, by code that failed.
 
     Args:
-        before: What `registered` gave.
+        before: The earlier result of `registered`.
     """
     for name in registered() - before:
         del _ENTRIES[name]
@@ -154,17 +154,17 @@ def entry(name: str) -> Entry:
 
 
 def name_of(config: Method) -> str:
-    """Return the name that a settings class is registered under.
+    """Return the name that a method's class is registered under.
 
     Args:
-        config: A method's settings.
+        config: A method.
 
     Raises:
         SettingError: If the class is not registered.
     """
-    for found in _ENTRIES.values():
-        if found.config is type(config):
-            return found.name
+    for registered_entry in _ENTRIES.values():
+        if registered_entry.config is type(config):
+            return registered_entry.name
     raise SettingError(
         f"{type(config).__name__} is not a registered method. Register it with @register(...)."
     )

@@ -1,7 +1,7 @@
-"""Re-initialised top layers: the top blocks start from random weights, not pre-trained ones.
+"""Re-initialized top layers: the top blocks start from random weights, not pre-trained ones.
 
-The top ``layers`` blocks, and what stands between them and the head (a pooler, a last norm), are
-drawn anew before the first step, as the model's own initialisation does.
+The top ``layers`` blocks, and the layers between them and the head (a pooler, a last norm), are
+re-initialized before the first step, as in the model's own initialization.
 
 Source: Zhang et al., ICLR 2021, section 5. Differs: docs/methods/reinit.md.
 """
@@ -23,13 +23,13 @@ from temper.types import State
 
 @dataclass(frozen=True)
 class TopLayers(UpdateRule):
-    """Draw the top blocks, and what stands between them and the head, anew before the first step.
+    """Re-initialize the top blocks, and the layers between them and the head, before training.
 
-    Matrices and vectors of embeddings are drawn from ``N(0, std^2)``; of one-dimensional parameters
-    biases become 0 and weights, which are those of norms, 1.
+    Parameters with two or more axes are drawn from ``N(0, std^2)``. Of the one-dimensional ones,
+    biases become 0 and weights (of norms) become 1.
 
     Args:
-        layers: How many blocks, at least 1.
+        layers: Number of blocks, at least 1.
         std: Standard deviation, above 0.
 
     References:
@@ -43,21 +43,21 @@ class TopLayers(UpdateRule):
     supports_fsdp = True
 
     def init(self, params: Parameters) -> State:
-        """Check that there are so many blocks.
+        """Check the number of blocks.
 
         Raises:
-            ModelError: If there are not.
+            ModelError: If the model has fewer blocks.
         """
         blocks = max((params.depths[name] for name in params.blocks), default=0)
         if self.layers > blocks:
             raise ModelError(
-                f"{self.layers} of the blocks are to start anew, and this model has "
-                f"{blocks or 'none'} that train. Lower `layers`, or leave the method out."
+                f"{self.layers} blocks are to be re-initialized, but this model has "
+                f"{blocks or 'none'} that train. Lower `layers`, or use another method."
             )
         return {}
 
     def begin_run(self, params: Parameters, state: State, rng: Streams) -> None:
-        """Draw them, alike on all ranks."""
+        """Draw the weights, the same on all ranks."""
         tensors = params.tensors
         draws = generator(rng.shared("top layers"), next(iter(tensors.values())).device)
         for name, depth in params.depths.items():
@@ -79,16 +79,16 @@ class TopLayers(UpdateRule):
     paper="Zhang et al., ICLR 2021",
 )
 class Reinit(Method):
-    """Settings of re-initialised top layers.
+    """Settings of re-initialized top layers.
 
     Args:
-        layers: How many blocks start anew, at least 0; 0 is plain fine-tuning.
+        layers: Number of re-initialized blocks, at least 0; 0 is plain fine-tuning.
         std: Standard deviation of the drawn weights, above 0.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "layers": Published("1 to 6 of 24", "Section 5, chosen on dev rows"),
-        "std": Published("0.02", "BERT's initialisation"),
+        "layers": Published("1 to 6 of 24", "Section 5, chosen on the validation set"),
+        "std": Published("0.02", "BERT's initialization"),
     }
 
     PRETRAINED = "draws some of the pre-trained layers anew"
@@ -97,7 +97,7 @@ class Reinit(Method):
     std: float = Field(default=0.02, gt=0.0, allow_inf_nan=False)
 
     def off(self) -> Self:
-        """Start from the weights as they are."""
+        """Start from the pre-trained weights."""
         return self._with(layers=0)
 
     def update(self) -> list[UpdateRule]:

@@ -1,4 +1,4 @@
-"""Settings of the selective update that methods share, and how they become a rule."""
+"""Settings of the selective update, shared by methods, and the rules built from them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ OF_UEGR: dict[str, Published] = {
     "train.warmup_ratio": Published("0.06", "Section VI-A"),
     "train.schedule": Published("linear", "Section VI-A"),
 }
-"""What UEGR's paper gives the selective update, and the runs with it."""
+"""Values of UEGR's paper for the selective update and for training."""
 
 
 class Selective(Variant):
-    """A mask that is drawn for the gradient.
+    """A random mask over the gradient.
 
     Args:
-        alpha: Turning point in [0, 1]; about the share that is masked.
+        alpha: Turning point in [0, 1]; about the fraction that is masked.
         beta: Sharpness, above 0.
         p_min: Smallest probability used, in [0, 1]; 0 sets no bound (and draws with 32 bits).
-        scale: Whether what is kept is divided by its probability.
+        scale: Whether kept entries are divided by their probability.
         normalise: ``rank`` (RoAST's code) or ``range`` (Eq. 8 as printed).
         orientation: ``prose`` (salient entries move) or ``printed`` (Eq. 9 as printed).
         refresh: A new mask every ``step`` or every ``epoch``.
@@ -69,22 +69,22 @@ class SelectionConfig(Method):
     mask: Selective | Off = Field(default=Selective(), discriminator="kind")
 
     def check(self) -> None:
-        """Warn of settings under which almost nothing moves."""
+        """Warn about settings that mask almost every entry."""
         super().check()
         if not isinstance(self.mask, Selective) or not self.mask.scale or self.mask.beta < 5:
             return
-        # A rising, sharp probability of shares that are nearly all near 0 (docs/methods/uegr.md).
+        # The range of squared gradients puts nearly all saliencies near 0 (docs/methods/uegr.md).
         if (self.mask.normalise, self.mask.orientation) == ("range", "prose"):
             logger.warning(
                 "normalise='range' with orientation='prose' and beta >= 5 gives nearly every entry "
-                "the smallest probability: almost nothing moves, and what does is divided by "
-                "p_min=%g. Use normalise='rank'.",
+                "the smallest probability: almost nothing is updated, and kept entries are "
+                "divided by p_min=%g. Use normalise='rank'.",
                 self.mask.p_min,
             )
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Mask all parameters (UEGR); as `Method.from_scratch`."""
+        """Mask all parameters, as in UEGR; see `Method.from_scratch`."""
         return {"mask": {"scope": "all"}}
 
     def update(self) -> list[UpdateRule]:

@@ -1,4 +1,4 @@
-"""SMART: virtual adversarial training, and a pull towards an average of the weights.
+"""SMART: virtual adversarial training, and a divergence from an average of the weights.
 
 ``L = CE(x) + weight * max_{||d|| <= epsilon} symKL(f(x), f(x + d))
 + proximal_weight * symKL(f(x), f_ema(x))``, f_ema the network at an exponential moving average of
@@ -6,7 +6,7 @@ its weights, without gradient and under the same dropout masks.
 
 Source: Jiang et al., ACL 2020 (arXiv 1911.03437). Differs: the ascent solves the paper's maximum,
 which the released loop does not (docs/methods/vat.md); the proximal half is in no released code,
-and here the average moves after every step of the optimiser.
+and here the average is updated after every step of the optimizer.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ logger = logging.getLogger(__name__)
 class WeightAverage(WeightAverageRule):
     """Average the trainable weights after each step; the weights themselves are not changed.
 
-    ``ema = b * ema + (1 - b) * w``, with ``b = decay`` in the first ``early`` share of the steps
-    and ``b = final_decay`` after it. Where the number of steps is not known, b stays ``decay``.
+    ``ema = b * ema + (1 - b) * w``, with ``b = decay`` in the first fraction ``early`` of the steps
+    and ``b = final_decay`` after it. If the number of steps is unknown, b stays ``decay``.
 
-    One copy of the trainable weights, in at least fp32: bf16 does not resolve a step of 1 - 0.999.
+    The average is a copy of the trainable weights in at least fp32: bf16 does not resolve a step
+    of 1 - 0.999.
 
     Args:
         decay: b of the early steps, in [0, 1).
-        final_decay: b of the others, in [0, 1).
-        early: Share of the steps, in [0, 1].
+        final_decay: b of the later steps, in [0, 1).
+        early: Fraction of the steps, in [0, 1].
 
     References:
         SMART (arXiv 1911.03437); Mean Teacher (arXiv 1703.01780) for the two decays.
@@ -57,7 +58,7 @@ class WeightAverage(WeightAverageRule):
     supports_fsdp = True
 
     def init(self, params: Parameters) -> State:
-        """Start at the weights as they are."""
+        """Start the average at the current weights."""
         copies = {
             name: at_least_single(tensor.detach()).clone()
             for name, tensor in params.tensors.items()
@@ -68,21 +69,21 @@ class WeightAverage(WeightAverageRule):
         """Update the average."""
         if step.number == 0 and not step.total and self.decay != self.final_decay:
             logger.warning(
-                "How many steps there will be is not known, so the average of the weights keeps "
-                "decay=%g and final_decay=%g is never used. Give Stepper(..., total=STEPS).",
+                "The number of steps is unknown, so the average of the weights keeps decay=%g, and "
+                "final_decay=%g is never used. Pass Stepper(..., total=STEPS).",
                 self.decay,
                 self.final_decay,
             )
         if step.skipped:
             return
         with torch.no_grad():
-            update_average(state["weights"], params, share=1 - self.decay_at(step))
+            update_average(state["weights"], params, fraction=1 - self.decay_at(step))
 
     def decay_at(self, step: Step) -> float:
-        """Return b for the average that follows a step; the paper counts steps from 1.
+        """Return b for the average after a step; the paper counts steps from 1.
 
         Args:
-            step: Where training stands.
+            step: Position in training.
         """
         late = step.total and step.number + 1 > self.early * step.total
         return self.final_decay if late else self.decay
@@ -147,7 +148,7 @@ class SMART(VAT):
         return replace(base, clean=True, needs_labels=False, reads=reads)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield the clean loss and both divergences in one total."""
+        """Yield ``CE(x)``, the smoothness and the proximal divergence in one total."""
         terms: list[Term | None] = [step.clean.task]
         if self.weight:
             terms.append(self.smoothness(step))
@@ -157,10 +158,10 @@ class SMART(VAT):
 
     def _proximal(self, step: StepContext) -> Term:
         """Return ``proximal_weight * symKL(f(x), f_ema(x))``, without gradient through f_ema."""
-        logits, stream = step.single_clean()  # [B, U, C]
+        logits, stream = step.single_clean()  # f(x), [B, U, C]
         with torch.no_grad():
             average = step.average(WeightAverage.name)
-            teacher = step.logits(stream, weights=average, wrapped=False)
+            teacher = step.logits(stream, weights=average, wrapped=False)  # f_ema(x), [B, U, C]
         return step.divergence(
             (logits, teacher),
             self.divergence,

@@ -18,7 +18,7 @@ from temper.methods.variants import Variant
 from temper.types import Step
 
 RATIO_OF_LOGITS = 0.02
-"""A penalty on the logits opposes the task's loss itself: at 1 they stay flat."""
+"""Ratio for penalties on the logits, which oppose the task loss itself: at 1 logits stay flat."""
 
 
 class GradientRatio(Variant):
@@ -88,7 +88,7 @@ class SmoothnessConfig(Method):
     every: int = Field(default=1, ge=1)
 
     def check(self) -> None:
-        """Refuse a penalty without a term."""
+        """Raise if the penalty has no term."""
         super().check()
         if not self.is_off and not (self.jacobian_weight or self.hessian_weight):
             raise ValueError(
@@ -114,16 +114,16 @@ class SmoothnessConfig(Method):
         *,
         layers: Layers,
         law: Law = "signs",
-        only_unlabelled: bool = False,
+        only_unlabeled: bool = False,
         half: bool = False,
     ) -> Smoothness:
         """Return a penalty.
 
         Args:
-            layers: What is smoothed.
-            law: What probes are drawn from.
-            only_unlabelled: Whether batches with labels go without the penalty.
-            half: Whether the weight stands before half of the squared norms.
+            layers: The states that are penalized.
+            law: Distribution of the probes.
+            only_unlabeled: Whether the penalty applies to batches without labels only.
+            half: Whether the weight multiplies half of the squared norms.
         """
         strength = self.strength
         return Smoothness(
@@ -137,7 +137,7 @@ class SmoothnessConfig(Method):
             law=law,
             **self.scheme.values,
             every=self.every,
-            only_unlabelled=only_unlabelled,
+            only_unlabeled=only_unlabeled,
         )
 
     def layer_norms(self) -> LayerNorms:

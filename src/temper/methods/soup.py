@@ -1,9 +1,8 @@
-"""Soup: several short trainings from the same weights in one run; their mean is kept.
+"""Soup: several trainings from the same weights in one run; the result is their mean.
 
-Each of the k trainings has the epochs that the run's settings say. It begins with the weights
-before the first step, the same head among them, and a fresh optimiser, and has the whole course of
-the learning rate; rows come in another order, and dropout draws anew. In the end
-``w = (w_1 + ... + w_k) / k``.
+Each of the k trainings has the number of epochs of the run's settings. It begins with the weights
+before the first step (including the same head) and a new optimizer, and has a full learning rate
+schedule; the order of rows and the dropout masks differ. At the end ``w = (w_1 + ... + w_k) / k``.
 
 Source: Wortsman et al., ICML 2022 (the uniform soup). Differs: docs/methods/soup.md.
 """
@@ -36,15 +35,16 @@ logger = logging.getLogger(__name__)
 class Soup(InitialWeightsRule, WeightAverageRule):
     """Train several times from the weights before the first step, and keep the mean.
 
-    The stepper goes back to those weights and forgets the optimiser's moments where a training
-    begins; in `RobustTrainer` each has the steps that the arguments ask for and the whole course of
-    the learning rate. The heads begin alike too, without which the mean answers at chance.
+    At the beginning of each training the stepper restores the initial weights and clears the state
+    of the optimizer; in `RobustTrainer` each training has the configured number of steps and a full
+    learning rate schedule. All trainings start from the same head: with different heads, the mean
+    predicts at chance level.
 
-    One copy of the trainable weights, in at least fp32, from the end of the first training on,
-    beside the one of the start.
+    From the end of the first training on, the rule keeps a copy of the trainable weights in at
+    least fp32, in addition to the initial weights.
 
     Args:
-        trainings: How many, at least 1.
+        trainings: Number of trainings, at least 1.
 
     References:
         Wortsman et al., ICML 2022, the uniform soup.
@@ -60,8 +60,8 @@ class Soup(InitialWeightsRule, WeightAverageRule):
         """Return the first step of each training after the first one.
 
         Args:
-            total: Steps of the run, which is divided equally; a run with fewer steps than trainings
-                has one training per step.
+            total: Number of steps of the run, which is divided equally; a run with fewer steps than
+                trainings has one training per step.
 
         Example:
             >>> Soup(trainings=3).first_steps(10)
@@ -76,22 +76,21 @@ class Soup(InitialWeightsRule, WeightAverageRule):
         return {**super().init(params), "weights": {}, "finished": 0}
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Say at the run's first step where it is too short."""
+        """Warn in the first step if the run is too short."""
         total = known_total(self, step)
         if step.number == 0 and total < self.trainings:
             logger.warning(
-                "The run has %d steps, fewer than the %d trainings that it is to be cut into: each "
-                "step is a training.",
+                "The run has %d steps, fewer than its %d trainings, so each step is a training.",
                 total,
                 self.trainings,
             )
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
-        """Take the weights into the mean where a training ends."""
+        """Add the weights to the mean at the end of a training."""
         if step.number + 1 not in {*self.first_steps(step.total), step.total}:
             return
         state["finished"] += 1
-        update_average(state["weights"], params, share=1 / state["finished"])
+        update_average(state["weights"], params, fraction=1 / state["finished"])
 
     def on_train_end(self, params: Parameters, state: State) -> None:
         """Set the weights to the mean of the finished trainings."""
@@ -100,12 +99,12 @@ class Soup(InitialWeightsRule, WeightAverageRule):
 
 
 def trainings_of(rule: UpdateRule) -> int:
-    """Return how many trainings a run with this rule consists of: 1 without a soup.
+    """Return the number of trainings of a run with this rule; 1 without a soup.
 
     Args:
         rule: A rule or a chain.
     """
-    return max((each.trainings for each in rules_of(rule) if isinstance(each, Soup)), default=1)
+    return max((soup.trainings for soup in rules_of(rule) if isinstance(soup, Soup)), default=1)
 
 
 def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
@@ -115,7 +114,7 @@ def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
         rule: A rule or a chain.
         total: Steps of the run.
     """
-    soups = [each for each in rules_of(rule) if isinstance(each, Soup)]
+    soups = [soup for soup in rules_of(rule) if isinstance(soup, Soup)]
     return soups[0].first_steps(total) if soups else []
 
 
@@ -136,7 +135,7 @@ class SoupConfig(Method):
     """
 
     PRETRAINED = (
-        "averages trainings, which lie in one basin where they begin at pre-trained weights"
+        "averages trainings, which stay in one basin only if they start from pre-trained weights"
     )
 
     members: int = Field(default=3, ge=1)

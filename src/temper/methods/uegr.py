@@ -1,10 +1,11 @@
 """UEGR: attacked passes under adaptive dropout, and a selective update.
 
-Per step: a clean pass, whose one backward gives the gradient of the weights, of the embeddings and
-of every dropout site; a step of size epsilon along the embeddings' gradient (Eq. 2); K attacked
-passes under adaptive dropout, run as one forward; ``L = L_st + L_adv + lambda * L_div`` (Eq. 6)
-with ``L_div`` the Jensen-Shannon divergence over all pairs (Eq. 4); then each entry of the
-gradient moves with a probability that follows its saliency (Eqs. 7 to 9).
+Per step: a clean pass, whose backward yields the gradients of the weights, of the embeddings and of
+every dropout site; a step of size epsilon along the embeddings' gradient (Eq. 2); K attacked passes
+with adaptive dropout, run as one forward; ``L = L_st + L_adv + lambda * L_div`` (Eq. 6) with
+``L_adv`` the mean attacked loss (Eq. 3) and ``L_div`` the Jensen-Shannon divergence over all pairs
+(Eq. 4); then a random mask over the gradient, which keeps an entry with a probability that depends
+on its saliency (Eqs. 7 to 9).
 
 Source: UEGR, arXiv 2503.16550. Where the paper contradicts itself: docs/methods/uegr.md.
 """
@@ -57,7 +58,7 @@ class Uniform(Variant):
 
 
 class Fixed(Variant):
-    """One set rate a pass (Figure 3).
+    """One set rate per pass (Figure 3).
 
     Args:
         rates: K rates in [0, 1).
@@ -130,7 +131,7 @@ class UEGR(AttackConfig, SelectionConfig):
     share: float = Field(default=1.0, gt=0.0, le=1.0)
 
     def check(self) -> None:
-        """Refuse rates for another number of passes, and half an attack."""
+        """Raise on rates for another number of passes, or an attack that is only partly off."""
         super().check()
         if isinstance(self.adaptive, Fixed) and len(self.adaptive.rates) != self.passes:
             raise ValueError(
@@ -152,10 +153,10 @@ class UEGR(AttackConfig, SelectionConfig):
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Mask all, and drop at the paper's rates; as `Method.from_scratch`."""
+        """Mask all parameters, with the paper's dropout rates; see `Method.from_scratch`."""
         rates = {"low": 0.3, "high": 0.5}
-        asked = given.get("adaptive", {})
-        free = not (isinstance(asked, Mapping) and rates.keys() & asked.keys())
+        adaptive = given.get("adaptive", {})
+        free = not (isinstance(adaptive, Mapping) and rates.keys() & adaptive.keys())
         return {**super().from_scratch(given), **({"adaptive": rates} if free else {})}
 
     def off(self) -> Self:
@@ -169,7 +170,7 @@ class UEGR(AttackConfig, SelectionConfig):
         )
 
     def plan(self, now: Step) -> Plan:
-        """Ask for the clean pass's gradients, in the steps that attack."""
+        """Request the gradients of the clean pass, in steps with an attack."""
         if not self.attacks:
             return Plan()
         due = now.number % self.every == 0
@@ -187,31 +188,33 @@ class UEGR(AttackConfig, SelectionConfig):
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield ``L_st``, then ``L_adv + lambda * L_div`` (Algorithm 1, Eq. 6)."""
         clean = step.clean
-        # L_st, Eq. 1. Its backward also leaves the gradients by the embeddings and at the sites.
+        # L_st (Eq. 5). Its backward also leaves the gradients w.r.t. the embeddings and the sites.
         yield [clean.task]
-        gradient, recording, answers = clean.gradient, clean.recording, clean.answers  # [B, T, D]
+        gradient, recording = clean.gradient, clean.recording  # gradient: [B, T, D]
+        clean_logits = clean.detached  # 1 x [B, U, C]
         factor = float(self.every)
         if (rows := self._attacked_rows(step)) is not None:
             factor *= step.batch.size / len(rows)
             step, recording, gradient = step.take(rows), recording.take(rows), gradient[rows]
-            answers = tuple(logits[rows] for logits in answers)
+            clean_logits = tuple(logits[rows] for logits in clean_logits)
         embeddings = recording.embeddings
         assert embeddings is not None
         # Eq. 2: delta = epsilon * g / ||g||, [B, T, D].
         delta = self.perturbation().first(gradient, embeddings, step.network, step.batch)
         step.note_size(delta, embeddings)
-        # Section V-A: K passes at x + delta in one forward, K x [B, U, C]; a dropout rate for each
-        # example and channel, from the norms of the clean pass's gradient.
+        # Algorithm 1, line 5: K passes at x + delta in one forward, K x [B, U, C]; one dropout rate
+        # per example and channel, from the norms of the clean pass's gradient.
         attacked = step.passes(self.submodels(), delta=delta, site=self.site, followed=recording)
-        compared = (*answers, *attacked) if self.with_clean else attacked
+        compared = (*clean_logits, *attacked) if self.with_clean else attacked
         weight, pair_weight = factor * self.adversarial_weight, factor * self.pair_weight
         yield with_weight(
-            step.task(attacked, name="adversarial", weight=weight),  # Eq. 3
-            step.divergence(compared, self.divergence, self.reduction, weight=pair_weight),  # Eq. 4
+            step.task(attacked, name="adversarial", weight=weight),  # L_adv (Eq. 3)
+            # lambda * L_div (Eq. 4)
+            step.divergence(compared, self.divergence, self.reduction, weight=pair_weight),
         )
 
     def _attacked_rows(self, step: StepContext) -> Tensor | None:
-        """Draw the rows that are attacked [b], in their order; None for all."""
+        """Draw the indices of the attacked rows [b], sorted; None for all rows."""
         size = step.batch.size
         count = max(1, round(self.share * size))
         if count >= size:

@@ -1,13 +1,12 @@
-"""VAT: predictions that hold at the point nearby that changes them most.
+"""VAT: stable predictions under the small perturbation that changes them most.
 
 ``L = CE(x) + weight * max_{||d|| <= epsilon} symKL(f(x), f(x + d))``; d is one ascent step (or
-several) from small noise, all passes under the clean pass's dropout masks. The second term reads
-no labels: a batch without labels trains on it alone.
+several) from small noise, all passes with the dropout masks of the clean pass. The second term
+needs no labels: a batch without labels trains on it alone.
 
-Source: Miyato et al., TPAMI 2019 (arXiv 1704.03976), with the divergence, norm and place of SMART
+Source: Miyato et al., TPAMI 2019 (arXiv 1704.03976), with the divergence, norm and site of SMART
 (Jiang et al., ACL 2020), whose first half this is. Differs: the loop that SMART's authors released
-returns nearly the noise that it starts from; this one is built from the paper's equation
-(docs/methods/vat.md).
+nearly returns its initial noise; this one follows the paper's equation (docs/methods/vat.md).
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ class VAT(AttackConfig):
     reduction: Reduction = "mean"
 
     def check(self) -> None:
-        """Warn of noise and perturbations that do next to nothing."""
+        """Warn about noise and perturbations without effect."""
         super().check()
         if not self.weight:
             return
@@ -139,9 +138,9 @@ class VAT(AttackConfig):
     def smoothness(self, step: StepContext) -> Term:
         """Return ``weight * symKL(f(x), f(x + d))``; its gradient flows through both sides.
 
-        d starts as small noise and takes ascent steps on the divergence, the clean logits held
-        fixed, each followed by the projection to the budget. All passes drop the units that the
-        clean pass drops, so that the divergence is due to d alone.
+        d starts as small noise and takes ascent steps on the divergence from the detached clean
+        logits, each followed by a projection to the budget. All passes drop the same units as the
+        clean pass, so the divergence is due to d alone.
         """
         network, batch = step.network, step.batch
         if self.init_noise < SMALLEST_IN_HALF and in_half_precision(batch.device):
@@ -152,14 +151,14 @@ class VAT(AttackConfig):
         clean, stream = step.single_clean()  # f(x), [B, U, C]
         attack = self.perturbation(**self.ascent.values)
         noise = Noise(self.init_noise, "normal", site=self.site, special_tokens=self.special_tokens)
-        delta = step.noise(noise, "virtual")  # d, [B, T, D]
+        delta = step.noise(noise, "virtual")  # initial d, [B, T, D]
         for _ in range(attack.steps):
             point, recording = delta.detach().requires_grad_(), Recording()
-            logits = step.logits(
+            logits = step.logits(  # f(x + d), [B, U, C]
                 stream, delta=point, site=self.site, recording=recording, wrapped=False
             )
             rows = step.divergence_rows((clean.detach(), logits), self.divergence)
-            # Only the direction counts, and half precision would lose the smallest entries.
+            # Only the direction matters; the factor avoids underflow in half precision.
             (gradient,) = torch.autograd.grad(rows.sum() * UNDERFLOW_GUARD, point)
             assert recording.embeddings is not None
             ascent = attack.first(gradient, recording.embeddings, network, batch)
@@ -174,14 +173,14 @@ class VAT(AttackConfig):
 
 
 def alignment(delta: Tensor, ascent: Tensor) -> Tensor:
-    """Measure how far a perturbation is its last ascent step, and not the noise it started from.
+    """Measure how much of a perturbation is its last ascent step, not its initial noise.
 
     Args:
         delta: [B, T, D].
         ascent: [B, T, D].
 
     Returns:
-        Their cosine, the mean over examples, a scalar; 0 for an example where one of them is 0.
+        Their cosine, the mean over examples, a scalar; 0 for an example if one of them is 0.
     """
     sizes = norms.size(delta, norm="l2") * norms.size(ascent, norm="l2")
     products = (delta.detach() * ascent).sum((1, 2), keepdim=True)

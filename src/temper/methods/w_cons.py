@@ -1,10 +1,10 @@
-"""W-Cons (L2-SP): plain fine-tuning held near the pre-trained weights.
+"""W-Cons (L2-SP): plain fine-tuning with a penalty on the distance to the pre-trained weights.
 
-``L = CE(x) + weight * sum ||w - w_start||^2`` over all parameters but LayerNorm and biases.
+``L = CE(x) + weight * sum ||w - w_start||^2`` over all parameters except LayerNorm and biases.
 
 Source: Li et al., ICML 2018 (arXiv 1802.01483), as the authors of RoAST (arXiv 2312.04032) run it.
-Differs: L2-SP writes ``alpha/2`` and pulls the new classifier to 0 with a factor of its own; as
-RoAST's authors ran it, the classifier is held to what was drawn, with the same factor.
+Differs: L2-SP has a factor ``alpha/2`` and pulls the new classifier to 0 with a separate factor. As
+in RoAST's runs, the classifier is pulled to its random initial weights, with the same factor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
 
-# Difference, start and gradient of a chunk stay in a core's cache; a GPU wants few launches.
+# Difference, initial weights and gradient of a chunk fit in a core's cache; on a GPU larger chunks
+# need fewer kernel launches.
 CHUNK, CHUNK_ON_DEVICE = 2**18, 2**24
 
 
@@ -32,15 +33,15 @@ CHUNK, CHUNK_ON_DEVICE = 2**18, 2**24
 class Anchor(InitialWeightsRule):
     """Add the gradient of ``weight * sum ||w - w_start||^2`` over matrices and embeddings.
 
-    Vectors (biases, LayerNorm) are left out; a classifier drawn anew is held to what was drawn.
+    Vectors (biases, LayerNorm) are excluded; a new classifier is pulled to its random initial
+    weights.
 
-    The gradient ``2 weight (w - w_start)`` is written down and not taken by autograd, which would
-    read and write every weight several times: this is one pass over the weights, in chunks that
-    stay in cache, and the gradients are equal. Processes each add the same to the gradients that
-    they have averaged.
+    The gradient ``2 weight (w - w_start)`` is computed directly, in one pass over the weights with
+    chunks that fit in the cache; autograd would read and write every weight several times. In
+    distributed training, each process adds it to the averaged gradients.
 
     Args:
-        weight: Of the penalty, at least 0.
+        weight: Weight of the penalty, at least 0.
 
     References:
         L2-SP: Li et al., ICML 2018 (arXiv 1802.01483).
@@ -55,40 +56,42 @@ class Anchor(InitialWeightsRule):
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
         """Add the penalty's gradient; a parameter without a gradient gets one."""
-        found, total = dict(grads), None
+        regularized, total = dict(grads), None
         factor = 2 * self.weight * step.loss_scale
         buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
         for name, parameter in params.tensors.items():
             if parameter.dim() < 2:
                 continue
             tensor = parameter.detach()
-            gradient = found.get(name)
+            gradient = regularized.get(name)
             gradient = torch.zeros_like(tensor) if gradient is None else gradient.contiguous()
             kind = (tensor.device, at_least_single(tensor[:0]).dtype)
             if kind not in buffers:
                 size = CHUNK if tensor.device.type == "cpu" else CHUNK_ON_DEVICE
                 buffers[kind] = torch.empty(size, device=kind[0], dtype=kind[1])
-            square = _pull(tensor, params.start[name], gradient, buffers[kind], factor)
+            square = _add_pull(tensor, params.start[name], gradient, buffers[kind], factor)
             total = square if total is None else total + square.to(total.device)
-            found[name] = gradient
+            regularized[name] = gradient
         if total is not None:
             state["value"] = self.weight * params.summed(total)
-        return found
+        return regularized
 
     def regularization_losses(self, state: State) -> Mapping[str, Tensor]:
         """Return the weighted penalty at the last step."""
         return {"anchor": state["value"]} if "value" in state else {}
 
 
-def _pull(tensor: Tensor, start: Tensor, gradient: Tensor, buffer: Tensor, factor: float) -> Tensor:
-    """Add ``factor * (tensor - start)`` to a gradient and return the difference's square."""
-    here, there, into = tensor.reshape(-1), start.reshape(-1), gradient.view(-1)
+def _add_pull(
+    tensor: Tensor, start: Tensor, gradient: Tensor, buffer: Tensor, factor: float
+) -> Tensor:
+    """Add ``factor * (tensor - start)`` to a gradient and return ``||tensor - start||^2``."""
+    weights, origin, target = tensor.reshape(-1), start.reshape(-1), gradient.view(-1)
     square = torch.zeros((), device=buffer.device, dtype=buffer.dtype)
-    for begin in range(0, len(here), len(buffer)):
+    for begin in range(0, len(weights), len(buffer)):
         chunk = slice(begin, begin + len(buffer))
-        difference = buffer[: len(here[chunk])]
-        torch.sub(here[chunk], there[chunk], out=difference)
-        into[chunk].add_(difference, alpha=factor)
+        difference = buffer[: len(weights[chunk])]
+        torch.sub(weights[chunk], origin[chunk], out=difference)
+        target[chunk].add_(difference, alpha=factor)
         square += torch.dot(difference, difference)
     return square
 
@@ -104,8 +107,8 @@ class WCons(Method):
     """Settings of W-Cons.
 
     Args:
-        weight: Weight of the squared distance (chosen here and not tuned: the papers select it by
-            task; L2-SP's alpha is twice ours); 0 is plain fine-tuning.
+        weight: Weight of the squared distance (our default is not tuned; the papers select it by
+            task; L2-SP's alpha is twice this weight); 0 is plain fine-tuning.
     """
 
     PRETRAINED = "holds the weights near pre-trained ones"
@@ -113,7 +116,7 @@ class WCons(Method):
     weight: FiniteFloat = Field(default=0.01, ge=0.0)
 
     def off(self) -> Self:
-        """Let the weights go."""
+        """Train without the penalty."""
         return self._with(weight=0.0)
 
     def update(self) -> list[UpdateRule]:

@@ -1,10 +1,10 @@
-"""WiSE-FT: once training is over, the weights go part of the way back to where they began.
+"""WiSE-FT: after training, interpolate between the initial and the trained weights.
 
-``(1 - alpha) * start + alpha * trained`` for all parameters but the head's, which stays as trained:
-its start is a random draw.
+``(1 - alpha) * start + alpha * trained`` for all parameters except the head's, which stays as
+trained because its initial weights are random.
 
 Source: Wortsman et al., CVPR 2022; for new heads the authors' advice in mlfoundations/wise-ft#8.
-Differs: the paper interpolates a zero-shot classifier too, which a fine-tuned encoder has not.
+Differs: the paper also interpolates a zero-shot classifier, which a fine-tuned encoder lacks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Interpolation(InitialWeightsRule):
     """Set weights to ``(1 - alpha) * start + alpha * trained`` at the end; the head stays trained.
 
     Args:
-        alpha: Share of the trained weights, in [0, 1].
+        alpha: Weight of the trained weights, in [0, 1].
 
     References:
         Wortsman et al., CVPR 2022, Eq. 1.
@@ -41,11 +41,11 @@ class Interpolation(InitialWeightsRule):
     conflicts = frozenset({"finish"})
 
     def init(self, params: Parameters) -> State:
-        """Start unfinished."""
+        """Keep the initial weights; warn if the head cannot be identified."""
         if not params.head:
             logger.warning(
-                "In this model no trainable head is found, so that a head drawn anew would be "
-                "interpolated with its first draw like all other weights."
+                "In this model no trainable head is found, so a new head would be interpolated "
+                "with its random initial weights like all other weights."
             )
         return {**super().init(params), "finished": False}
 
@@ -71,8 +71,8 @@ class WiseFT(Method):
     """Settings of WiSE-FT.
 
     Args:
-        alpha: Share of the trained weights, in [0, 1] (the paper: 0.5 where nothing is known); 1 is
-            plain fine-tuning, 0 leaves nothing trained but the head.
+        alpha: Weight of the trained weights, in [0, 1] (the paper: 0.5 if nothing is known); 1 is
+            plain fine-tuning, 0 keeps only the head as trained.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {

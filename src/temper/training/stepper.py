@@ -1,9 +1,9 @@
 """Stepper: a method's step for any PyTorch loop, and the core that the Trainer drives.
 
-for batch, every optimiser step:
-rule.before_forward(weights)                              a new training: initial weights first
+for batch, every optimizer step:
+rule.before_forward(weights)                               a new training: initial weights first
 for total in totals(method, ...):  backward(total)         one graph alive at a time
-gradients = rule.gradient(...)                            may ask for the gradient again
+gradients = rule.gradient(...)                             may recompute the gradient
 rule.after_backward(weights); gradients = rule.regularize(gradients)
 clip
 gradients = rule.transform(gradients); optimizer.step(); rule.after_step(weights)
@@ -46,14 +46,14 @@ class Stepper:
 
     Args:
         model: A sequence classifier of Transformers, a PEFT model around one, or any module that
-            takes ``input_ids`` and gives logits. It stays yours: training mode, device, optimiser
-            and clipping are up to you. For several processes wrap it in DistributedDataParallel, or
+            takes ``input_ids`` and returns logits. Training mode, device, optimizer and clipping
+            are up to you. For several processes wrap it in DistributedDataParallel, or
             shard it by ``temper.training.sharding.shard`` (FSDP2), before this call.
         method: A method or its name.
         seed: Seed of every random draw (dropout, masks, noise).
         rank: Process number in distributed training.
         ranks: Number of processes; each takes as many rows a step.
-        total: Optimiser steps of the whole run, for methods with phases.
+        total: Optimizer steps of the whole run, for methods with phases.
         special_ids: Ids of special tokens, for settings that spare them.
         class_weights: Factor on the loss of each class.
         task_loss: A function of logits [B, C] and labels [B] in place of the task's loss, clean and
@@ -116,8 +116,8 @@ class Stepper:
             class_weights = torch.as_tensor(class_weights, dtype=torch.float32, device=device)
         heads = Heads(class_weights=class_weights, task_loss=task_loss)
         self.network = Network(model, special_ids=special_ids, heads=heads)
-        if said := checks.frozen_head(model):
-            self.network.tell(said)
+        if warning := checks.frozen_head(model):
+            self.network.tell(warning)
         self.params = self.network.parameters()
         if self.params.shards:
             checks.check_sharded(self.method)
@@ -134,7 +134,7 @@ class Stepper:
         self._rates: dict[str, tuple[float, float]] = {}
 
     def backward(self, *micro_batches: Mapping[str, Any] | Batch) -> dict[str, float]:
-        """Add the gradient of one optimiser step to ``.grad``.
+        """Add the gradient of one optimizer step to ``.grad``.
 
         Args:
             micro_batches: What a collator gives: ``input_ids``, ``attention_mask``, ``labels``
@@ -194,7 +194,7 @@ class Stepper:
                         early_context=self._apart,
                     )
             if self.recomputes:
-                # Before the rule asks again: a process that has raised would be waited for.
+                # Before the rule recomputes: other processes would wait for one that has raised.
                 self.check(step)
             self.log.replaying = True
             return self.params.gradients()
@@ -222,15 +222,15 @@ class Stepper:
         self.rule.before_forward(self.params, self.state, step, streams)
 
     def begins_training(self, step: Step) -> bool:
-        """Whether a training of the run begins anew with a step.
+        """Whether a new training of the run (of a soup) begins with a step.
 
         Args:
-            step: Its number and the number of all steps.
+            step: Position in training.
         """
         return step.number in first_steps_of(self.rule, step.total)
 
     def _begin(self) -> None:
-        """Let the rule act on the weights of a run that has not taken a step, once."""
+        """Run the rule's ``begin_run`` once, before the first step of the run."""
         if self._begun or self.number:
             return
         self._begun = True
@@ -274,7 +274,7 @@ class Stepper:
         """Apply the update rule around the optimizer's step.
 
         Args:
-            optimizer: Any optimiser over the model's parameters; clip the gradient before this
+            optimizer: Any optimizer over the model's parameters; clip the gradient before this
                 call.
 
         Raises:
@@ -314,7 +314,7 @@ class Stepper:
         first of them.
 
         Args:
-            batches: One epoch of training batches. Nothing is done for rules that want neither.
+            batches: One epoch of training batches. Rules that need neither are skipped.
         """
         if not self.prepares:
             return
@@ -322,7 +322,7 @@ class Stepper:
         accumulates = implements(self.rule, Accumulates)
         calibration: list[Batch] = []
         rows = 0
-        for place, inputs in enumerate(batches):
+        for index, inputs in enumerate(batches):
             batch = Batch.of(inputs)
             if rows < self.rule.calibration_rows:
                 calibration.append(batch)
@@ -333,7 +333,7 @@ class Stepper:
                 continue
             self.params.clear_gradients()
             units = self.network.heads.units(batch) * self.ranks
-            step = Step(place, units=units, ranks=self.ranks)
+            step = Step(index, units=units, ranks=self.ranks)
             self.accumulate(batch, step, methods=build("vanilla").composed(), stream="prepare")
             self.check(step)
             self.rule.accumulate(self.params.gradients(), self.params, self.state)
@@ -371,7 +371,7 @@ class Stepper:
 
         Args:
             batch: The micro-batch.
-            step: Where training stands; its ``units`` and ``ranks`` divide the losses.
+            step: Position in training; losses are divided by its ``units``.
             micro: Number of the micro-batch within the step.
             methods: Other methods whose losses are run (for pre-passes).
             stream: Name that keeps the draws of pre-passes apart.
@@ -392,8 +392,8 @@ class Stepper:
         passes = count(plans)
         losses = totals(plans, StepContext(self.network, batch, self.state, step, streams))
         whole = torch.zeros((), device=batch.device)
-        for place in range(passes):
-            with early_context() if place < passes - 1 else nullcontext():
+        for index in range(passes):
+            with early_context() if index < passes - 1 else nullcontext():
                 with forward_context():
                     terms = next(losses)
                     total = terms.total(step)
@@ -403,8 +403,8 @@ class Stepper:
                 del terms, total
         if not self._sized and self.network.first_norms is not None:
             self._sized = True
-            moved_by, size = map(float, self.network.first_norms)
-            text = size_warning(self.method, moved=moved_by, own=size)
+            perturbation, embeddings = map(float, self.network.first_norms)
+            text = size_warning(self.method, perturbation=perturbation, embeddings=embeddings)
             if text and self.streams.rank == 0:
                 self.network.tell(text)
         if next(losses, None) is not None:
@@ -480,7 +480,7 @@ class Stepper:
         """Put the learning rates back, run the rule's hook, and count the step.
 
         Args:
-            skipped: Whether a loss scaler left the optimiser's step out.
+            skipped: Whether a loss scaler skipped the optimizer's step.
         """
         self._restore_rates()
         with torch.no_grad():
@@ -502,7 +502,7 @@ class Stepper:
             return
         groups, split = self._groups
         for group, parts in split:
-            # Some optimisers count their steps in the group.
+            # Some optimizers count their steps in the group.
             kept = {"params", "lr"}
             group.update({key: value for key, value in parts[0].items() if key not in kept})
         groups[:] = [group for group, _ in split]
@@ -560,7 +560,7 @@ def _copied(state: Any) -> Any:
 
 
 def _by_rate(group: Group, factors: Mapping[int, float]) -> list[Group]:
-    """Split an optimiser's group by the factors on its parameters' learning rates."""
+    """Split an optimizer's group by the factors on its parameters' learning rates."""
     by_factor: dict[float, list[Tensor]] = {}
     for tensor in group["params"]:
         by_factor.setdefault(factors.get(id(tensor), 1.0), []).append(tensor)
@@ -572,7 +572,7 @@ def _by_rate(group: Group, factors: Mapping[int, float]) -> list[Group]:
 
 
 def _rates(params: Parameters, optimizer: torch.optim.Optimizer) -> dict[str, tuple[float, float]]:
-    """Return each parameter's learning rate and weight decay in an optimiser."""
+    """Return each parameter's learning rate and weight decay in an optimizer."""
     by_parameter = {
         id(tensor): (float(group["lr"]), float(group.get("weight_decay", 0.0)))
         for group in optimizer.param_groups
