@@ -79,13 +79,13 @@ def collate(items: Sequence[Mapping[str, Any]]) -> Inputs:
 
 
 class Reduced(Vanilla):
-    """Two totals whose second term is reduced as asked: what dropout's divergences would be,
-    without dropout's draws, which no other number of processes can repeat.
+    """Two totals; the second term has either reduction. It stands in for a divergence of dropout
+    passes, whose draws depend on the number of processes.
     """
 
     NAME = "made"
     reduction: Reduction = "mean"
-    replays: bool = False
+    recomputes: bool = False
 
     def plan(self, now: Step) -> Plan:
         return Plan(totals=1)
@@ -95,12 +95,12 @@ class Reduced(Vanilla):
         yield [Term("size", size, 0.02, self.reduction)]
 
     def update(self) -> list[UpdateRule]:
-        return [Again()] if self.replays else []
+        return [Again()] if self.recomputes else []
 
 
 @dataclass(frozen=True)
 class Again(UpdateRule):
-    """Ask for the gradient a second time, at the same weights, and take the mean of both."""
+    """Compute the gradient twice at the same weights, and return the mean."""
 
     def gradient(self, params: Parameters, state: State, compute: Any) -> Gradients:
         first = {name: value.clone() for name, value in compute().items()}
@@ -137,7 +137,7 @@ EXACT: dict[str, tuple[Method, int]] = {
     "uegr-1": (QUIET_UEGR, 1),
     "uegr-3": (QUIET_UEGR, 3),
     "uegr-output-2": (QUIET_UEGR._with(site="output"), 2),
-    "again-2": (Reduced(reduction="sum", replays=True), 2),
+    "again-2": (Reduced(reduction="sum", recomputes=True), 2),
     "freelb-2": (configure("freelb", {"step_size": 0.1}), 2),
     "adv_weight-2": (configure("adv_weight", {"rho": 0.1}), 2),
     "awp-1": (configure("awp"), 1),

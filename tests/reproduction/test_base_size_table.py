@@ -167,7 +167,7 @@ def test_holm_corrects_the_larger_p_over_all_methods(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(base_size_table, "gain", gain)
     found = {one.column: one.p for one in base_size_table.decide([], "cola", SCORE)}
 
-    # Five methods: 5 x .010, then 4 x .015, then 3 x .020; those without a p count.
+    # Five methods: 5 x 0.010, then 4 x 0.015, then 3 x 0.020; methods without a p count.
     assert [found[name] for name in ("uegr", "at", "uegr_one_pass")] == pytest.approx(
         [0.05, 0.06, 0.06]
     )

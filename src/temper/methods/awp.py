@@ -79,7 +79,7 @@ class AWP(Method):
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "gamma": Published("0.01; 0.005 beside TRADES", "the paper; released script"),
+        "gamma": Published("0.01; 0.005 with TRADES", "the paper; released script"),
     }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

@@ -338,10 +338,10 @@ class _Check:
     def _same(self, outputs: FloatArray, what: str) -> Iterator[str]:
         """Compare logits [n, C], or values [n, 1], with the answers."""
         head = Regression() if self.predictor.gives == "values" else Classification()
-        found = head.decode(outputs)
-        if found.shape != self.answers.shape:
-            yield f"{what} have shape {list(found.shape)}, expected {list(self.answers.shape)}."
-        elif self._far(found, self.answers):
+        decoded = head.decode(outputs)
+        if decoded.shape != self.answers.shape:
+            yield f"{what} have shape {list(decoded.shape)}, expected {list(self.answers.shape)}."
+        elif self._far(decoded, self.answers):
             yield f"{what} differ from what `predict` answers by more than {self.tolerance:g}."
 
     def _far(self, one: FloatArray, two: FloatArray) -> bool:

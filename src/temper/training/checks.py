@@ -388,23 +388,23 @@ def check_sharded(method: Method) -> None:
 
 
 def check_head(method: Method, kinds: Mapping[str, str]) -> None:
-    """Refuse labels that a method cannot train on.
+    """Raise if a method cannot train on the labels.
 
     Args:
         method: The method.
         kinds: Kind of the training labels, by what errors call them (a task, a method).
 
     Raises:
-        SettingError: If the method refuses the head of one, in the words in which its loss would
-            refuse the first batch.
+        SettingError: If the method does not support one of them; the same error as that of the
+            loss on the first batch.
     """
-    found = Faults()
+    faults = Faults()
     for name, kind in kinds.items():
         try:
             method.check_head(HEADS[kind])
         except SettingError as error:
-            found.append(f"{name}: {error}")
-    found.refuse()
+            faults.append(f"{name}: {error}")
+    faults.refuse()
 
 
 def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
