@@ -82,4 +82,4 @@ def test_an_end_that_is_not_known_is_said_once_where_it_matters(
         rule.after_step(params, state, Step(number=number, total=total))
     assert ("The number of steps is unknown" in caplog.text) == warned
     if warned:
-        assert "keeps decay=0.5 and final_decay=0.9 is never used" in caplog.text
+        assert "keeps decay=0.5, and final_decay=0.9 is never used" in caplog.text

@@ -154,7 +154,7 @@ def test_a_layer_that_does_not_move_is_refused() -> None:
 
 
 def test_no_rows_are_refused() -> None:
-    with pytest.raises(ModelError, match="at least one row to be measured on, got none"):
+    with pytest.raises(ModelError, match="measured on at least one row, got none"):
         jacobian_norms(Network(tiny_bert()), [], projections=1, draws=torch.Generator())
 
 

@@ -25,7 +25,7 @@ class NestedEstimate(smoothness.Estimate):
         """Yield the rows of both terms."""
         gradient = self.gradient(self.trace, self.states, self.probes())
         yield squared_norm(gradient, self.mask)
-        if self.part.hessian:
+        if self.penalty.hessian:
             scalar = (gradient * self.direction()).sum()
             (product,) = torch.autograd.grad(scalar, self.trace.root, create_graph=True)
             yield squared_norm(product, self.mask) / self.width()

@@ -123,7 +123,7 @@ def test_a_total_has_no_two_terms_of_one_name() -> None:
 
 
 def run(method: Method, *, rate: float = 0.3) -> tuple[list[LossTerms], TinyNetwork]:
-    """Return the totals of the first step, their backwards run, and the network."""
+    """Return the totals of the first step after their backward passes, and the network."""
     model = tiny_network(rate=rate)
     network, step, found = Network(model), Step(units=4), []
     network.probe(Batch.of(rows(5, 3, 4, 2)))

@@ -1,4 +1,4 @@
-"""Heads of tests alone, with several units per row: what the contract must carry.
+"""Heads that only the tests use, with several units per row, to test the contract.
 
 Each is what a file of such a head has to write; losses and divergences are `Classification`'s.
 """

@@ -22,14 +22,14 @@ EXACT = 1e-9
 
 
 class Units(Classification):
-    """Takes labels [B, U] as they come."""
+    """Accepts labels [B, U] unchanged."""
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
         return labels
 
 
 class Numbers(Regression):
-    """Takes numbers [B, U] as they come."""
+    """Accepts numbers [B, U] unchanged."""
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
         return labels
@@ -49,7 +49,7 @@ def logits_of(draw: Any, *, least: int = 2) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def by_unit(measure: Callable[..., float], *tensors: Tensor) -> Tensor:
-    """Measure each unit [B, U] by plain numbers."""
+    """Compute the value of each unit [B, U] in plain Python."""
     rows = zip(*(each.tolist() for each in tensors), strict=True)
     values = [[measure(*unit) for unit in zip(*row, strict=True)] for row in rows]
     return torch.tensor(values, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""A module of one's own may return the values of a regression as [B] or as [B, 1]."""
+"""A user's module may return the values of a regression as [B] or as [B, 1]."""
 
 from __future__ import annotations
 

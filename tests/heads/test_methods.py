@@ -1,4 +1,4 @@
-"""Methods run on a head with several units per row, and none of them looks at labels."""
+"""Methods run on a head with several units per row, and none of them reads labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.heads.further_heads import IGNORED, Tokens
 
 
 class Tagger(nn.Module):
-    """A token classifier under a name of its own, which is not refused."""
+    """A token classifier with another class name, which is not rejected."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ def test_a_label_that_is_no_class_is_named(labels: list[int]) -> None:
 
 
 class Elsewhere(Tensor):
-    """Labels that say they are on a device, where a check would wait for it."""
+    """Labels that report a device, where a check would wait for the computation."""
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -114,9 +114,9 @@ def test_logits_of_a_row_are_one_unit(head: Head) -> None:
         assert torch.equal(head.logits(output, batch_of(2)), values.unsqueeze(1))
     assert head.logits(values[:, 0], batch_of(2)).tolist() == [[[0.0]], [[3.0]]]
     for wrong in (values, values.expand(2, 2, 3)):
-        with pytest.raises(ModelError, match=r"\[3, classes\], and Mine gave \(2, .*3\)"):
+        with pytest.raises(ModelError, match=r"\[3, classes\], but Mine returned \(2, .*3\)"):
             head.logits(wrong, batch_of(3), model="Mine")
-    with pytest.raises(ModelError, match=r"\[2, classes\], and the model gave \(2, 1, 3\)"):
+    with pytest.raises(ModelError, match=r"\[2, classes\], but the model returned \(2, 1, 3\)"):
         head.logits(values.unsqueeze(1), batch_of(2))
 
 

@@ -159,7 +159,7 @@ FROZEN = {"same_dropout": True}
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("uegr", {"mask": {"normalise": "range", "beta": 5.0}}, ["almost nothing moves"]),
+        ("uegr", {"mask": {"normalise": "range", "beta": 5.0}}, ["almost nothing is updated"]),
         ("uegr", {"mask": {"normalise": "range", "beta": 4.9}}, []),
         ("uegr", {"mask": {"normalise": "range", "beta": 5.0, "orientation": "printed"}}, []),
         ("uegr", {"mask": {"beta": 10.0}}, []),

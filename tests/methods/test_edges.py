@@ -86,7 +86,7 @@ def test_mixout_leaves_every_embedding_alone_and_the_head(name: str) -> None:
 def test_mixout_says_where_no_head_is_known(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
         stepper = Stepper(MeanOfWords(), "mixout")
-    assert "which of its parameters are the classifier" in caplog.text
+    assert "parameters of the classifier cannot be identified" in caplog.text
     (rule,) = build("mixout").rule.rules
     assert rule.names(stepper.params) == ["head.weight"]
 

@@ -236,7 +236,7 @@ class ByToken(nn.Module):
 @pytest.mark.parametrize("method", ["vanilla", "uegr"])
 def test_logits_of_another_shape_are_refused_in_the_first_step(method: str) -> None:
     batch = collate([Rows(4)[place] for place in range(4)])
-    with pytest.raises(ModelError, match=r"\[4, classes\], and ByToken gave \(4, \d, 2\)"):
+    with pytest.raises(ModelError, match=r"\[4, classes\], but ByToken returned \(4, \d, 2\)"):
         Stepper(ByToken(), method).backward(batch)
 
 

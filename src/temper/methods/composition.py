@@ -234,6 +234,11 @@ def smoothed(method: Method, smoothing: float) -> Method:
     """
     if not smoothing:
         return method
+    if "label smoothing" in method.plan(Step()).conflicts:
+        raise CompositionError(
+            f"{method.name!r} and 'label_smoothing_factor' both smooth the labels. Leave one of "
+            "them out."
+        )
     return compose(method, configure("label_smoothing", {"smoothing": smoothing}))
 
 
