@@ -183,7 +183,10 @@ def test_a_setting_of_the_half_that_is_left_out_is_refused() -> None:
         ("uegr.rule + r_at_su.rule", "'uegr' and 'r_at_su' both claim the mask of the update rule"),
         ("at + at", "The method 'at' is named twice in 'at . at'"),
         ("uegr.objective + at.rule", "'at' has no update rule with these settings"),
-        ("adv_weight.objective + child_tuning_d.rule", "'adv_weight' has no objective with these settings"),
+        (
+            "adv_weight.objective + child_tuning_d.rule",
+            "'adv_weight' has no objective with these settings",
+        ),
     ],
 )
 def test_what_does_not_compose_says_why(methods: str, message: str) -> None:

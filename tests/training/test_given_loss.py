@@ -129,7 +129,7 @@ def test_the_attacked_losses_are_smoothed_as_a_composition_smooths_them(tmp_path
 
 
 def test_two_ways_to_smooth_are_refused_before_training(tmp_path: Path) -> None:
-    with pytest.raises(CompositionError, match="method 'label_smoothing' stands twice"):
+    with pytest.raises(CompositionError, match="'label_smoothing' and 'label_smoothing_factor'"):
         make_trainer(tmp_path, more={"method": "label_smoothing"}, label_smoothing_factor=0.1)
     with pytest.raises(SettingError, match="smoothing` must be < 1"):
         make_trainer(tmp_path, label_smoothing_factor=1.0)
