@@ -32,7 +32,7 @@ from temper.types import Reduction, Step
 
 @register(
     "adv_embed",
-    summary="Loss at an attacked embedding, held to the clean pass by a divergence",
+    summary="Loss under an embedding attack, and its divergence from the clean pass",
     cost="7F",
     memory="activations of two passes",
     paper="RoAST, arXiv 2312.04032",
@@ -43,20 +43,20 @@ class AdvEmbed(AttackConfig):
 
     Args:
         epsilon: Budget, at least 0 (the paper: 0.1, the largest entry of each token's step).
-        relative: Whether epsilon is a share of the token's own norm.
+        relative: Whether epsilon is a fraction of the token's norm.
         norm: ``linf_scaled`` as published (direction kept), ``l2`` or ``linf`` (its sign).
         attack_scope: ``token`` as published, ``example`` or ``batch``.
         site: ``output`` of the embeddings block as published, or ``word`` embeddings.
-        noise: Upper end of the uniform noise at which the clean pass is made, at least 0 (the
-            released code: 1e-5).
+        noise: Upper end of the uniform noise on the clean pass, at least 0 (the released code:
+            1e-5).
         clean_weight: Weight of the clean loss.
-        adversarial_weight: Weight of the perturbed loss. 0
-            needs ``divergence_weight`` beside it: 0 too for no attack at all.
+        adversarial_weight: Weight of the perturbed loss. With 0, set ``divergence_weight`` too: to
+            0 for no attack.
         divergence_weight: Weight lambda of the divergence.
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``sum`` over the rows as released, or ``mean``.
         same_dropout: Whether both passes drop the same units (the released code: no).
-        detached: Whether the embeddings get no gradient of the perturbed pass (the released code:
+        detached: Whether the perturbed pass gives the embeddings no gradient (the released code:
             yes).
     """
 

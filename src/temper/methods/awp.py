@@ -64,7 +64,7 @@ class RelativeAscent(WeightAscent):
 
 @register(
     "awp",
-    summary="Gradient at matrices moved uphill by a share of their norms",
+    summary="Gradient at matrices moved uphill by a fraction of their norms",
     cost="6F",
     memory="during a step, what moves once more",
     paper="Wu et al., NeurIPS 2020",

@@ -21,7 +21,7 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
 
 @register(
     "cross_holder",
-    summary="Gradient and Hessian norms of differences of logits held small",
+    summary="Penalty on gradient and Hessian norms of differences of logits",
     cost="13F",
     memory="activations of two passes and of their gradients",
     paper="Mustafa et al., arXiv 2009.06571",

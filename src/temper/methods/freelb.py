@@ -54,16 +54,15 @@ class FreeLB(Method):
     """Settings of FreeLB.
 
     Args:
-        passes: K, passes in all, at least 2; the first stands at the start.
+        passes: K, number of passes, at least 2; the first one is at the start.
         adversarial_weight: Weight of the mean loss along the ascent.
-        clean_weight: Weight of the clean loss beside it.
+        clean_weight: Weight of the additional clean loss.
         step_size: l2 length of each example's step, above 0 (the paper: 0.025 to 0.2 absolute).
         init: Size of the random start; its l2 norm is about init / sqrt 3. 0 starts at the clean
             example, so that the first pass is the clean one (the paper: 0 to 1 absolute).
-        max_norm: l2 radius of the ball that delta is kept in, 0 for none (the paper: 0 to 0.7
-            absolute).
-        relative: Whether these three are shares of the example's own embedding norm, which carry
-            over between models; 0.0125 is about 0.075 absolute on MiniLM.
+        max_norm: l2 radius of the ball of delta, 0 for none (the paper: 0 to 0.7 absolute).
+        relative: Whether these three are fractions of the example's embedding norm, which transfer
+            between models; 0.0125 is about 0.075 absolute on MiniLM.
         special_tokens: Whether [CLS], [SEP] and the like move too.
     """
 
@@ -89,7 +88,7 @@ class FreeLB(Method):
         "roberta_large_mrpc": _published(0.04, 0.64, 0.4, 4),
         "roberta_large_cola": _published(0.025, 0.4, 0.3, 4),
         "roberta_large_stsb": _published(0.1, 0.16, 0.28, 4),
-        # Commented out in the script, with 0.03 beside it; used in issue #11.
+        # Commented out in the script, next to 0.03; used in issue #11.
         "roberta_large_rte": _published(0.06, 0.16, 0.14, 4),
         "albert_xxl_mnli": _published(0.04, 0.08, 0.0, 3),
         "albert_xxl_qnli": _published(0.05, 0.1, 0.0, 3),

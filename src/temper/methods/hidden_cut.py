@@ -28,7 +28,7 @@ from temper.types import Step
 
 @register(
     "hidden_cut",
-    summary="A pass without spans of attended tokens, held to the clean one",
+    summary="A pass without spans of attended tokens, and its divergence from the clean one",
     cost="6F (eager attention)",
     memory="activations of two passes",
     paper="Chen et al., ACL 2021",
@@ -38,9 +38,9 @@ class HiddenCut(Method):
     """Settings of HiddenCut.
 
     Args:
-        ratio: Length of a span as a share of the real tokens, in (0, 1], at least one token.
-        candidates: Share of the real tokens that a span may begin at, the most attended to, in
-            (0, 1].
+        ratio: Length of a span as a fraction of the real tokens, in (0, 1], at least one token.
+        candidates: Fraction of the real tokens at which a span may begin, those with the most
+            attention, in (0, 1].
         cut_weight: Weight of the cut pass's loss.
         divergence_weight: Weight of the Jensen-Shannon divergence, the batch mean.
         special_tokens: Whether [CLS], [SEP] and the like may be cut too.

@@ -78,7 +78,7 @@ class Logits(Variant):
 
 @register(
     "jachess",
-    summary="Jacobian and Hessian norms of every layer held small",
+    summary="Penalty on the Jacobian and Hessian norms of every layer",
     cost="13F (four-point 13F of cheaper passes; Jacobian alone 7F; every k steps 3F + 10F/k)",
     memory="activations of two passes and of their gradients",
     paper="Jukic and Snajder, TACL 2025",
@@ -88,7 +88,7 @@ class JacHess(SmoothnessConfig):
     """Settings of JacHess, with those of every smoothness penalty.
 
     Args:
-        layers: What is smoothed: all blocks, weighed by ``log``, ``normalised``, ``printed``,
+        layers: The penalized states: all blocks, weighted by ``log``, ``normalised``, ``printed``,
             ``inverse`` or ``uniform``, or the ``logits`` alone.
     """
 

@@ -20,7 +20,7 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
 
 @register(
     "jacobian",
-    summary="The Jacobian norm of the logits held small",
+    summary="Penalty on the Jacobian norm of the logits",
     cost="7F",
     memory="activations of one pass and of its gradient",
     paper="Hoffman et al., arXiv 1908.02729",

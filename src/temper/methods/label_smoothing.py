@@ -21,7 +21,7 @@ from temper.types import Step
 
 @register(
     "label_smoothing",
-    summary="A share of every label spread over all classes",
+    summary="A fraction of every label spread over all classes",
     cost="3F",
     memory="none",
     paper="Szegedy et al., CVPR 2016",

@@ -41,9 +41,9 @@ class PGD(AttackConfig):
 
     Args:
         adversarial_weight: Weight of the attacked loss.
-        clean_weight: Weight of the clean loss beside it.
+        clean_weight: Weight of the additional clean loss.
         steps: K, ascent steps, at least 1 (the paper: 7 for CIFAR-10).
-        step_size: Size of a step as a share of epsilon, above 0.
+        step_size: Size of a step as a fraction of epsilon, above 0.
         random_start: Whether the ascent starts from noise inside the budget (the paper: yes).
     """
 

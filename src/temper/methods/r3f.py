@@ -1,4 +1,4 @@
-"""R3F: the clean pass and one at noised embeddings, held together by a symmetric divergence.
+"""R3F: the clean pass and one at noised embeddings, and a symmetric divergence between them.
 
 ``L = CE(x) + weight * (KL(p || q) + KL(q || p)) / 2``, q the output at ``x + z``, z uniform on
 ``[-epsilon, epsilon]`` or normal with that deviation, by entry of the word embeddings; for a
@@ -34,7 +34,7 @@ SMALLEST_NOISE = 1e-3
 
 @register(
     "r3f",
-    summary="Clean and noised embeddings held together by a divergence",
+    summary="Clean and noised embeddings, and the divergence between them",
     cost="6F",
     memory="activations of two passes",
     paper="Aghajanyan et al., ICLR 2021",
@@ -52,7 +52,7 @@ class R3F(Method):
         reduction: ``mean`` over the rows as published, or ``sum``.
         same_dropout: Whether both passes drop the same units (the released code: no, so that the
             divergence is dropout's; with it, epsilon must be 1e-3 or more to be seen).
-        detached: Whether the embeddings get no gradient of the noised pass (the released code:
+        detached: Whether the noised pass gives the embeddings no gradient (the released code:
             yes).
         site: ``word`` embeddings as published, or the ``output`` of the embeddings block.
         special_tokens: Whether [CLS], [SEP] and the like are noised too.

@@ -27,7 +27,7 @@ from temper.types import Reduction, Step, Term
 
 @register(
     "r_at",
-    summary="Two attacked dropout passes held together by a divergence",
+    summary="Two attacked dropout passes and the divergence between them",
     cost="9F (released: 11F)",
     memory="activations of two passes",
     paper="Ni et al., Findings of EMNLP 2022",
@@ -37,12 +37,12 @@ class RAT(AttackConfig):
     """Settings of R-AT, with those of the attack.
 
     Args:
-        adversarial_weight: Weight of the mean attacked loss. 0 needs
-            ``divergence_weight`` beside it: 0 too for no attack at all.
+        adversarial_weight: Weight of the mean attacked loss. With 0, set ``divergence_weight`` too:
+            to 0 for no attack.
         divergence_weight: Weight of the divergence.
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``sum`` over the rows as published, or ``mean``.
-        attack_scope: What shares the budget: ``example``, ``token``, ``batch``, or the ``matrix``
+        attack_scope: Scope of the budget: ``example``, ``token``, ``batch``, or the ``matrix``
             of the word embeddings, in which every occurrence of a word moves alike.
         reuse: Whether clean pass and attack share one backward (9F); the released code has one
             more pass for the attack's gradient (11F).

@@ -23,7 +23,7 @@ from temper.types import Reduction, Step
 
 @register(
     "r_drop",
-    summary="Two dropout passes held together by a divergence",
+    summary="Two dropout passes and the divergence between them",
     cost="6F",
     memory="activations of two passes",
     paper="Liang et al., NeurIPS 2021",

@@ -25,10 +25,10 @@ class GradientRatio(Variant):
     """eta follows from the gradients that training meets.
 
     Args:
-        ratio: How large the norm of the penalty's gradient shall be, as a share of that of the
-            task's loss, above 0. The factor eta that makes it so is the median over the first 8
-            steps and is then held. It carries over between models and strategies; eta does not.
-            Compared are the gradients of a step's first micro-batch on each process.
+        ratio: Norm of the penalty's gradient as a fraction of that of the task loss, above 0. The
+            factor eta for it is the median over the first 8 steps and is then fixed. The ratio
+            transfers between models and strategies; eta does not. The gradients of a step's first
+            micro-batch on each process are compared.
     """
 
     kind: Literal["gradient_ratio"] = "gradient_ratio"
@@ -76,7 +76,7 @@ class SmoothnessConfig(Method):
         jacobian_weight: Factor on the Jacobian term, at least 0.
         hessian_weight: Factor on the Hessian term, at least 0; 0 spares its passes.
         scheme: How the norms are estimated: ``difference`` or ``four_point``.
-        every: Penalise every so many steps, so many times as hard, at least 1.
+        every: Applies the penalty every n-th step, with n times the weight, at least 1.
     """
 
     HALVES: ClassVar[dict[str, str]] = {"strength": "both", "scheme": "both"}

@@ -81,20 +81,19 @@ class UEGR(AttackConfig, SelectionConfig):
 
     Args:
         passes: K, attacked sub-models, at least 1.
-        adversarial_weight: Weight of the mean attacked loss. 0 needs
-            ``divergence_weight`` beside it: 0 too for no attack at all, or what the divergence of
-            the attacked passes counts alone.
-        divergence_weight: Weight lambda of the divergence. One pass alone has no pairs, so no
+        adversarial_weight: Weight of the mean attacked loss. With 0, set ``divergence_weight`` too:
+            to 0 for no attack, or above 0 for the divergence alone.
+        divergence_weight: Weight lambda of the divergence. A single pass has no pairs, so no
             divergence.
         divergence: ``js`` (Eq. 4) or ``sym_kl``.
         reduction: ``sum`` over the rows as R-Drop, R-AT and RoAST run it, or ``mean``.
         adaptive: Rates of the attacked passes: ``gradient``, ``uniform`` or ``fixed``.
         sites: ``all`` dropout layers or the ``last`` before the head.
-        with_clean: Whether the divergence compares the attacked passes with the clean one, too,
-            which is held fixed; one attacked pass has a divergence by this alone.
-        every: Steps from one attack to the next; an attacked step has so many times the weight.
-        share: Share of each batch's rows that is attacked, drawn anew, above 0, at 1 / share times
-            the weight.
+        with_clean: Whether the divergence also compares the attacked passes with the detached clean
+            pass; a single attacked pass has no other divergence.
+        every: Attacks every n-th step, with n times the weight.
+        share: Fraction of each batch's rows to attack, drawn at random, above 0; their weight is
+            multiplied by 1 / share.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {

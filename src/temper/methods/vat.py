@@ -54,7 +54,7 @@ class VAT(AttackConfig):
             over between models (SMART's paper: 1e-5 absolute, which is inert).
         norm: ``linf_scaled`` (largest entry epsilon, direction kept: as SMART), ``l2`` or ``linf``
             (its sign).
-        attack_scope: What shares the budget: ``token`` (as SMART), ``example``, or ``batch``.
+        attack_scope: Scope of the budget: ``token`` (as SMART), ``example``, or ``batch``.
         site: ``output`` of the embeddings block (as SMART) or ``word`` embeddings.
         weight: Weight of the divergence (SMART's paper: 1, of a divergence without our half, so
             2 here); 0 is plain fine-tuning.

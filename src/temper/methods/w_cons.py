@@ -98,7 +98,7 @@ def _add_pull(
 
 @register(
     "w_cons",
-    summary="Weights held near where they started",
+    summary="Penalty on the distance to the initial weights",
     cost="3F",
     memory="one copy of the weights",
     paper="Li et al., ICML 2018",
@@ -111,7 +111,7 @@ class WCons(Method):
             task; L2-SP's alpha is twice this weight); 0 is plain fine-tuning.
     """
 
-    PRETRAINED = "holds the weights near pre-trained ones"
+    PRETRAINED = "keeps the weights near pre-trained ones"
 
     weight: FiniteFloat = Field(default=0.01, ge=0.0)
 

@@ -76,7 +76,7 @@ class WiseFT(Method):
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "alpha": Published("0.5", "the paper, where nothing is known"),
+        "alpha": Published("0.5", "the paper, if nothing is known"),
     }
 
     PRETRAINED = "goes back to pre-trained weights part of the way"
