@@ -20,19 +20,19 @@ PerturbationScope = Literal["example", "token", "batch", "matrix"]
 
 @dataclass(frozen=True)
 class Perturbation:
-    """Say how embeddings may be moved.
+    """The geometry of a perturbation of the embeddings, and its ascent steps.
 
     Args:
-        epsilon: Budget, at least 0: absolute, or a share of the embeddings' own norm.
-        relative: Whether epsilon is a share of the norm that the embeddings have in the same scope.
+        epsilon: Budget, at least 0: absolute, or a fraction of the embeddings' norm.
+        relative: Whether epsilon is a fraction of the norm of the embeddings in the same scope.
         norm: ``l2``; ``linf`` (FGSM); ``linf_scaled`` (largest entry epsilon, direction kept:
             RoAST).
-        scope: What shares the budget: an example, a token, the batch, or the embedding matrix
-            (R-AT as released: every occurrence of a word moves alike).
+        scope: Scope of the budget: an example, a token, the batch, or the embedding matrix
+            (R-AT as released: every occurrence of a word moves in the same way).
         site: ``word`` embeddings, or the blocks' input (``output`` of the embeddings block).
         special_tokens: Whether special tokens move too.
         steps: Ascent steps; more than one is PGD, projected to the budget.
-        step_size: Size of each of several steps as a share of epsilon.
+        step_size: Size of each of several steps as a fraction of epsilon.
     """
 
     epsilon: float
@@ -49,10 +49,10 @@ class Perturbation:
         return zeros(network, batch, site=self.site)
 
     def first(self, gradient: Tensor, embeddings: Tensor, network: Network, batch: Batch) -> Tensor:
-        """Step from the clean point: the whole budget with one step, a share of it with several.
+        """Take the first step: the whole budget with one step, a fraction of it with several.
 
         Args:
-            gradient: Of the loss by delta [B, T, D].
+            gradient: Gradient of the loss with respect to delta [B, T, D].
             embeddings: Unperturbed [B, T, D].
             network: The attacked network.
             batch: Its batch.
@@ -63,7 +63,7 @@ class Perturbation:
         References:
             UEGR (arXiv 2503.16550), Eq. 2.
         """
-        share = 1.0 if self.steps == 1 else self.step_size
+        fraction = 1.0 if self.steps == 1 else self.step_size
         mask = network.movable(batch, special_tokens=self.special_tokens)
         gradient = norms.masked(gradient, mask)
         if self.scope == "matrix":
@@ -71,15 +71,15 @@ class Perturbation:
                 gradient, batch.inputs["input_ids"], vocabulary=network.vocabulary
             )
             usable = (size > 0) & torch.isfinite(size)
-            step = looked_up / torch.where(usable, size, 1.0) * (self.epsilon * share)
+            step = looked_up / torch.where(usable, size, 1.0) * (self.epsilon * fraction)
             return torch.where(usable & mask.unsqueeze(-1), step, 0.0)
         direction = norms.steepest(gradient, norm=self.norm, scope=self.scope)
-        return direction * self.radius(embeddings, mask, share=share)
+        return direction * self.radius(embeddings, mask, fraction=fraction)
 
     def further(
         self, delta: Tensor, gradient: Tensor, embeddings: Tensor, network: Network, batch: Batch
     ) -> Tensor:
-        """Step again from a delta and project to the budget (PGD); shapes as in ``first``."""
+        """Take another step from delta and project to the budget (PGD); shapes as in ``first``."""
         moved = delta.detach() + self.first(gradient, embeddings, network, batch)
         if self.scope == "matrix":
             return moved
@@ -87,16 +87,16 @@ class Perturbation:
         radius = self.radius(embeddings, mask)
         return norms.project(moved, radius, norm=self.norm, scope=self.scope)
 
-    def radius(self, embeddings: Tensor, mask: Tensor, *, share: float = 1.0) -> Tensor:
-        """Return the budget of a perturbation, one number or one for each that has its own.
+    def radius(self, embeddings: Tensor, mask: Tensor, *, fraction: float = 1.0) -> Tensor:
+        """Return the budget of a perturbation, one number or one per scope.
 
         Args:
-            embeddings: Unperturbed [B, T, D]; read where the budget is relative.
+            embeddings: Unperturbed [B, T, D]; only read if the budget is relative.
             mask: Tokens that may move [B, T], boolean.
-            share: Of the budget.
+            fraction: Fraction of the budget.
         """
         embeddings = norms.masked(embeddings, mask)
-        radius = embeddings.new_tensor(self.epsilon * share)
+        radius = embeddings.new_tensor(self.epsilon * fraction)
         if not self.relative:
             return radius
         assert self.scope != "matrix"
@@ -110,13 +110,13 @@ def zeros(network: Network, batch: Batch, *, site: Site = "word") -> Tensor:
 
 
 def relative_size(delta: Tensor, embeddings: Tensor, batch: Batch, network: Network) -> Tensor:
-    """Measure a perturbation against the embeddings over the real tokens of each example.
+    """Return the size of a perturbation relative to the embeddings of the real tokens.
 
     Args:
         delta: [B, T, D], zero at padding.
         embeddings: Unperturbed [B, T, D].
         batch: Its batch.
-        network: Keeps the norms of the first perturbation that is measured.
+        network: Stores the norms of the first measured perturbation.
 
     Returns:
         ``RMS(delta) / RMS(x)``, the mean over examples, a scalar.
@@ -134,7 +134,7 @@ NoiseSize = Literal["entry", "length"]
 
 @dataclass(frozen=True)
 class Noise:
-    """Say how embeddings are shaken.
+    """The distribution of noise on the embeddings.
 
     Args:
         size: Half width of the ``uniform`` law, standard deviation of the ``normal`` one, upper end
@@ -142,7 +142,7 @@ class Noise:
         law: ``uniform`` on [-1, 1], ``normal``, or ``positive``: uniform on [0, 1] (RoAST).
         per: ``entry``: each entry is drawn at that size. ``length``: divided by sqrt(n D), n the
             real tokens of the example (FreeLB, NEFTune), so that the expected l2 norm of a uniform
-            draw is size / sqrt 3 whatever the length.
+            draw is size / sqrt 3 for every length.
         site: ``word`` embeddings or the ``output`` of the embeddings block.
         special_tokens: Whether special tokens move too.
     """
@@ -157,9 +157,9 @@ class Noise:
         """Draw noise for a batch.
 
         Args:
-            network: The network whose embeddings are shaken.
+            network: The network whose embeddings get the noise.
             batch: B rows.
-            seed: Where it comes from.
+            seed: Seed of the draw.
 
         Returns:
             [B, T, D] in at least fp32, zero at padding.

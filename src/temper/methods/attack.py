@@ -1,4 +1,4 @@
-"""Settings that methods with an attack share, and how they become a perturbation."""
+"""Settings of the attack, shared by methods, and the perturbation built from them."""
 
 from __future__ import annotations
 

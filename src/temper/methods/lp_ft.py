@@ -32,8 +32,8 @@ class ByShare(Variant):
     """A fraction of all steps.
 
     Args:
-        share: In [0, 1]; 0 is plain fine-tuning, 1 is linear probing. The default is
-            not published: the paper has two runs.
+        share: In [0, 1]; 0 is plain fine-tuning, 1 is linear probing. The default is ours: the
+            paper has two runs.
     """
 
     kind: Literal["share"] = "share"
