@@ -323,7 +323,11 @@ def _check_tasks(trainer: Any, rows: TaskRows) -> None:
 
 def wants_unlabelled(method: Method) -> bool:
     """Tell whether a method trains on rows without labels too, and so needs some."""
-    return any(member.NEEDS_UNLABELED for member in method.composed())
+    # Switched off, a method reads labels like plain fine-tuning.
+    return any(
+        member.NEEDS_UNLABELED and not member.plan(Step()).needs_labels
+        for member in method.composed()
+    )
 
 
 def check_unlabelled(method: Method, *, given: bool) -> None:
