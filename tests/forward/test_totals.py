@@ -10,7 +10,6 @@ from temper import AT, RAT, UEGR, Dropout, RDrop, Stepper
 from temper.errors import CompositionError, DataError
 from temper.forward import Noise, Perturbation, Plan, StepContext, SubModels, plain
 from temper.forward.plan import merge
-from temper.forward.totals import count, planned
 from temper.methods import Method, compose, configure
 from temper.methods.adv_embed import AdvEmbed
 from temper.methods.freelb import FreeLB
@@ -106,7 +105,7 @@ def test_a_step_has_as_many_totals_as_the_plans_say(method: Method) -> None:
     for terms in totals_of(method, network, rows(5, 3)):
         terms.total(step).backward()
         found += 1
-    assert found == count(planned(method.composed(), step))
+    assert found == method.plan(step).all_totals
 
 
 def test_a_term_weighs_its_rows_by_the_whole_step() -> None:
@@ -259,7 +258,7 @@ def test_the_context_of_some_rows_is_the_context_except_for_its_batch() -> None:
     )
     some = step.take(torch.tensor([2, 0]))
     assert torch.equal(some.batch.inputs["input_ids"], batch.inputs["input_ids"][[2, 0]])
-    for name in ("network", "state", "now", "streams", "plan", "rates", "notes"):
+    for name in ("network", "state", "now", "streams", "plan", "single_rates", "notes"):
         assert getattr(some, name) is getattr(step, name)
 
 

@@ -15,6 +15,7 @@ from temper.errors import ModelError
 from temper.functional.smoothness import Strategy, layer_weights, probes, pulled_back, squared_norm
 from temper.models.modes import in_mode
 from temper.models.network import Network, Parameters
+from temper.models.shards import keep_whole
 from temper.seeding import Streams, generator
 from temper.types import Batch, State, Step
 
@@ -122,6 +123,8 @@ def jacobian_norms(
     Returns:
         [L], fp64 on the CPU, over the examples of all processes.
     """
+    # Several derivatives of one graph read weights after FSDP would have freed them.
+    keep_whole(network.model)
     total: Tensor | None = None
     count = 0
     try:

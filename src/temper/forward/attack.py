@@ -14,8 +14,6 @@ def gradient_at(
     step: StepContext,
     perturbation: Perturbation,
     delta: Tensor | None,
-    *,
-    channel_norms: bool = False,
 ) -> tuple[Tensor, Recording]:
     """Return the gradient of the task loss with respect to delta, not the weights (2F).
 
@@ -26,7 +24,6 @@ def gradient_at(
         step: The micro-batch.
         perturbation: Where delta is added.
         delta: The perturbation [B, T, D]; None for zero.
-        channel_norms: Whether to record gradient norms at the dropout sites.
 
     Returns:
         The gradient [B, T, D], and the recording of the pass.
@@ -34,7 +31,7 @@ def gradient_at(
     if delta is None:
         delta = perturbation.zeros(step.network, step.batch)
     point = delta.detach().requires_grad_()
-    recording = Recording(channel_norms=channel_norms)
+    recording = Recording()
     logits = step.logits(
         "attack", delta=point, site=perturbation.site, recording=recording, wrapped=False
     )

@@ -7,7 +7,37 @@ from torch import Tensor
 
 from temper.forward.step import StepContext
 from temper.functional.losses import Divergence
+from temper.models.network import Recording, Site
 from temper.types import Reduction, Term
+
+
+def perturbed_pass(
+    step: StepContext, delta: Tensor, *, site: Site, same_dropout: bool, detached: bool
+) -> Tensor:
+    """Run the pass that `consistency` compares with the clean one, and log the size of delta.
+
+    Args:
+        step: The micro-batch.
+        delta: Perturbation [B, T, D].
+        site: Where it is added.
+        same_dropout: Whether it drops the units that the clean pass drops.
+        detached: Whether the embeddings under ``delta`` are detached from the graph.
+
+    Returns:
+        [B, U, C].
+    """
+    recording = Recording()
+    logits = step.logits(
+        "clean" if same_dropout else "perturbed",
+        delta=delta,
+        site=site,
+        recording=recording,
+        # The clean pass went through the distributed wrapper, which waits for one forward only.
+        wrapped=False,
+        detached=detached,
+    )
+    step.note_size(delta, recording.embeddings)
+    return logits
 
 
 def consistency(
@@ -26,11 +56,11 @@ def consistency(
 
     Args:
         step: The micro-batch.
-        perturbed: Logits [B, U, C] of the stream ``perturbed``, or ``clean`` with ``same_dropout``.
+        perturbed: Logits of `perturbed_pass` [B, U, C].
         kind: ``js`` or ``sym_kl``.
         reduction: Over the rows of the optimizer step.
         weight: Weight in the total.
-        same_dropout: Whether both passes drop the same units.
+        same_dropout: As given to `perturbed_pass`.
     """
     clean = step.clean
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -66,6 +66,16 @@ class Plan:
         noise = self.start is not None and not self.gradient
         return noise or (self.submodels is not None and self.submodels.passes > 1)
 
+    @property
+    def runs_clean(self) -> bool:
+        """Whether the step has a clean pass and its total."""
+        return self.clean or self.task_weight != 0
+
+    @property
+    def all_totals(self) -> int:
+        """Number of totals of the step, with the one of the clean pass."""
+        return self.runs_clean + self.totals
+
     def without_losses(self) -> Plan:
         """Return the plan of the clean pass without the losses of the method."""
         start = None if self.gradient else self.start
@@ -90,24 +100,28 @@ def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
     for index, (later, second) in enumerate(named):
         for earlier, first in named[:index]:
             _check_pair(earlier, first, later, second)
-    merged: dict[str, Any] = {}
-    for setting in fields(Plan):
-        values = [getattr(plan, setting.name) for _, plan in named]
-        if setting.name in ("clean", "gradient", "channel_norms"):
-            merged[setting.name] = any(values)
-        elif setting.name == "totals":
-            merged[setting.name] = sum(values)
-        elif setting.name == "watch":
-            merged[setting.name] = {name: make for value in values for name, make in value.items()}
-        elif setting.name in ("reads", "conflicts"):
-            merged[setting.name] = frozenset[str]().union(*values)
-        elif setting.name == "needs_labels":
-            merged[setting.name] = all(values)
-        else:
-            merged[setting.name] = next(
-                (v for v in values if v != setting.default), setting.default
-            )
-    total = Plan(**merged)
+    plans, default = [plan for _, plan in named], Plan()
+
+    def only(setting: str) -> Any:
+        """Return the value of the method that sets it."""
+        unset = getattr(default, setting)
+        return next((v for plan in plans if (v := getattr(plan, setting)) != unset), unset)
+
+    total = Plan(
+        clean=any(plan.clean for plan in plans),
+        totals=sum(plan.totals for plan in plans),
+        task_weight=only("task_weight"),
+        submodels=only("submodels"),
+        start=only("start"),
+        site=only("site"),
+        gradient=any(plan.gradient for plan in plans),
+        channel_norms=any(plan.channel_norms for plan in plans),
+        smoothing=only("smoothing"),
+        watch={name: make for plan in plans for name, make in plan.watch.items()},
+        needs_labels=all(plan.needs_labels for plan in plans),
+        reads=frozenset[str]().union(*(plan.reads for plan in plans)),
+        conflicts=frozenset[str]().union(*(plan.conflicts for plan in plans)),
+    )
     changing = [name for name, plan in named if plan.changes_clean_pass]
     used = any(plan.clean for name, plan in named if name not in changing)
     if changing and total.task_weight == 0 and not used:

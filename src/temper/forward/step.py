@@ -68,7 +68,7 @@ class StepContext:
         return self.batch.labels
 
     @property
-    def rates(self) -> SubModels | None:
+    def single_rates(self) -> SubModels | None:
         """Dropout rates of every single pass; None for the model's own."""
         submodels = self.plan.submodels
         return submodels if submodels is not None and submodels.passes == 1 else None
@@ -123,9 +123,10 @@ class StepContext:
             [B, U, C].
         """
         plan: DropoutPlan | None = None
-        if self.rates is not None:
+        if self.single_rates is not None:
             self.network.probe(self.batch)
-            plan = self.rates.plan(self.network, None, seed=self.streams.local("sites", stream))
+            seed = self.streams.local("sites", stream)
+            plan = self.single_rates.plan(self.network, None, seed=seed)
         return self.network.logits(
             self.batch,
             delta=delta,
@@ -164,10 +165,11 @@ class StepContext:
         Returns:
             K tensors of logits [B, U, C].
         """
-        if submodels.single and self.rates is not None:
-            submodels = self.rates
+        if submodels.single and self.single_rates is not None:
+            submodels = self.single_rates
         network, count = self.network, submodels.passes
         network.probe(self.batch)
+        # The default stream has no key of its own, so that its draws stay those of earlier runs.
         key = () if stream == "passes" else (stream,)
         logits = network.logits(
             self.batch.repeat(count),

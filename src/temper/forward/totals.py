@@ -30,64 +30,42 @@ class HasLosses(Protocol):
         """Yield the terms of one total after the other."""
 
 
-def planned(
-    methods: Sequence[HasLosses], now: Step, *, labeled: bool = True
-) -> list[tuple[HasLosses, Plan]]:
-    """Return the plan of each method for a step.
-
-    Args:
-        methods: The composed methods.
-        now: Position in training.
-        labeled: Whether the batch has labels; if not, losses that read labels are skipped.
-
-    Raises:
-        DataError: If nothing is left to minimize.
-    """
-    plans = [(method, method.plan(now)) for method in methods]
-    if labeled:
-        return plans
-    if all(plan.needs_labels for _, plan in plans):
-        names = " + ".join(method.name for method in methods)
-        raise DataError(
-            f"The batch has no labels, and every loss of the method {names!r} reads them. Give "
-            "labels, or use a method that needs none (vat, jachess)."
-        )
-    return [(m, plan.without_losses() if plan.needs_labels else plan) for m, plan in plans]
-
-
-def count(plans: Sequence[tuple[HasLosses, Plan]]) -> int:
-    """Return how many totals a step has."""
-    return _runs_clean(merge([(m.name, plan) for m, plan in plans])) + sum(
-        plan.totals for _, plan in plans
-    )
-
-
-def _runs_clean(plan: Plan) -> bool:
-    return plan.task_weight != 0 or plan.clean
-
-
-def totals(plans: Sequence[tuple[HasLosses, Plan]], step: StepContext) -> Iterator[LossTerms]:
-    """Yield one total after the other; the caller runs backward on each before the next.
+def step_totals(methods: Sequence[HasLosses], step: StepContext) -> Iterator[LossTerms]:
+    """Plan a step, and return its totals; the caller runs backward on each before the next.
 
     ``L(A + B) = L_A + L_B`` minus the task loss on the clean pass, which both include and which
     counts once. The first total is that of the clean pass, with the first terms of each method. The
     further totals of each method follow in order, so that one graph is alive at a time.
 
     Args:
-        plans: The composed methods with their plans for the step.
-        step: The context; its plan is set to the merged one.
+        methods: The composed methods; none is plain fine-tuning.
+        step: The context. Its plan is set here: ``step.plan.all_totals`` totals follow.
 
     Raises:
         CompositionError: If the methods conflict, or two yield a term of one name.
+        DataError: If the batch has no labels and all losses read them.
     """
+    plans = [(method, method.plan(step.now)) for method in methods]
+    if step.batch.labels is None:
+        if all(plan.needs_labels for _, plan in plans):
+            names = " + ".join(method.name for method in methods) or "vanilla"
+            raise DataError(
+                f"The batch has no labels, and every loss of the method {names!r} reads them. Give "
+                "labels, or use a method that needs none (vat, jachess)."
+            )
+        plans = [(m, plan.without_losses() if plan.needs_labels else plan) for m, plan in plans]
     step.plan = merge([(method.name, plan) for method, plan in plans])
+    return _totals(plans, step)
+
+
+def _totals(plans: Sequence[tuple[HasLosses, Plan]], step: StepContext) -> Iterator[LossTerms]:
     generators = [
         (method.name, plan, method.losses(step))
         for method, plan in plans
         if plan.clean or plan.totals
     ]
     owners: dict[str, str] = {}
-    if _runs_clean(step.plan):
+    if step.plan.runs_clean:
         clean = step.clean
         first: list[Term | None] = [clean.task]
         for name, plan, generator in generators:
@@ -102,18 +80,8 @@ def totals(plans: Sequence[tuple[HasLosses, Plan]], step: StepContext) -> Iterat
             yield LossTerms.of(_owned(terms, name, owners), _taken(step))
 
 
-def step_totals(methods: Sequence[HasLosses], step: StepContext) -> Iterator[LossTerms]:
-    """Yield the totals of one step of composed methods; see `totals`.
-
-    Args:
-        methods: The composed methods.
-        step: The context.
-    """
-    yield from totals(planned(methods, step.now, labeled=step.batch.labels is not None), step)
-
-
 def with_weight(*terms: Term) -> list[Term]:
-    """Return the terms that have a weight; the others cost nothing then."""
+    """Return the terms whose weight is not 0, for `Losses`."""
     return [term for term in terms if term.weight]
 
 

@@ -21,12 +21,11 @@ from pydantic import Field, FiniteFloat
 from torch import Tensor
 
 from temper.forward import Losses, Noise, Plan, StepContext, plain, with_weight
-from temper.forward.consistency import consistency
+from temper.forward.consistency import consistency, perturbed_pass
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
-from temper.models.network import Recording
 from temper.types import Reduction, Step
 
 
@@ -144,16 +143,14 @@ class AdvEmbed(AttackConfig):
         # g at x + n. It is read before the backward of the total, which costs 1F.
         # epsilon * g / max_h |g[b,t,h]|, [B, T, D].
         ascent = attack.first(clean.gradient, clean.embeddings, step.network, step.batch)
-        delta, recording = clean.start.detach() + ascent, Recording()  # x~ - x, [B, T, D]
-        perturbed = step.logits(  # f(x~), [B, U, C]
-            "clean" if self.same_dropout else "perturbed",
-            delta=delta,
+        delta = clean.start.detach() + ascent  # x~ - x, [B, T, D]
+        perturbed = perturbed_pass(  # f(x~), [B, U, C]
+            step,
+            delta,
             site=self.site,
-            recording=recording,
-            wrapped=False,
+            same_dropout=self.same_dropout,
             detached=self.detached,
         )
-        step.note_size(delta, recording.embeddings)
         term = consistency(
             step,
             perturbed,

@@ -19,11 +19,10 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Noise, Plan, StepContext
-from temper.forward.consistency import consistency
+from temper.forward.consistency import consistency, perturbed_pass
 from temper.functional.losses import Divergence
 from temper.methods import Method, Published, register
 from temper.methods.attack import warn_of_small_divergence
-from temper.models.network import Recording
 from temper.types import Reduction, Step
 
 logger = logging.getLogger(__name__)
@@ -123,16 +122,14 @@ class R3F(Method):
         noise = Noise(
             self.epsilon, law=self.law, site=self.site, special_tokens=self.special_tokens
         )
-        delta, recording = step.noise(noise, "consistency"), Recording()  # z, [B, T, D]
-        perturbed = step.logits(  # q, [B, U, C]
-            "clean" if self.same_dropout else "perturbed",
-            delta=delta,
+        delta = step.noise(noise, "consistency")  # z, [B, T, D]
+        perturbed = perturbed_pass(  # q, [B, U, C]
+            step,
+            delta,
             site=self.site,
-            recording=recording,
-            wrapped=False,
+            same_dropout=self.same_dropout,
             detached=self.detached,
         )
-        step.note_size(delta, recording.embeddings)
         term = consistency(
             step,
             perturbed,

@@ -2,7 +2,7 @@
 
 for batch, every optimizer step:
 rule.before_forward(weights)                               a new training: initial weights first
-for total in totals(method, ...):  backward(total)         one graph alive at a time
+for total in step_totals(methods, ...):  backward(total)   one graph alive at a time
 gradients = rule.gradient(...)                             may recompute the gradient
 rule.after_backward(weights); gradients = rule.regularize(gradients)
 clip
@@ -24,7 +24,7 @@ from temper.backward.hooks import Accumulates, AfterStep, BeginsRun, RecomputesG
 from temper.backward.rule import implements
 from temper.errors import NonFiniteError, SettingError
 from temper.forward import StepContext
-from temper.forward.totals import HasLosses, count, planned, totals
+from temper.forward.totals import HasLosses, step_totals
 from temper.heads import Heads
 from temper.methods import Method, build
 from temper.methods.method import size_warning
@@ -334,7 +334,7 @@ class Stepper:
             self.params.clear_gradients()
             units = self.network.heads.units(batch) * self.ranks
             step = Step(index, units=units, ranks=self.ranks)
-            self.accumulate(batch, step, methods=build("vanilla").composed(), stream="prepare")
+            self.accumulate(batch, step, methods=(), stream="prepare")
             self.check(step)
             self.rule.accumulate(self.params.gradients(), self.params, self.state)
         self.params.clear_gradients()
@@ -373,7 +373,7 @@ class Stepper:
             batch: The micro-batch.
             step: Position in training; losses are divided by its ``units``.
             micro: Number of the micro-batch within the step.
-            methods: Other methods whose losses are run (for pre-passes).
+            methods: Other methods whose losses are run; none for the clean loss alone (pre-passes).
             stream: Name that keeps the draws of pre-passes apart.
             backward: Runs backward on a total (a loss scaler's, say).
             forward_context: Entered around every forward (autocast).
@@ -385,12 +385,14 @@ class Stepper:
         """
         checks.check_batch(batch, longest=self.longest)
         methods = self.method.composed() if methods is None else methods
-        plans = planned(methods, step, labeled=batch.labels is not None)
+        if batch.labels is not None:
+            self.method.check_head(type(self.network.heads.of(batch.labels)))
         streams = self.streams.at(step=step.number, micro=micro)
         if stream != "train":
             streams = Streams(streams.local(stream), step.number, micro, streams.rank)
-        passes = count(plans)
-        losses = totals(plans, StepContext(self.network, batch, self.state, step, streams))
+        context = StepContext(self.network, batch, self.state, step, streams)
+        losses = step_totals(methods, context)
+        passes = context.plan.all_totals
         whole = torch.zeros((), device=batch.device)
         for index in range(passes):
             with early_context() if index < passes - 1 else nullcontext():
