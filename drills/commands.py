@@ -80,7 +80,6 @@ COMMANDS = (
     ),
     Command("predict", "predict {0}/run --data {0}/data.jsonl --out {0}/out.csv"),
     Command("calibrate", "calibrate {0}/run --data {0}/held_out.jsonl"),
-    Command("soup", "soup {0}/run {0}/second --data {0}/held_out.jsonl --out {0}/out"),
     Command("report", "report {0}/run"),
 )
 
@@ -237,7 +236,7 @@ def run(
 
 
 def make_project(folder: Path) -> Path:
-    """Make what the commands work on: a tiny model, rows, and two finished runs, one evaluated."""
+    """Make what the commands work on: a tiny model, rows, and an evaluated run."""
     import torch
     from transformers.utils.logging import disable_progress_bar
 
@@ -258,9 +257,8 @@ def make_project(folder: Path) -> Path:
         ]
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     data = f"--data {folder}/data.jsonl --max-length 8 --epochs 5 --learning-rate 0.01"
-    for name, seed in (("run", 0), ("second", 1)):
-        given = f"train --model {folder}/tiny {data} --method vanilla --seed {seed}"
-        _whole(f"{given} --out {folder}/{name}".split(), folder)
+    given = f"train --model {folder}/tiny {data} --method vanilla --seed 0"
+    _whole(f"{given} --out {folder}/run".split(), folder)
     evaluate = f"evaluate {folder}/run --data {folder}/data.jsonl --perspectives task"
     _whole(f"{evaluate} --out {folder}/run/evaluation".split(), folder)
     return folder

@@ -103,7 +103,6 @@ OF_MODEL = (
     f"evaluate {{}}/run {DATA} --perspectives task --out {{}}/out",
     f"predict {{}}/run {DATA} --out {{}}/out.jsonl",
     "calibrate {}/run --data {}/held_out.jsonl",
-    "soup {}/run {}/second --data {}/held_out.jsonl --out {}/out",
     f"train --model {{}}/run {DATA} --max-length 8 --epochs 1 --out {{}}/out",
     f"train --model {{}}/tiny {DATA} --max-length 8 --epochs 5 --learning-rate 0.01"
     " --method vanilla --seed 0 --out {}/run",

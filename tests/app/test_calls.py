@@ -22,7 +22,6 @@ from temper.app.keywords import (
     CALIBRATE,
     COMPARE,
     EVALUATE,
-    HELD_OUT,
     MODELS,
     PREDICT,
     TRAIN,
@@ -39,7 +38,6 @@ COMMANDS = {
     "compare": COMPARE,
     "evaluate": EVALUATE,
     "calibrate": CALIBRATE,
-    "soup": HELD_OUT,
     "predict": PREDICT,
 }
 # Settings that no one word can give, and those whose names mean something else in front of a table.

@@ -133,7 +133,7 @@ def unrecorded(run: Path) -> None:
         (unfinished, {}, "is not finished .status 'stopped'., and the state of its optimiser"),
         (pickled, {}, r"holds optimizer\.pt: a pickle runs code"),
         (damaged, {}, r"config\.json is damaged or was changed"),
-        (unrecorded, {}, "is no folder of a run or a soup"),
+        (unrecorded, {}, "is no folder of a run"),
         (spoil_nothing, {"repo": "a/b/c"}, "'a/b/c' is no repository's name"),
         (spoil_nothing, {"evaluation": "nowhere"}, r"nowhere holds no scores\.json"),
     ],

@@ -105,8 +105,6 @@ def test_every_kind_of_checkpoint_names_its_own(tmp_path: Path) -> None:
     base = write(tmp_path / "base", "config.json", {})
     run = write(tmp_path / "run", "run.json", {"model": "bert-base-uncased"})
     assert pretrained_name(str(run)) == "bert-base-uncased"
-    soup = write(tmp_path / "soup", "soup.json", {"members": [str(run)]})
-    assert pretrained_name(str(soup)) == "bert-base-uncased"
     adapter = write(
         tmp_path / "adapter", "adapter_config.json", {"base_model_name_or_path": "minilm"}
     )
@@ -123,8 +121,6 @@ def test_what_names_none_or_itself_or_another_machines_folder_has_none(tmp_path:
     assert pretrained_name(str(far)) is None
     silent = write(tmp_path / "silent", "config.json", {})
     assert pretrained_name(str(silent)) is None
-    soup = write(tmp_path / "soup", "soup.json", {"members": [str(tmp_path / "lost")]})
-    assert pretrained_name(str(soup)) is None
     assert pretrained_name("a/hub-id") is None
 
 

@@ -1,4 +1,4 @@
-"""Rows that a run or a soup has seen are known by their hashes, whatever set they come in."""
+"""Rows that a run has seen are known by their hashes, whatever set they come in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from temper.app.seen import runs_of, seen_among, trained_among, trained_rows
+from temper.app.seen import seen_among, trained_among, trained_rows
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
@@ -45,13 +45,6 @@ def run(folder: Path, source: Path, **sampled: Any) -> Path:
     return folder
 
 
-def soup(folder: Path, *members: Path) -> Path:
-    folder.mkdir()
-    record = {"members": [str(member) for member in members]}
-    (folder / "soup.json").write_text(json.dumps(record), encoding="utf-8")
-    return folder
-
-
 def test_single_rows_of_train_and_dev_are_known_among_others(tmp_path: Path) -> None:
     made = run(tmp_path / "run", source(tmp_path / "films", "film"))
     new, train, dev = texts("phone", 2), texts("film", 20), texts("film it", 8)
@@ -68,29 +61,6 @@ def test_rows_that_the_run_did_not_draw_were_not_seen(tmp_path: Path) -> None:
     assert {whole.text[place] for place in seen.trained} == set(drawn.train.text)
     assert {whole.text[place] for place in seen.judged} == set(drawn.dev.text)
     assert (len(seen.trained), len(seen.judged)) == (10, 4)
-
-
-def test_a_soup_has_seen_what_each_of_its_members_has(tmp_path: Path) -> None:
-    members = [
-        run(tmp_path / thing, source(tmp_path / f"{thing}s", thing)) for thing in ("film", "phone")
-    ]
-    made = soup(tmp_path / "soup", *members)
-    assert runs_of(str(made)) == members
-    film, phone, dev = texts("film", 1)[0], texts("phone", 1)[0], texts("phone it", 1)[0]
-    seen = seen_among(str(made), rows("why", film, phone, dev))
-    assert (seen.trained, seen.judged, seen.notices) == ((1, 2), (3,), ())
-
-
-def test_a_row_that_one_member_trained_on_counts_so_though_it_is_dev_of_another(
-    tmp_path: Path,
-) -> None:
-    first = run(tmp_path / "first", source(tmp_path / "films", "film"))
-    turned = tmp_path / "turned"
-    write_csv(turned / "train.csv", sentences(8, thing="film it"))
-    write_csv(turned / "dev.csv", sentences(20, thing="film"))
-    made = soup(tmp_path / "soup", first, run(tmp_path / "second", turned))
-    seen = seen_among(str(made), rows(*texts("film", 2), *texts("film it", 2)))
-    assert (seen.trained, seen.judged) == ((0, 1, 2, 3), ())
 
 
 def test_of_a_plain_checkpoint_nothing_is_known(tmp_path: Path) -> None:
@@ -164,25 +134,9 @@ def test_data_that_have_changed_since_are_not_taken_for_the_runs(tmp_path: Path)
     assert (seen.trained, seen.judged, len(seen.notices)) == ((), (), 2)
 
 
-def test_a_member_without_a_record_is_said(tmp_path: Path) -> None:
-    known = run(tmp_path / "film", source(tmp_path / "films", "film"))
-    made = soup(tmp_path / "soup", known, tmp_path / "plain")
-    seen = seen_among(str(made), rows(*texts("film", 2)))
-    assert seen.trained == (0, 1)
-    (notice,) = seen.notices
-    assert "plain, a member of" in notice
-    assert "holds no run.json" in notice
-
-
-def test_a_soup_gives_back_the_rows_that_all_its_members_were_trained_on(tmp_path: Path) -> None:
-    films = source(tmp_path / "films", "film")
-    members = [run(tmp_path / name, films) for name in ("one", "two")]
-    alike = soup(tmp_path / "alike", *members)
-    found, notices = trained_rows(str(alike))
+def test_a_run_gives_back_the_rows_that_it_was_trained_on(tmp_path: Path) -> None:
+    made = run(tmp_path / "run", source(tmp_path / "films", "film"))
+    found, notices = trained_rows(str(made))
     assert found is not None
     assert (found.text, notices) == (texts("film", 20), ())
-    other = run(tmp_path / "other", source(tmp_path / "phones", "phone"))
-    for name, last in (("apart", other), ("unknown", tmp_path / "plain")):
-        found, (notice,) = trained_rows(str(soup(tmp_path / name, *members, last)))
-        assert found is None
-        assert "were trained on different rows, or do not say on which" in notice
+    assert trained_rows(str(tmp_path / "plain")) == (None, ())

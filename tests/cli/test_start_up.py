@@ -115,7 +115,6 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("calibrate", "no/run/here", "--data", "no.csv"), ("no/run/here", "no.csv")),
     (("predict", "no/run/here", "--text", "a"), ("'no/run/here'",)),
     (("predict", "model", "--data", "no.csv"), ("no.csv",)),
-    (("soup", "no/run/here", "model", "--data", "no.csv", *OUT), ("'no/run/here'", "no.csv")),
     (("list", "methods", "ueg"), ("'uegr'",)),
     ((*TRAIN, "--model", "model", *DEMO, "--import", "no.py"), ("There is no file no.py",)),
     (("reproduce", "nope"), ("Unknown reproduction 'nope'",)),
@@ -123,7 +122,7 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
 ]
 LISTS = [
     ("--help",),
-    *((command, "--help") for command in ("train", "compare", "evaluate", "predict", "soup")),
+    *((command, "--help") for command in ("train", "compare", "evaluate", "predict")),
     ("list", "methods"),
     ("list", "models"),
 ]

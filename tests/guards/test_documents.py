@@ -115,7 +115,7 @@ def test_no_command_takes_a_study_for_a_model(path: Path) -> None:
 
 def test_a_study_that_is_taken_for_a_model_is_noticed() -> None:
     made = ["temper compare --task rte --model m --out a", "temper train --task rte --out b"]
-    for wrong in ("evaluate a --out c", "soup b a --data d --out c", "train --model a --out c"):
+    for wrong in ("evaluate a --out c", "train --model a --out c"):
         assert studies_taken_for_models([*made, f"temper {wrong}"]) == {"a"}
     assert studies_taken_for_models([*made, "temper evaluate b --out c"]) == set()
 

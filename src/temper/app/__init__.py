@@ -1,1 +1,1 @@
-"""What a command and a Python call share: predictors, sets, evaluating, calibrating, souping."""
+"""What a command and a Python call share: predictors, sets, evaluating, calibrating."""

@@ -74,9 +74,9 @@ def calibrate(
 ) -> dict[str, Any]:
     """Fit a scaling, thresholds and a detector, and write ``calibration.json`` (docs/formats.md).
 
-    Rows that the run, or a run of the soup, was trained on are left out: a model is too sure of
-    them. So are its dev rows, on which scores are reported. With fewer than 100 rows, and nothing
-    asked for by name, only a temperature is fitted.
+    Rows that the run was trained on are left out: a model is too sure of them. So are its dev rows,
+    on which scores are reported. With fewer than 100 rows, and nothing asked for by name, only a
+    temperature is fitted.
 
     Args:
         request: The model's folder, the held-out rows, and sets of anomalies to choose a detector

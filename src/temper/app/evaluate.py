@@ -67,7 +67,7 @@ def evaluate(
             function (its code is run). Or an object in memory: a function from texts to answers, a
             scikit-learn estimator, a pipeline of Transformers or a predictor.
         data: What to evaluate it on; a run's own dev rows if left out.
-        out: Folder to write; of a run or a soup ``RUN-evaluation`` beside it if left out, and of an
+        out: Folder to write; of a run ``RUN-evaluation`` beside it if left out, and of an
             object ``runs/NAME-evaluation``. An evaluation that it holds under the same settings is
             kept; one of an object is made again, since nothing says whether the object changed.
         cluster: Address of a Ray cluster whose machines answer the rows of large sets, as
@@ -92,7 +92,7 @@ def evaluate(
     name = str(named) if is_named else _name_of_object(named)
     tree = EVALUATE.tree(config, {"data": data, **settings})
     sets = section(SetSources, "sets", tree.get("sets", {}))
-    # Where `temper report` looks for the evaluation of a run or a soup.
+    # Where `temper report` looks for the evaluation of a run.
     beside = (
         Path(name).expanduser().resolve() if is_named else Path("runs", name.removesuffix("()"))
     )
@@ -372,8 +372,8 @@ def _name_of_object(held: object) -> str:
 
 def _check_beside(model: str) -> None:
     folder = Path(model).expanduser()
-    if not any((folder / name).is_file() for name in ("run.json", "soup.json")):
+    if not (folder / "run.json").is_file():
         raise SettingError(
-            f"--out is needed: {model} is no folder of a run or a soup, beside which the "
-            "evaluation could lie. Give --out FOLDER."
+            f"--out is needed: {model} is no folder of a run, beside which the evaluation "
+            "could lie. Give --out FOLDER."
         )

@@ -135,7 +135,7 @@ def export(
     with those of the model, or not at all.
 
     Args:
-        model: Folder of a run, a soup, a checkpoint or an adapter, or a Hub id.
+        model: Folder of a run, a checkpoint or an adapter, or a Hub id.
         to: The folder; one that holds this very export is kept.
         onnx: Whether ``model.onnx`` is written too, for onnxruntime.
         int8: Whether ``model-int8.onnx`` is, with weights of eight bits.
@@ -229,7 +229,7 @@ def _load(
     if names_code(model) or skops_file(model) is not None:
         raise ModelError(
             f"{model} is code or a pipeline of another library. What is exported is a classifier "
-            "of Transformers: a run, a soup, a checkpoint or an adapter."
+            "of Transformers: a run, a checkpoint or an adapter."
         )
     classifier = Classifier.load(model, max_length=max_length, device="cpu", settings=settings)
     predictor = classifier.predictor

@@ -514,20 +514,11 @@ EVALUATE = Keywords(
     },
     {*TRAINING_ONLY, "train_split"},
 )
-HELD_OUT = Keywords(
-    ("data", "predictor", "evaluate"),
-    {},
-    {
-        *TRAINING_ONLY,
-        *("train_split", "task", "group_column", "gives", "label_names", "label_map", "trust"),
-    },
-)
-"""Of ``soup``, which reads held-out rows."""
 CALIBRATE = Keywords(
-    (*HELD_OUT.tables, "sets", "calibrate"),
+    ("data", "predictor", "evaluate", "sets", "calibrate"),
     {},
-    {*HELD_OUT.without, *SetSources.model_fields}
-    - {"anomaly", "group_column", "label_names", "label_map"},
+    {*TRAINING_ONLY, "train_split", "task", "gives", "trust", *SetSources.model_fields}
+    - {"anomaly"},
 )
 PREDICT = Keywords(
     ("data", "predictor"),

@@ -128,7 +128,6 @@ def which_rows(model: str, settings: DataSettings, rows: Examples, *, scored: in
 def _is_run_data(trained: Mapping[str, Any], settings: DataSettings) -> bool:
     """Say whether the rows asked for are the dev rows of the run that was trained so."""
     return (
-        # Of a soup of runs with different data only the longest row is known.
         "source" in trained
         and _same_source(str(trained["source"]), settings.source)
         and settings.eval_split is None

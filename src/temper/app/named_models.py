@@ -133,7 +133,7 @@ def pretrained_name(model: str) -> str | None:
     """Return what a checkpoint was trained from, None where it does not say.
 
     Args:
-        model: Folder of a run or a soup (the record says it), of a PEFT adapter (its config does),
+        model: Folder of a run (the record says it), of a PEFT adapter (its config does),
             or of another checkpoint, whose config may name a local folder.
 
     Returns:
@@ -142,10 +142,6 @@ def pretrained_name(model: str) -> str | None:
     folder = Path(model).expanduser()
     if (folder / "run.json").exists():
         return _text(read_json(folder / "run.json").get("model"))
-    if (folder / "soup.json").exists():
-        members = read_json(folder / "soup.json").get("members") or [""]
-        first = Path(str(members[0]))
-        return pretrained_name(str(first)) if (first / "run.json").exists() else None
     if (folder / "adapter_config.json").exists():
         return _text(read_json(folder / "adapter_config.json").get("base_model_name_or_path"))
     if not (folder / "config.json").exists():

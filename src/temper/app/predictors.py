@@ -238,8 +238,8 @@ def predictor_identity(model: str, settings: PredictorSettings | None = None) ->
 
 
 def trained_settings(model: str) -> Mapping[str, Any]:
-    """Return the settings that a run was trained with, or those of a soup or an export."""
-    for name in ("run.json", "soup.json", "export.json"):
+    """Return the settings that a run was trained with, or those of an export."""
+    for name in ("run.json", "export.json"):
         file = Path(model) / name
         if file.exists():
             settings: Mapping[str, Any] = read_json(file).get("settings", {})
@@ -292,7 +292,7 @@ def trained_columns(model: str) -> tuple[Columns, ...]:
     Further sources often have the same columns; groups are a matter of each source.
 
     Args:
-        model: Folder of a run or a soup; anything else has none.
+        model: Folder of a run; anything else has none.
     """
     data = trained_settings(model).get("data", {})
     named = Columns(*(data.get(f"{role}_column") for role in ("text", "text_pair", "label")))
@@ -311,7 +311,7 @@ def trained_encoding(model: str) -> str | None:
     It is taken for further files that are not UTF-8, which are errors otherwise.
 
     Args:
-        model: Folder of a run or a soup; anything else has none.
+        model: Folder of a run; anything else has none.
     """
     encoding: str | None = trained_settings(model).get("data", {}).get("encoding")
     return encoding

@@ -56,13 +56,13 @@ def push(
     evaluation: str | Path | None = None,
     texts: bool = False,
 ) -> Pushed:
-    """Upload a run or a soup to a repository of the Hub, in one commit.
+    """Upload a run to a repository of the Hub, in one commit.
 
     The token is read from the environment variable HF_TOKEN alone, and the Hub's address from
     HF_ENDPOINT where it is set.
 
     Args:
-        run: Folder of a finished run or of a soup.
+        run: Folder of a finished run.
         repo: ``OWNER/NAME``, or a name of your own; it is made where there is none.
         private: Whether only you may see it; a repository that all may see is refused then.
         evaluation: The evaluation that card and page are made of; None takes the one in the folder
@@ -87,12 +87,10 @@ def push(
     files = _checkpoint(folder)
     named = None if evaluation is None else Path(evaluation)
     found = _evaluation(folder, named)
-    # A soup has no page of its own.
-    shown = named or (folder if (folder / "run.json").exists() else found)
+    shown = named or folder
     with tempfile.TemporaryDirectory() as made:
         files[CARD] = _card(CardSources(folder, found, name=repo), Path(made))
-        if shown is not None:
-            files[PAGE] = build(shown, Path(made) / PAGE, examples=MOST if texts else 0)
+        files[PAGE] = build(shown, Path(made) / PAGE, examples=MOST if texts else 0)
         if texts and found is not None:
             present = [found / name for name in (ROWS, TEXTS) if (found / name).exists()]
             files |= {f"evaluation/{file.name}": file for file in present}
@@ -146,13 +144,12 @@ def _token() -> str:
 
 def _checkpoint(folder: Path) -> dict[str, Path]:
     """Return the files of a finished checkpoint by their paths, as its record names them."""
-    kinds = [name for name in ("run.json", "soup.json") if (folder / name).is_file()]
-    if not kinds:
+    if not (folder / "run.json").is_file():
         raise CheckpointError(
-            f"{folder} is no folder of a run or a soup. Give the --out folder of `temper train` or "
-            "`temper soup`; of a comparison one of its runs/NAME."
+            f"{folder} is no folder of a run. Give the --out folder of `temper train`; of a "
+            "comparison one of its runs/NAME."
         )
-    record = read_json(folder / kinds[0])
+    record = read_json(folder / "run.json")
     if record.get("status", "finished") != "finished":
         raise CheckpointError(
             f"The run in {folder} is not finished (status {record['status']!r}), and the state of "
@@ -169,7 +166,7 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
     recorded: Mapping[str, str] | None = record.get("files")
     if recorded is None:
         raise CheckpointError(
-            f"{folder / kinds[0]} does not say which files are the checkpoint's: an older Temper "
+            f"{folder / 'run.json'} does not say which files are the checkpoint's: an older Temper "
             "wrote it. Train again, and push that run."
         )
     if faults := disagreements(folder, recorded):

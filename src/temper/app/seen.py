@@ -1,7 +1,7 @@
 """Which rows a checkpoint has seen: those that it was trained on, and those that it is judged on.
 
 Rows are known by their hashes, whatever set they come in. A run's record tells where its data lie
-and what they were; they are read again. A soup has seen what its members have.
+and what they were; they are read again.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ def seen_among(model: str, rows: Examples) -> Seen:
     """Look which rows a checkpoint has seen.
 
     Args:
-        model: Folder of a run, or of a soup, whose members are looked at; of another checkpoint
-            nothing is known.
+        model: Folder of a run; of another checkpoint nothing is known.
         rows: The rows to look at.
 
     Returns:
@@ -53,12 +52,10 @@ def seen_among(model: str, rows: Examples) -> Seen:
     Raises:
         CheckpointError: A record is damaged.
     """
-    runs = _read_runs(runs_of(model), model)
+    runs = _read_runs(_runs_of(model))
     trained, notices = trained_among(model)(rows)
     judged: set[str] = set()
     for run in runs:
-        if isinstance(run, str):
-            continue
         dev = None if run.splits is None else run.recorded("dev", run.splits.dev)
         dev = dev or _evaluated(run.folder) or run.recorded("dev", rows)
         if dev is None:
@@ -84,64 +81,45 @@ def trained_among(model: str) -> Callable[[Examples], tuple[set[str], list[str]]
     Raises:
         CheckpointError: A record is damaged.
     """
-    folders = runs_of(model)
+    folders = _runs_of(model)
     for folder in folders:
-        record = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
-        base = runs_of(str(record.get("model", "")))
+        base = _runs_of(str(read_json(folder / "run.json").get("model", "")))
         # The loop also visits the folders that are added here.
         folders += [run for run in base if run not in folders]
-    return partial(_trained_on, _read_runs(folders, model))
+    return partial(_trained_on, _read_runs(folders))
 
 
-def runs_of(model: str) -> list[Path]:
-    """Return the folders of the runs that a checkpoint is made of.
-
-    Args:
-        model: Folder of a run, which is its own, or of a soup; anything else has none.
-
-    Raises:
-        CheckpointError: The soup's record is damaged.
-    """
+def _runs_of(model: str) -> list[Path]:
+    """Return the folder of a run in a list; any other model gives an empty list."""
     folder = Path(model).expanduser()
-    if (folder / "run.json").exists():
-        return [folder]
-    if not (folder / "soup.json").exists():
-        return []
-    return [Path(str(member)) for member in read_json(folder / "soup.json").get("members", [])]
+    return [folder] if (folder / "run.json").exists() else []
 
 
 def trained_rows(model: str) -> tuple[Examples | None, tuple[str, ...]]:
-    """Load what a run, or all runs of a soup, were trained on, where it can still be read.
+    """Load the rows that a run was trained on, where they can still be read.
 
     Args:
-        model: Folder of a run or a soup; anything else has no such rows.
+        model: Folder of a run; anything else has no such rows.
 
     Returns:
         The rows, and what to say where a run has some that cannot be had. Both are empty for a
         model that is no run.
     """
-    runs = _read_runs(runs_of(model), model)
+    runs = _read_runs(_runs_of(model))
     if not runs:
         return None, ()
+    (run,) = runs
     advice = "Detectors that learn from them are left out; --fit PATH gives them rows."
-    first, *others = runs
-    if isinstance(first, str) or any(
-        isinstance(run, str) or run.hash_of("train") != first.hash_of("train") for run in others
-    ):
-        return None, (
-            f"The members of {model} were trained on different rows, or do not say on which, so "
-            f"held-out rows among them cannot be told. {advice}",
-        )
-    if first.splits is None:
-        said = f"The rows that {model} was trained on cannot be read ({first.fault}). {advice}"
+    if run.splits is None:
+        said = f"The rows that {model} was trained on cannot be read ({run.fault}). {advice}"
         return None, (said,)
-    if first.recorded("train", first.splits.train) is None:
-        source = first.record["settings"]["data"]["source"]
+    if run.recorded("train", run.splits.train) is None:
+        source = run.record["settings"]["data"]["source"]
         return None, (
             f"The data that {model} was trained on has changed since: {source} gives other rows "
             f"now. {advice}",
         )
-    return first.splits.train, ()
+    return run.splits.train, ()
 
 
 @dataclass(frozen=True)
@@ -160,29 +138,18 @@ class _Run:
     splits: Splits | None
     fault: str = ""
 
-    def hash_of(self, name: str) -> str | None:
-        """Return the recorded hash of its train or dev rows."""
-        recorded_hash: str | None = self.record.get("data", {}).get(name, {}).get("hash")
-        return recorded_hash
-
     def recorded(self, name: str, rows: Examples) -> Sequence[str] | None:
         """Return the hashes of rows that are still its train or dev rows; None for other rows."""
-        return rows.rows if rows.hash == self.hash_of(name) else None
+        recorded_hash = self.record.get("data", {}).get(name, {}).get("hash")
+        return rows.rows if rows.hash == recorded_hash else None
 
 
-def _read_runs(folders: Iterable[Path], model: str) -> list[_Run | str]:
-    """Read the runs of a checkpoint again; of one without a record, say so."""
-    runs: list[_Run | str] = []
+def _read_runs(folders: Iterable[Path]) -> list[_Run]:
+    """Read the records and the data of runs."""
+    runs: list[_Run] = []
     loaded: dict[str, tuple[Splits | None, str]] = {}
     for folder in folders:
-        file = folder / "run.json"
-        if not file.exists():
-            runs.append(
-                f"What {folder}, a member of {model}, was trained on is not known: it holds no "
-                "run.json."
-            )
-            continue
-        record = read_json(file)
+        record = read_json(folder / "run.json")
         data = {**record.get("settings", {}).get("data", {}), **dict.fromkeys(UNLABELLED)}
         known = json.dumps(data, sort_keys=True)
         if known not in loaded:
@@ -194,14 +161,11 @@ def _read_runs(folders: Iterable[Path], model: str) -> list[_Run | str]:
     return runs
 
 
-def _trained_on(runs: Sequence[_Run | str], rows: Examples) -> tuple[set[str], list[str]]:
+def _trained_on(runs: Sequence[_Run], rows: Examples) -> tuple[set[str], list[str]]:
     """Return the hashes of train rows, as far as they are known, and notices of what is not."""
     trained: set[str] = set()
     notices: list[str] = []
     for run in runs:
-        if isinstance(run, str):
-            notices.append(run)
-            continue
         train = None if run.splits is None else run.recorded("train", run.splits.train)
         train = train or run.recorded("train", rows)
         if train is None:

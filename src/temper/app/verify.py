@@ -15,7 +15,6 @@ from temper.training.checkpoint_folder import read_json
 
 RECORDS = {
     "run.json": "run",
-    "soup.json": "soup",
     "export.json": "export",
     "settings.json": "evaluation",
 }
@@ -30,7 +29,7 @@ class Verified:
 
     Args:
         folder: Where.
-        kind: ``run``, ``soup``, ``export``, ``evaluation`` or ``checkpoint``.
+        kind: ``run``, ``export``, ``evaluation`` or ``checkpoint``.
         files: Files whose hashes were compared; None where none were written.
         scores: Scores that were computed anew; None where there are none.
         faults: What does not agree.
@@ -49,10 +48,10 @@ def verify(folder: Path | str) -> list[Verified]:
     Hashes of files are recomputed, and scores of evaluations from their rows. Nothing is changed.
 
     Args:
-        folder: Of a run, an evaluation, a soup or a study, or any folder above such.
+        folder: Of a run, an evaluation or a study, or any folder above such.
 
     Returns:
-        One entry a run, soup, export, evaluation and checkpoint, sorted by folder.
+        One entry a run, export, evaluation and checkpoint, sorted by folder.
 
     Raises:
         CheckpointError: Nothing that Temper wrote lies there.

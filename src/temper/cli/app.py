@@ -22,7 +22,6 @@ from temper.cli.reproduce import reproduce
 from temper.cli.scaffold import new_method, new_perspective
 from temper.cli.screen import fail, quiet
 from temper.cli.serve import serve
-from temper.cli.soup import soup
 from temper.cli.train import train
 from temper.cli.tune import tune
 from temper.cli.verify import verify
@@ -106,7 +105,6 @@ app.command()(serve)
 app.command()(push)
 # What the command takes is read by the package that it is handed over to, its help too.
 app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})(reproduce)
-app.command()(soup)
 app.command()(verify)
 app.command("list")(show)
 app.command("new-method")(new_method)

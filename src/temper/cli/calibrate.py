@@ -27,7 +27,7 @@ def calibrate(
         str | None,
         typer.Option(
             "--data",
-            help="Held-out rows with labels. Those that the model, or a run of a soup, was trained "
+            help="Held-out rows with labels. Those that the model was trained "
             "on are left out, and so are its dev rows.",
         ),
     ] = None,

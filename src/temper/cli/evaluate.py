@@ -35,7 +35,7 @@ def evaluate(
         Path | None,
         typer.Option(
             "--out",
-            help="Folder to write; of a run or a soup RUN-evaluation beside it if left out.",
+            help="Folder to write; of a run RUN-evaluation beside it if left out.",
         ),
     ] = None,
     cluster: Annotated[

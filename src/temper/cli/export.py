@@ -21,7 +21,7 @@ from temper.training.assignments import section
 def export(
     model: Annotated[
         str,
-        typer.Argument(help="Folder of a run, soup, checkpoint or adapter, or a classifier's id."),
+        typer.Argument(help="Folder of a run, checkpoint or adapter, or a classifier's id."),
     ],
     *,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder to write.")],

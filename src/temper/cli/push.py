@@ -12,7 +12,7 @@ from temper.cli.screen import print_json, say
 
 
 def push(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run or of a soup.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     repo: Annotated[
         str, typer.Argument(help="OWNER/NAME, or a name of your own; made where there is none.")
     ],

@@ -13,7 +13,7 @@ from temper.errors import CheckpointError
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run, evaluation, soup or study.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, evaluation or study.")],
     *,
     as_json: options.Json = False,
 ) -> None:

@@ -270,7 +270,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
         if out.exists() and not out.is_dir():
             raise CheckpointError(f"{out} is a file, expected a folder. Give another {option}.")
         entries = [entry.name for entry in out.iterdir()] if out.is_dir() else []
-    # Runs and studies are locked inside, evaluations and soups beside.
+    # Runs and studies are locked inside, evaluations beside.
     for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
         check_unlocked(folder, what=out)
     foreign = sorted(name for name in entries if not LEFT.fullmatch(name))

@@ -67,7 +67,6 @@ RECORDS = {
     "scores.json",
     "table.json",
     "study.json",
-    "soup.json",
     "calibration.json",
     "export.json",
 }
