@@ -42,7 +42,7 @@ COMMANDS = {
 }
 # Settings that no one word can give, and those whose names mean something else in front of a table.
 NO_OPTION = {
-    "data": {"augment_attack", "config", "seed"},
+    "data": {"config", "seed"},
     "train": {"lora", "evaluate"},
     "sets": set(),
     "predictor": set(),

@@ -1,4 +1,4 @@
-"""Text without labels, attacked rows, suites and adversarial sets through the commands."""
+"""Text without labels, suites and adversarial sets through the commands."""
 
 from __future__ import annotations
 
@@ -38,29 +38,6 @@ def test_a_training_reads_the_text_and_no_more_rows_than_asked_for(
     assert told["data"]["unlabeled"]["source"]["path"] == str(pool)
     # 40 rows in twenties, then 5.
     assert told["times"]["steps"] == 3
-
-
-def test_a_training_attacks_a_model_that_is_named_and_its_card_says_so(
-    tiny_model: Path, tiny_data: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    result = succeed(
-        "train", "--model", tiny_model, "--data", tiny_data / "reviews",
-        "--set", "train.max_steps=2", "--device", "cpu", "--method", "vanilla",
-        "--augment", "attack:characters,typos",
-        "--augment-model", tiny_model, "--set", "data.augment_rows=12", "--out", out, "--card",
-        "--json",
-    )  # fmt: skip
-    told = json.loads(result.stdout)
-    counts = told["data"]["attacked"]["characters"]
-    # The tiny model is right on some of twelve rows.
-    assert 0 < counts["attacked"] < 12
-    assert (out / "attacked.parquet").exists()
-    said = f"of {counts['attacked']} attacked training rows of 40"
-    assert said in " ".join(result.stderr.split())
-    card = (out / "README.md").read_text(encoding="utf-8")
-    assert said in card
-    assert "augment_model" in card.replace("\\", "")
 
 
 SUITE = """summary = "Of tests"

@@ -1,23 +1,19 @@
-"""Training rows changed anew each epoch: by perturbations, models, or texts of attacks."""
+"""Training rows changed anew each epoch: by perturbations or models."""
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from temper.data.attacked import SCHEMA, AttackedText, AttackedTexts
 from temper.data.augmentation import AugmentedExamples, augmented
 from temper.data.encode import LazilyEncoded, encode
-from temper.data.examples import Examples, row_hash
+from temper.data.examples import Examples
 from temper.data.perturbations import perturbed
 from temper.data.settings import DataSettings
-from temper.errors import CheckpointError, SettingError
+from temper.errors import SettingError
 from temper.training.assignments import section
 from tests.evaluation.conftest import make_tokenizer
 
@@ -196,22 +192,9 @@ def test_a_rewriter_changes_the_rows_of_an_epoch_together_and_once() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"augment": "attack:characters"}, r"`data` augment names attack:characters.*--augment-mo"),
-        (
-            {"augment": "typos", "augment_model": "m"},
-            "augment_model is 'm', but no attack is named",
-        ),
-        ({"augment": "typos", "augment_rows": 5}, "augment_rows is 5, but no attack is named"),
-        ({"augment_attack": {"max_changed": 0.1}}, "augment_attack is .* no attack is named"),
         ({"augment": "masked"}, "augment names masked, which needs a masked .*--augment-masked-mo"),
-        (
-            {"augment": ["attack:masked"], "augment_model": "m"},
-            "augment names attack:masked, which needs a masked language model",
-        ),
         ({"augment": "typos", "augment_masked_model": "m"}, "'m', but nothing asks it"),
         ({"augment": "mask"}, "Unknown perturbation 'mask'. Did you mean 'masked'"),
-        ({"augment": "attack:"}, "Unknown perturbation 'attack:'"),
-        ({"augment": "attack:swaps", "augment_model": "m", "augment_rows": 0}, "must be >= 1"),
         ({"augment": ["typo"]}, "Unknown perturbation 'typo'. Did you mean 'typos'"),
         ({"augment": ["typos", "typos"]}, "`data.augment` must not name one twice"),
         ({"augment": "typos", "augment_share": 0.0}, "`data.augment_share` must be > 0"),
@@ -229,52 +212,3 @@ def test_one_name_stands_for_a_list_of_one_and_settings_survive_being_written() 
     assert (checked.augment, checked.augment_share) == (("typos",), 0.5)
     for each in (checked, DataSettings(source="demo")):
         assert DataSettings.model_validate(each.model_dump(mode="json")) == each
-
-
-def found() -> AttackedTexts:
-    single = AttackedText(
-        "swaps", row_hash("a good film"), "a good film", None, "a fine film", None, 1 / 3, 7
-    )
-    pair = AttackedText("characters", row_hash("one", "two"), "one", "two", "onne", "two", 0.5, 9)
-    counts = {"swaps": {"attacked": 2, "changed": 1, "queries": 12}}
-    return AttackedTexts((single, pair), counts, ("One of two.",))
-
-
-def test_a_file_gives_back_what_was_written_and_has_the_documented_columns(tmp_path: Path) -> None:
-    found().write(tmp_path / "attacked.parquet")
-    assert AttackedTexts.read(tmp_path / "attacked.parquet") == found()
-    table = pq.read_table(tmp_path / "attacked.parquet")
-    assert table.schema.equals(SCHEMA)
-    assert [file.name for file in tmp_path.iterdir()] == ["attacked.parquet"]
-    AttackedTexts(()).write(tmp_path / "none.parquet")
-    assert AttackedTexts.read(tmp_path / "none.parquet") == AttackedTexts(())
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    for content in (b"", b"PAR1 and nothing else"):
-        (tmp_path / "broken.parquet").write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"broken\.parquet cannot be read .*--restart"):
-            AttackedTexts.read(tmp_path / "broken.parquet")
-    table = pq.read_table(_written(tmp_path)).replace_schema_metadata(None)
-    pq.write_table(table, tmp_path / "foreign.parquet")
-    with pytest.raises(CheckpointError, match=re.escape("foreign.parquet cannot be read")):
-        AttackedTexts.read(tmp_path / "foreign.parquet")
-
-
-def _written(folder: Path) -> Path:
-    found().write(folder / "attacked.parquet")
-    return folder / "attacked.parquet"
-
-
-def test_rows_get_the_text_of_the_recipe_that_is_asked_and_others_stay() -> None:
-    rows = Examples("train", ["a bad film", "a good film"])
-    changed = found().of("swaps").rewritten(rows, seed=0)
-    assert list(changed.text) == ["a bad film", "a fine film"]
-    assert list(changed.rows) == [row_hash("a bad film"), row_hash("a fine film")]
-    assert list(found().of("characters").rewritten(rows, seed=0).text) == list(rows.text)
-    pairs = Examples("train", ["one", "one"], ["three", "two"])
-    changed = found().of("characters").rewritten(pairs, seed=0)
-    assert list(zip(changed.text, changed.text_pair, strict=True)) == [
-        ("one", "three"),
-        ("onne", "two"),
-    ]

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import temper
 from temper.app.cluster import Cluster
-from temper.app.row_attack import RowAttacker
 from temper.app.sidecar import read_calibration
 from temper.app.verify import verify
 from temper.data.examples import Examples
@@ -193,7 +192,7 @@ class TwoMachines:
         assert len({job.key for job in jobs}) == len(jobs)
         self.rounds.append(len(jobs))
         for job in reversed(jobs):
-            seconds = job.folder.load().do(job.cell, progress=self.progress, attack=RowAttacker())
+            seconds = job.folder.load().do(job.cell, progress=self.progress)
             yield Ended(job, seconds)
 
 

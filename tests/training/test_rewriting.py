@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 
-from temper.data.attacked import AttackedTexts
 from temper.data.examples import Examples
 from temper.data.sources import load_splits
 from temper.data.words import STOP_WORDS, Words
-from temper.errors import ModelError, SettingError
+from temper.errors import ModelError
 from temper.models.masked import Blank, MaskedModel, Proposal
 from temper.training.config import RunConfig, run_key
-from temper.training.prepared import prepare
-from temper.training.rewriting import MASKED_SHARE, MaskedReplacement, draw_word, rewriters_of
+from temper.training.rewriting import MASKED_SHARE, MaskedReplacement, draw_word
 from temper.training.run import train
 from tests.models.tiny_text import WORDS, masked_bert, wordpiece
 from tests.training.listeners import StopAt
@@ -165,12 +163,3 @@ def test_what_is_no_masked_model_is_refused_before_any_work(project: Path) -> No
     with pytest.raises(ModelError, match="model"):
         train(settings, project / "refused")
     assert not (project / "refused").exists()
-
-
-def test_attacks_without_anyone_to_run_them_are_refused(project: Path) -> None:
-    settings = config(project, augment="attack:characters", augment_model="m")
-    with pytest.raises(SettingError, match="names attack:characters, .*`temper train`"):
-        prepare(settings, load_splits(settings.data))
-    found, attacked = rewriters_of(settings.data, device="cpu", attack=lambda: AttackedTexts(()))
-    assert list(found) == ["attack:characters"]
-    assert attacked == AttackedTexts(())

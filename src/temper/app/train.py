@@ -66,7 +66,6 @@ def train(
         _tell_default(given, progress)
         train_tasks(tasks, folder.path, resume=resume, progress=progress)
     else:
-        from temper.app.row_attack import RowAttacker, attack_settings
         from temper.data.reading import splits_read_as
         from temper.data.sources import load_splits
         from temper.training.config import RunConfig
@@ -74,11 +73,8 @@ def train(
         from temper.training.run import train as train_run
 
         with processes.together():
-            run, attack = RunConfig.of(tree), None
+            run = RunConfig.of(tree)
             check_run(run, processes)
-            if run.data.attacks:
-                attack_settings(run.data)
-                attack = RowAttacker()
             _tell_default(given, progress)
             splits = load_splits(run.data)
             progress.info_all(splits_read_as(splits))
@@ -90,7 +86,6 @@ def train(
             resume=resume,
             splits=splits,
             progress=progress,
-            attack=attack,
             processes=processes,
         )
     return TrainingResult(folder.path, folder.record() or {})

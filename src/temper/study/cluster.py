@@ -32,7 +32,6 @@ import torch
 
 from temper.app import plugins
 from temper.app.cluster import Cluster, cause_of, load_ray, on_machine
-from temper.app.row_attack import RowAttacker
 from temper.app.store import Store, is_url
 from temper.errors import LockedError, SettingError, TemperError, Terminated, shown
 from temper.locks import STALE
@@ -412,7 +411,7 @@ def _do_run(
                 if store is not None:
                     return _do_stored(work, cell, channel, store)
                 progress = WorkerProgress(cell, channel, channel)
-                return work.do(cell, progress=progress, attack=RowAttacker())
+                return work.do(cell, progress=progress)
             except LockedError:
                 if monotonic() > until or channel.is_set():
                     raise
@@ -434,12 +433,12 @@ def _do_stored(work: Work, cell: GridCell, channel: _Channel, store: Store) -> f
         here.fetch(run.path, weights=False)
         if work.is_done(cell):
             progress = WorkerProgress(cell, channel, channel)
-            return work.do(cell, progress=progress, attack=RowAttacker())
+            return work.do(cell, progress=progress)
         here.begin(run.path)
         here.fetch(run.path, weights=True)
         try:
             progress = _StoringProgress(cell, channel, here, run)
-            return work.do(cell, progress=progress, attack=RowAttacker())
+            return work.do(cell, progress=progress)
         finally:
             here.put(run.path)
 

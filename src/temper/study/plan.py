@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from temper import methods
-from temper.app.row_attack import attack_settings
 from temper.app.settings import SetSources
 from temper.data.settings import AUGMENTATION, DataSettings
 from temper.errors import SettingError, unknown
@@ -314,10 +313,7 @@ def _run(base: Tree, column: Column, seed: int) -> RunConfig:
     ]
     for table, settings in column.settings.items():
         assignments += [((table, name), value) for name, value in settings.items()]
-    run = RunConfig.of(without_unread(override(base, assignments)))
-    if run.data.attacks:
-        attack_settings(run.data)
-    return run
+    return RunConfig.of(without_unread(override(base, assignments)))
 
 
 def _unknown_place(name: str) -> str:

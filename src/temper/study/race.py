@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from temper.app.alternatives import Alternative, fit_alternative
 from temper.app.measure import measure
-from temper.app.row_attack import RowAttacker
 from temper.app.settings import SetSources
 from temper.data.examples import Splits
 from temper.errors import ModelError, NonFiniteError, SettingError
@@ -81,7 +80,6 @@ class Race:
         seed = self.plain_run.data.seed
         self.seed, self.folds = seed % 2**32, dev_folds(self.splits, seed=seed)
         self.width = 1 if self.machines is None else max(1, self.machines.runs)
-        self.attack = RowAttacker()
         self.identity = model_identity(self.plain_run.model)
         if self.budget.unit == "runs":
             self._allowed(IN_RUNS)
@@ -372,7 +370,7 @@ class Race:
             splits = self.folds[job.cell[1]]
             work = Work(job.folder, splits, evaluation_sets(job.folder.config, splits))
             try:
-                work.do(job.cell, progress=self.progress, attack=self.attack)
+                work.do(job.cell, progress=self.progress)
             except NonFiniteError as error:
                 errors[job.key] = error
         return errors

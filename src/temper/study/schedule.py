@@ -17,7 +17,6 @@ from temper.app.measure import stored_key
 from temper.app.named_models import check_named_models
 from temper.app.predictors import load_predictor
 from temper.app.results import Result
-from temper.app.row_attack import RowAttacker, check_augmentation
 from temper.app.sets import EvaluationSets
 from temper.app.store import Store
 from temper.data.examples import Splits
@@ -37,6 +36,7 @@ from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import check_before_training
 from temper.files import check_free, size_in_words, write_json
 from temper.functional.units import MARGIN
+from temper.models.masked import MaskedModel
 from temper.study.cluster import on_cluster
 from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
@@ -213,7 +213,8 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
         method = methods.build(run.method_config())
         check_head(method, {f"Column {column!r}": splits.train.kind})
     for run in config.runs.values():
-        check_augmentation(run.data, splits.train)
+        if run.data.augment_masked_model is not None:
+            MaskedModel.check(run.data.augment_masked_model)
     sets = evaluation_sets(config, splits)
     progress.notice_all(sets.seen)
     progress.info_all(splits_read_as(splits))
@@ -270,10 +271,10 @@ def _runs(
     if workers > 1:
         yield from side_by_side(work, workers=workers, progress=progress)
         return
-    order, attack = work.folder.config.order(), RowAttacker()
+    order = work.folder.config.order()
     for number, cell in enumerate(order, start=1):
         progress.runs(number, len(order), run_in_words(cell))
-        yield cell, work.do(cell, progress=progress, attack=attack)
+        yield cell, work.do(cell, progress=progress)
 
 
 def step_cost(

@@ -11,7 +11,6 @@ from typing import Any
 from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.named_models import with_reference
 from temper.app.predictors import load_predictor
-from temper.app.row_attack import RowAttacker
 from temper.app.sets import EvaluationSets, load_sets
 from temper.data.examples import Splits
 from temper.data.sources import load_splits
@@ -163,13 +162,12 @@ class Work:
     splits: Splits
     sets: EvaluationSets
 
-    def do(self, cell: GridCell, *, progress: Progress, attack: RowAttacker) -> float | None:
+    def do(self, cell: GridCell, *, progress: Progress) -> float | None:
         """Train and evaluate one run; what is finished of it is left.
 
         Args:
             cell: Which.
             progress: Hears of its steps and of its evaluation.
-            attack: Runs the attacks that its settings name, or knows what they found.
 
         Returns:
             The median seconds of a step, None where a kill left only the evaluation to do.
@@ -178,7 +176,7 @@ class Work:
             TemperError: Where model or method does not fit, or a loss is not finite.
         """
         run, settings = self.folder.run(cell), self.folder.config.runs[cell]
-        train(settings, run.path, splits=self.splits, progress=progress, attack=attack)
+        train(settings, run.path, splits=self.splits, progress=progress)
         return self.evaluate(cell, progress=progress)
 
     def is_done(self, cell: GridCell) -> bool:

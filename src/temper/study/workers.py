@@ -25,7 +25,6 @@ from typing import Any
 import torch
 
 from temper.app import plugins
-from temper.app.row_attack import RowAttacker
 from temper.data import in_memory
 from temper.errors import SettingError, TemperError
 from temper.stopping import GRACE, raise_terminated
@@ -256,7 +255,6 @@ class _Worker:
     work: Work
     messages: Any
     stop: Any
-    attack: RowAttacker
 
 
 _worker: _Worker | TemperError | None = None
@@ -307,7 +305,7 @@ def _start_worker(
     except TemperError as error:
         _worker = error
         return
-    _worker = _Worker(work, messages, stop, RowAttacker())
+    _worker = _Worker(work, messages, stop)
 
 
 def _do_run(cell: GridCell) -> float | None:
@@ -318,7 +316,7 @@ def _do_run(cell: GridCell) -> float | None:
         raise _worker
     progress = WorkerProgress(cell, _worker.messages, _worker.stop)
     _worker.messages.put((cell, "begin", os.getpid()))
-    return _worker.work.do(cell, progress=progress, attack=_worker.attack)
+    return _worker.work.do(cell, progress=progress)
 
 
 def _end_with_parent() -> None:

@@ -42,7 +42,7 @@ TEACHER_ANSWERS = "teacher_answers.parquet"
 """What the model of a folder answered to rows that a student was taught on."""
 TRACKED, EVENTS = "trackers.json", "tensorboard"
 """Which runs of experiment trackers a run is, and the folder of TensorBoard's events."""
-OF_A_RUN = ("run.json", "metrics.jsonl", "attacked.parquet", TEACHER_ANSWERS, TRACKED)
+OF_A_RUN = ("run.json", "metrics.jsonl", TEACHER_ANSWERS, TRACKED)
 WRITTEN = (*OF_A_RUN, RATE_FILE, "study.json", "paired.json")
 """Files that are written under a hidden name first."""
 OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}
@@ -72,11 +72,6 @@ class RunFolder:
     def metrics(self) -> Path:
         """File with one JSON object a log."""
         return self.path / "metrics.jsonl"
-
-    @property
-    def attacked(self) -> Path:
-        """File with the texts that attacks found for the training rows."""
-        return self.path / "attacked.parquet"
 
     @property
     def staging(self) -> Path:
@@ -159,8 +154,8 @@ class RunFolder:
 
     def checksums(self) -> dict[str, str]:
         """Return the SHA-256 of the staged files and of the logs, by name."""
-        beside = [file for file in (self.metrics, self.attacked) if file.exists()]
-        return {**checksums(self.staging), **{file.name: sha256(file) for file in beside}}
+        beside = {self.metrics.name: sha256(self.metrics)} if self.metrics.exists() else {}
+        return {**checksums(self.staging), **beside}
 
     def publish(self, record: Mapping[str, Any]) -> None:
         """Move the staged files into place, then call the run finished, then drop its checkpoints.

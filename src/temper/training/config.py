@@ -189,7 +189,7 @@ class RunConfig(BaseModel):
         train_hash: str,
         dev_hash: str,
         unlabeled_hash: str | None = None,
-        augment_models: Mapping[str, str] | None = None,
+        masked_model: str | None = None,
         teachers: Sequence[str] = (),
     ) -> str:
         """Hash all that decides the outcome.
@@ -202,7 +202,7 @@ class RunConfig(BaseModel):
             train_hash: Hash of the training rows and labels.
             dev_hash: Hash of the evaluated rows and labels.
             unlabeled_hash: Hash of the unlabelled rows, where the method trains on such.
-            augment_models: What identifies the models that change rows, by setting.
+            masked_model: What identifies the masked language model that changes rows.
             teachers: What identifies the models that the method learns from.
 
         Returns:
@@ -221,7 +221,7 @@ class RunConfig(BaseModel):
             decides["teachers"] = list(teachers)
         if self.architecture is not None:
             decides["architecture"] = identity(self.architecture)
-        decides |= self.data.augmentation(augment_models or {}, seed=self.data.seed)
+        decides |= self.data.augmentation(masked_model)
         return digest(decides)
 
 
@@ -235,14 +235,14 @@ def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -
     """
     # A comparison loads the rows for all its columns, of which some have no use for these.
     unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
-    named = config.data.augment_models
+    masked = config.data.augment_masked_model
     return config.key(
         model=identity or model_identity(config.model),
         # The names of the labels go into the checkpoint, and a row's hash does not know them.
         train_hash=digest([splits.train.hash, splits.train.label_names]),
         dev_hash=splits.dev.hash,
         unlabeled_hash=None if unlabeled is None else unlabeled.hash,
-        augment_models={use: model_identity(name) for use, name in named.items()},
+        masked_model=None if masked is None else model_identity(masked),
         teachers=[model_identity(folder) for folder in teachers_of(_built(config.method))],
     )
 

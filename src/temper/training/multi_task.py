@@ -170,7 +170,6 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
     config = RunConfig.of({**tree, "data": {**tree["data"], **table}})
     of_one_task = {
         "Text without labels (`data.unlabeled`)": config.data.unlabeled is not None,
-        "An attack on rows (`data.augment`)": bool(config.data.attacks),
         # Tasks are at their best after different epochs, and the encoder is one.
         "`train.keep` 'best'": config.train.keep == "best",
         "An adapter (`train.lora`)": config.train.lora is not None,
@@ -294,7 +293,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
         rows = splits[name].train
         encoded = LazilyEncoded(rows, tokenizer, max_length=run.data.max_length)
         notices += tuple(f"{name}: {notice}" for notice in unknown_tokens(run, encoded, tokenizer))
-        rewriters, _ = rewriters_of(run.data, device=run.train.device, attack=None)
+        rewriters = rewriters_of(run.data, device=run.train.device)
         parts[name] = augmented(
             encoded, rows, tokenizer, run.data, seed=config.seed, rewriters=rewriters
         )

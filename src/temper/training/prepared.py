@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from temper import methods
-from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import AugmentedExamples, augmented
 from temper.data.encode import LazilyEncoded, unknown_notices
 from temper.data.examples import Examples, Splits, label_counts
@@ -40,8 +39,7 @@ class Prepared:
         rows: The encoded training rows.
         class_weights: Weight of each class, None where all weigh alike.
         unlabelled: The encoded unlabelled rows, None where the method trains on none.
-        notices: What a person should know of the model and of attacked rows.
-        attacked: What attacks found for the training rows, None where none is named.
+        notices: What a person should know of the model.
         scored: What is scored after each epoch.
         selection: The rows that choose the epoch whose weights are kept; None where none does.
     """
@@ -53,7 +51,6 @@ class Prepared:
     class_weights: list[float] | None
     unlabelled: LazilyEncoded | None = None
     notices: tuple[str, ...] = ()
-    attacked: AttackedTexts | None = None
     scored: tuple[ScoredSet, ...] = ()
     selection: Examples | None = None
 
@@ -62,7 +59,6 @@ def prepare(
     config: RunConfig,
     splits: Splits,
     *,
-    attack: Callable[[], AttackedTexts] | None = None,
     selection: Examples | None = None,
 ) -> Prepared:
     """Load and build all that a run needs, so that faults show before anything is written.
@@ -70,7 +66,6 @@ def prepare(
     Args:
         config: The checked settings.
         splits: The data.
-        attack: Attacks the training rows, where the settings want that.
         selection: Rows that choose the epoch whose weights are kept.
 
     Returns:
@@ -94,15 +89,11 @@ def prepare(
     if splits.unlabeled is not None:
         unlabelled = LazilyEncoded(splits.unlabeled, tokenizer, max_length=config.data.max_length)
     scored = scored_sets(config, {DEV: splits.dev, SELECTION: selection}, tokenizer)
-    # The last of all, because an attack may take hours.
-    rewriters, attacked = rewriters_of(config.data, device=config.train.device, attack=attack)
+    rewriters = rewriters_of(config.data, device=config.train.device)
     rows = augmented(
         clean, splits.train, tokenizer, config.data, seed=config.seed, rewriters=rewriters
     )
-    notices += () if attacked is None else attacked.notices
-    return Prepared(
-        model, tokenizer, method, rows, weights, unlabelled, notices, attacked, scored, selection
-    )
+    return Prepared(model, tokenizer, method, rows, weights, unlabelled, notices, scored, selection)
 
 
 def unknown_tokens(config: RunConfig, encoded: LazilyEncoded, tokenizer: Any) -> tuple[str, ...]:

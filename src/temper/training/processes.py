@@ -255,9 +255,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     one_process = {
         "`train.learning_rate` 'auto'": train.learning_rate == AUTO,
         "`train.on_oom` 'halve'": train.on_oom == HALVE,
-        "Rows changed by a model (`data.augment`)": bool(
-            config.data.attacks or config.data.augment_models
-        ),
+        "Rows changed by a model (`data.augment`)": config.data.augment_masked_model is not None,
         "A teacher of the method": bool(teachers_of(methods.build(config.method_config()))),
     }
     faults += [

@@ -1,4 +1,4 @@
-"""What changes training rows by a model: words of a masked language model, texts of attacks.
+"""Change training rows by a model: words drawn from a masked language model.
 
 References:
     Kobayashi, "Contextual Augmentation", NAACL 2018: words drawn from a language model's
@@ -9,23 +9,16 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import Rewriter
 from temper.data.examples import Examples
-from temper.data.settings import ATTACK, MASKED, AugmentationSettings
+from temper.data.settings import MASKED, AugmentationSettings
 from temper.data.words import Words, is_stop_word
-from temper.errors import SettingError
 from temper.models.masked import Blank, MaskedModel, Proposal
 from temper.models.pieces import in_case_of
 from temper.seeding import derive_seed
-from temper.training.config import RunConfig
-from temper.training.progress import Progress
-
-RowAttack = Callable[[RunConfig, Examples, Progress], AttackedTexts]
-"""Attacks training rows as a run's settings say, before any step."""
 
 MASKED_SHARE = 0.15
 """Share of a text's words that are replaced, rounded up: what BERT hides in its pre-training."""
@@ -117,41 +110,22 @@ def draw_word(proposals: Sequence[Proposal], seed: int) -> str | None:
     return kept[-1].word if kept else None
 
 
-def rewriters_of(
-    settings: AugmentationSettings,
-    *,
-    device: str,
-    attack: Callable[[], AttackedTexts] | None = None,
-) -> tuple[dict[str, Rewriter], AttackedTexts | None]:
-    """Load and run what settings name beside perturbations.
+def rewriters_of(settings: AugmentationSettings, *, device: str) -> dict[str, Rewriter]:
+    """Load the models that change rows, by the names of the changes.
 
     Args:
-        settings: With ``augment`` and the models that it needs.
-        device: Where a masked language model is put.
-        attack: Attacks the training rows; called where ``augment`` names attacks.
-
-    Returns:
-        Who changes rows, by name; and what attacks found, None where none is named.
+        settings: With ``augment`` and the model that it needs.
+        device: Device of the masked language model.
 
     Raises:
-        SettingError: Attacks are named and nobody can run them.
-        ModelError: A model cannot be loaded, or cannot propose words.
+        ModelError: The model cannot be loaded, or cannot propose words.
     """
-    if settings.attacks and attack is None:
-        raise SettingError(
-            f"`data.augment` names {ATTACK}{settings.attacks[0]}, which needs the evaluation's "
-            "attacks. Train with `temper train` or `temper compare`, or give `attack=` "
-            "(temper.app.row_attack.RowAttacker)."
-        )
-    found: dict[str, Rewriter] = {}
-    if MASKED in settings.augment:
-        assert settings.augment_masked_model is not None
-        model = MaskedModel.load(settings.augment_masked_model, device=device)
-        found[MASKED] = MaskedReplacement(model)
-    if attack is None or not settings.attacks:
-        return found, None
-    attacked = attack()
-    return found | {ATTACK + name: attacked.of(name) for name in settings.attacks}, attacked
+    if MASKED not in settings.augment:
+        return {}
+    assert settings.augment_masked_model is not None
+    return {
+        MASKED: MaskedReplacement(MaskedModel.load(settings.augment_masked_model, device=device))
+    }
 
 
 def _places(words: Words, seed: int) -> list[int]:

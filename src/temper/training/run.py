@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from temper.backward.hooks import Accumulates, OnTrainEnd
 from temper.backward.rule import implements
-from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import AugmentedExamples
 from temper.data.encode import Collator, LazilyEncoded, cut_notices
 from temper.data.examples import Splits
@@ -43,7 +41,6 @@ from temper.training.prepared import (
 from temper.training.processes import Processes, check_run
 from temper.training.progress import Progress
 from temper.training.recorder import EpochScores, Recorder, carve, versions
-from temper.training.rewriting import RowAttack
 from temper.training.trackers import TrackedRun, tracked
 from temper.training.trainer import RobustTrainer
 
@@ -55,7 +52,6 @@ def train(
     resume: bool = True,
     splits: Splits | None = None,
     progress: Progress | None = None,
-    attack: RowAttack | None = None,
     processes: Processes | None = None,
 ) -> Path:
     """Fine-tune one model; the folder is as docs/formats.md says.
@@ -70,8 +66,6 @@ def train(
         resume: Whether a stopped run goes on; where False it starts anew.
         splits: The data, where the caller has loaded ``config.data`` and told its notices already.
         progress: Hears of steps and notices.
-        attack: Who runs the attacks that ``data.augment`` names; a resumed run reads what they
-            found.
         processes: Those that train it together, each with the same arguments; None for one.
 
     Returns:
@@ -113,9 +107,7 @@ def train(
         if finished := is_finished(folder, found, config, key, progress):
             folder.sweep_finished()
         else:
-            splits, prepared = _prepared(
-                config, folder, splits, progress, attack, goes_on=resume and found is not None
-            )
+            splits, prepared = _prepared(config, splits, progress)
     if not finished:
         active = ActiveRun(config, folder, key, splits, progress, prepared, processes)
         try:
@@ -128,15 +120,7 @@ def train(
     return folder.path
 
 
-def _prepared(
-    config: RunConfig,
-    folder: RunFolder,
-    splits: Splits,
-    progress: Progress,
-    attack: RowAttack | None,
-    *,
-    goes_on: bool,
-) -> tuple[Splits, Prepared]:
+def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Splits, Prepared]:
     """Load and build what a run needs, and tell what a person should know of it.
 
     Returns:
@@ -153,16 +137,7 @@ def _prepared(
         )
         progress.notice(notice)
         splits = replace(splits, train=rest, notices=(*splits.notices, notice))
-    texts: Callable[[], AttackedTexts] | None = None
-    if attack is not None:
-        # What a run that goes on has found is not attacked again.
-        is_kept = goes_on and folder.attacked.exists()
-        texts = (
-            partial(AttackedTexts.read, folder.attacked)
-            if is_kept
-            else partial(attack, config, splits.train, progress)
-        )
-    prepared = prepare(config, splits, attack=texts, selection=selection)
+    prepared = prepare(config, splits, selection=selection)
     progress.notice_all(network_notices(config, prepared.model, prepared.tokenizer))
     # Reports read the record's `truncated`, so this is not among the record's notices.
     length, tokenizer = config.data.max_length, prepared.tokenizer
@@ -261,7 +236,7 @@ class ActiveRun:
             with writing(self.folder.path):
                 self._train_on(found)
         except (TemperError, KeyboardInterrupt, SystemExit):
-            if is_new and self.recorder.done == 0 and self.prepared.attacked is None:
+            if is_new and self.recorder.done == 0:
                 self.folder.clear()
             else:
                 self.folder.drop_unfinished()
@@ -328,8 +303,6 @@ class ActiveRun:
         }
         if unlabelled is not None:
             told["unlabeled"]["truncated"] = unlabelled.truncated
-        if self.prepared.attacked is not None:
-            told["attacked"] = self.prepared.attacked.counts
         if (chosen := self.prepared.selection) is not None:
             told["selection"] = {
                 "rows": len(chosen),
@@ -352,8 +325,6 @@ class ActiveRun:
             # Before the Trainer makes its folder: a process killed there must leave a run to
             # resume.
             self.write("running")
-            if self.prepared.attacked is not None and not self.folder.attacked.exists():
-                self.prepared.attacked.write(self.folder.attacked)
             trainer = self.trainer = self._trainer()
         # The Trainer has put the model where it is fast.
         self._count_passes()

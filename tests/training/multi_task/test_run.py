@@ -169,7 +169,6 @@ def test_a_network_from_scratch_knows_the_words_of_all_tasks(project: Path) -> N
         ({"data": {"row": 3}}, r"^Unknown setting 'data\.row'"),
         ({"tasks": {"a": {"source": "a.csv"}, "b": {"source": "b.csv", "row": 3}}},
          r"^Task 'b' \(`tasks\.b`\): Unknown setting 'data\.row'"),
-        ({"data": {"augment": ["attack:characters"], "augment_model": "x"}}, "An attack on rows"),
         ({"data": {"unlabeled": "a.csv"}, "method": {"name": "jachess_unlabeled"}},
          "Text without labels"),
         (

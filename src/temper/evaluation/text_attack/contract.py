@@ -19,13 +19,10 @@ from temper.data.words import Words
 from temper.errors import unknown
 
 RecipeName = str
-"""One of `OWN`, or ``textattack:NAME``."""
+"""One of `RECIPES`."""
 
-OWN = ("characters", "swaps", "masked")
-"""The recipes that need no other package."""
-
-OUTSIDE = "textattack:"
-"""What the names of TextAttack's recipes begin with."""
+RECIPES = ("characters", "swaps", "masked")
+"""Names of the recipes."""
 
 IN_FLIGHT = 128
 """Rows that are attacked side by side at most: what is held of a row is held of so many."""
@@ -190,8 +187,7 @@ class TextAttackSettings(BaseModel):
     Args:
         recipes: ``characters`` (typing errors and look-alikes, any predictor), ``swaps`` (words of
             the model's own vocabulary, by its gradient), ``masked`` (words of a masked language
-            model), ``textattack:NAME`` (a recipe class of TextAttack where that is installed, such
-            as ``textattack:TextFoolerJin2019``, within its own bounds); each is measured.
+            model); each is measured.
         rows: At most so many of the dev rows, chosen by hash as ``attack_rows`` are, >= 1.
         goal: ``untargeted`` wants any wrong class, ``targeted`` the class ``target``.
         target: Index or name of that class; only with ``targeted``.
@@ -240,8 +236,8 @@ class TextAttackSettings(BaseModel):
         if len(set(values)) != len(values):
             raise ValueError(f"must not name one twice, got {list(values)}")
         for name in values:
-            if name not in OWN and not name.startswith(OUTSIDE):
-                raise ValueError(unknown("recipe", name, (*OWN, f"{OUTSIDE}NAME")))
+            if name not in RECIPES:
+                raise ValueError(unknown("recipe", name, RECIPES))
         return values
 
     @model_validator(mode="after")

@@ -17,7 +17,6 @@ from temper.data.words import is_stop_word
 from temper.errors import ModelError
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.text_attack.contract import (
-    OUTSIDE,
     Ask,
     Recipe,
     RecipeName,
@@ -26,7 +25,6 @@ from temper.evaluation.text_attack.contract import (
 )
 from temper.evaluation.text_attack.search import Outcome, Row, attack
 from temper.evaluation.text_attack.swaps import lacks_swaps, swaps
-from temper.evaluation.text_attack.textattack import attack_with, textattack_faults
 from temper.functional.resampling import FloatArray
 from temper.models.pieces import in_case_of
 from temper.seeding import derive_seed
@@ -189,7 +187,7 @@ def misfits(settings: TextAttackSettings) -> list[str]:
     Args:
         settings: Which recipes, and the models that they need.
     """
-    found = textattack_faults(settings)
+    found: list[str] = []
     if settings.masked_model is not None:
         from temper.models.masked import MaskedModel
 
@@ -225,8 +223,6 @@ def run(
     Returns:
         One outcome a row, in order.
     """
-    if name.startswith(OUTSIDE):
-        return attack_with(name, rows, predictor, settings, batch_size=batch_size, tell=tell)
     return attack(
         rows,
         predictor,
