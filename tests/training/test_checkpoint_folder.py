@@ -102,6 +102,13 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert read_json(path) == {"schema": SCHEMA, "a": 1}
 
 
+def test_a_record_of_another_release_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_json(path, {"schema": SCHEMA + 1})
+    with pytest.raises(CheckpointError, match=r"run\.json has schema 2.*another release of Temper"):
+        read_json(path)
+
+
 def test_made_folders_are_removed_as_far_as_they_are_empty(tmp_path: Path) -> None:
     made = make_folder(tmp_path / "a" / "b" / "c")
     assert made == [tmp_path / "a" / "b" / "c", tmp_path / "a" / "b", tmp_path / "a"]

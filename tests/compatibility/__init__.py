@@ -1,1 +1,0 @@
-"""What earlier releases wrote, and that this one opens it."""
