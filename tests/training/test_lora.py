@@ -93,43 +93,6 @@ def test_a_merged_run_is_a_plain_checkpoint_with_the_same_answers(
     torch.testing.assert_close(logits(out, project), logits(whole, project), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("settings", "marks"),
-    [
-        ({"kind": "dora", "rank": 2, "target_modules": ["query", "value"]}, "lora_magnitude"),
-        ({"kind": "ia3"}, "ia3_l"),
-    ],
-)
-def test_another_kind_of_adapter_is_kept_resumed_read_again_and_merged(
-    project: Path, settings: dict[str, Any], marks: str
-) -> None:
-    kind = settings["kind"]
-    out = run(project, kind, lora=settings)
-    kept = load_file(out / "adapter_model.safetensors")
-    assert all("lora_" in name or "ia3_l" in name or "classifier" in name for name in kept)
-    assert any(marks in name for name in kept)
-    assert record(out)["settings"]["train"]["lora"].items() >= settings.items()
-    stopped, config = project / f"{kind}-stopped", RunConfig.of(tree(project, lora=settings))
-    with pytest.raises(KeyboardInterrupt):
-        train(config, stopped, progress=StopAt(3))
-    train(config, stopped)
-    assert all(
-        torch.equal(kept[name], again)
-        for name, again in load_file(stopped / "adapter_model.safetensors").items()
-    )
-    # A record's settings are settings.
-    assert RunConfig.of({**tree(project), "train": record(out)["settings"]["train"]}).train == (
-        config.train
-    )
-    merged = run(project, f"{kind}-merged", lora={**settings, "merge": True})
-    torch.testing.assert_close(logits(merged, project), logits(out, project), atol=1e-5, rtol=1e-4)
-
-
-def test_what_a_kind_of_adapter_does_not_read_is_refused(project: Path) -> None:
-    with pytest.raises(SettingError, match=r"'ia3' has no alpha, rank. Leave it out"):
-        RunConfig.of(tree(project, lora={"kind": "ia3", "rank": 4, "alpha": 8.0}))
-
-
 def test_a_run_on_an_adapter_goes_on_with_it(project: Path, whole: Path) -> None:
     settings = tree(project, lora=None)
     out = train(RunConfig.of({**settings, "model": str(whole)}), project / "further")

@@ -88,6 +88,12 @@ def test_an_adapter_on_a_decoder_whose_words_are_frozen_is_counted() -> None:
     assert penalised > plain
 
 
+def test_products_of_quantized_weights_are_not_counted() -> None:
+    model = tiny_model()
+    model.is_quantized = True
+    assert passes_of(model, build("uegr"), BATCH) is None
+
+
 def test_a_method_that_cannot_be_run_is_left_to_training_to_refuse() -> None:
     unlabelled = {name: value for name, value in BATCH.items() if name != "labels"}
     assert passes_of(tiny_model(), build("uegr"), unlabelled) is None

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peft import LoraConfig, get_peft_model
+from peft import IA3Config, LoraConfig, get_peft_model
 from transformers import TrainerCallback
 
 from temper import AT, RAT, RATSU, UEGR
@@ -145,6 +145,36 @@ def test_every_method_resumes_with_an_average_and_on_an_adapter(
     whole = go(tmp_path / "whole")
     resumed = go(tmp_path / "resumed", tmp_path / "whole" / "checkpoint-2")
     assert differing(whole, resumed) == []
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("config", "mark"),
+    [
+        (LoraConfig(r=2, target_modules=["query"], use_dora=True), "lora_magnitude"),
+        (IA3Config(target_modules=["query"], feedforward_modules=[]), "ia3_l"),
+    ],
+    ids=["dora", "ia3"],
+)
+def test_other_adapters_of_peft_train_with_the_head_and_resume(
+    tmp_path: Path, config: Any, mark: str
+) -> None:
+    config.modules_to_save = ["classifier"]
+
+    def go(folder: Path, checkpoint: Path | None = None) -> Any:
+        model = get_peft_model(tiny_model(), config)
+        saving(folder, configure("uegr"), model=model, max_steps=3, checkpoint=checkpoint)
+        return model
+
+    model = get_peft_model(tiny_model(), config)
+    before = weights(model)
+    moved = unequal(before, weights(go(tmp_path / "whole")))
+    assert any(mark in name for name in moved)
+    assert any("classifier" in name for name in moved)
+    assert all(mark in name or "lora_" in name or "modules_to_save" in name for name in moved)
+    go(tmp_path / "resumed", tmp_path / "whole" / "checkpoint-2")
+    folders = [tmp_path / name / "checkpoint-3" for name in ("whole", "resumed")]
+    assert differing(*folders) == []
 
 
 def test_saving_checkpoints_changes_no_weight(tmp_path: Path) -> None:

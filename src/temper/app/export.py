@@ -32,7 +32,7 @@ from temper.errors import CheckpointError, DataError, ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.measurement import align
 from temper.files import checksums, put_back, staged_folder, write_json, write_text
-from temper.models.adapters import is_adapted, merged
+from temper.models.adapters import is_adapted
 from temper.models.classical import ARCHITECTURES
 from temper.models.onnx_files import INT8, ONNX, check_onnx_installed, write_int8, write_onnx
 from temper.models.standalone import pipeline
@@ -181,7 +181,6 @@ def export(
     known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
     asked = [answer.record() for answer in classifier.answers(rows)]
-    # A quantised base is written in single precision: its answers differ as half precision's do.
     half = _is_half(predictor)
     with staged_folder(to) as staged:
         _write_checkpoint(predictor, staged)
@@ -310,9 +309,9 @@ def _standalone(name: str) -> str:
 
 def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
     """Write weights, configuration and tokenizer, and no hook for code in any of them."""
-    if is_adapted(predictor.model):
-        predictor.model = merged(predictor.model)
     network: Any = predictor.model
+    if is_adapted(network):
+        network = predictor.model = network.merge_and_unload()
     network.save_pretrained(folder)
     predictor.tokenizer.save_pretrained(folder)
     for file in folder.glob("*.json"):

@@ -1,10 +1,9 @@
-"""Adapters of PEFT (LoRA, DoRA, IA3): put one on a classifier, save it, merge it into its base."""
+"""Adapters of PEFT: put LoRA on a classifier, and save an adapter."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,34 +13,25 @@ from torch import nn
 
 from temper.errors import ModelError
 from temper.models.blocks import find_head, is_linear
-from temper.models.quantised import NAME, Quantised, dequantised, is_quantised
 from temper.seeding import derive_seed, seeded
-
-AdapterKind = Literal["lora", "dora", "ia3"]
 
 
 @dataclass(frozen=True)
 class Lora:
-    """How an adapter is made.
+    """How a LoRA adapter is made.
 
     Args:
-        kind: ``lora``; ``dora``, which trains each column's length apart from its direction; or
-            ``ia3``, which scales keys, values and the MLP's inner activations and reads no other
-            setting.
         rank: Rank of the update of each matrix.
         alpha: The update is scaled by alpha / rank.
         dropout: Dropout rate before the update.
         target_modules: Names of the linear layers that get one; None takes PEFT's choice for the
             architecture, ``"all-linear"`` every one below the head.
-        base: How the model below it is quantised; None leaves it as it is.
     """
 
-    kind: AdapterKind = "lora"
     rank: int = 8
     alpha: float = 16.0
     dropout: float = 0.0
     target_modules: Sequence[str] | Literal["all-linear"] | None = None
-    base: Quantised | None = None
 
 
 def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
@@ -63,29 +53,23 @@ def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
         ModelError: The model has no such layers.
 
     References:
-        LoRA: Hu et al., ICLR 2022 (arXiv 2106.09685). DoRA: Liu et al., ICML 2024 (arXiv
-        2402.09353). IA3: Liu et al., NeurIPS 2022 (arXiv 2205.05638). All are PEFT's.
+        Hu et al., ICLR 2022 (arXiv 2106.09685).
     """
-    from peft import IA3Config, LoraConfig, TaskType, get_peft_model
+    from peft import LoraConfig, TaskType, get_peft_model
 
     body = model.base_model_prefix
     heads = {child for child, m in model.named_children() if child != body and _has_weights(m)}
     below = {name.rpartition(".")[0] for name in drawn if name.startswith(f"{body}.")}
     whole = sorted(heads | below)
     names = lora.target_modules
-    config: Any
-    if lora.kind == "ia3":
-        config = IA3Config(task_type=TaskType.SEQ_CLS, modules_to_save=whole)
-    else:
-        config = LoraConfig(
-            task_type=TaskType.SEQ_CLS,
-            r=lora.rank,
-            lora_alpha=lora.alpha,
-            lora_dropout=lora.dropout,
-            target_modules=names if names is None or isinstance(names, str) else list(names),
-            modules_to_save=whole,
-            use_dora=lora.kind == "dora",
-        )
+    config = LoraConfig(
+        task_type=TaskType.SEQ_CLS,
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=names if names is None or isinstance(names, str) else list(names),
+        modules_to_save=whole,
+    )
     with seeded(derive_seed(seed, "lora")), warnings.catch_warnings():
         # PEFT asks Transformers for a name that is on its way out.
         warnings.simplefilter("ignore", FutureWarning)
@@ -95,15 +79,11 @@ def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
             layers = sorted(
                 {n.rpartition(".")[2] for n, m in model.named_modules() if is_linear(m)}
             )
-            to_do = (
-                "Use train.lora.kind=lora, which takes the names of layers"
-                if lora.kind == "ia3"
-                else f"Set train.lora.target_modules to names of its layers: {', '.join(layers)}"
-            )
             raise ModelError(
-                f"No adapter ({lora.kind}) can be put on {type(model).__name__} with "
+                f"No LoRA adapter can be put on {type(model).__name__} with "
                 f"target_modules {'of PEFT' if names is None else names!r} "
-                f"({str(error).splitlines()[0]}). {to_do}."
+                f"({str(error).splitlines()[0]}). Set train.lora.target_modules to names of its "
+                f"layers: {', '.join(layers)}."
             ) from error
 
 
@@ -141,27 +121,6 @@ def is_adapted(model: Any) -> bool:
     return hasattr(model, "peft_config")
 
 
-def merged(model: Any) -> Any:
-    """Add an adapter to its base; what comes is a plain model, and the PEFT model is used up.
-
-    Into a quantised base the sum would be rounded to its few values. So it is made in single
-    precision, of the quantised weights' own values: those that the adapter was trained on.
-    """
-    if is_quantised(model):
-        from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
-
-        config = model.peft_config[model.active_adapter]
-        trained, base = get_peft_model_state_dict(model), model.get_base_model()
-        # By these IA3 would refuse to be taken off.
-        base.is_loaded_in_4bit = base.is_loaded_in_8bit = False
-        with warnings.catch_warnings():
-            # PEFT says of GPT-2's layers that it turns the update round, as it should.
-            warnings.simplefilter("ignore", UserWarning)
-            model = get_peft_model(dequantised(model.unload()), config)
-        set_peft_model_state_dict(model, trained)
-    return model.merge_and_unload()
-
-
 def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
     """Write an adapter, and beside it the config with the head's labels.
 
@@ -174,10 +133,7 @@ def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
         config.base_model_name_or_path = base or config.base_model_name_or_path
     # Neither the words nor their embeddings change, so that nobody need ask the Hub for the base.
     model.save_pretrained(folder, save_embedding_layers=False)
-    settings = deepcopy(model.config)
-    if hasattr(settings, NAME):
-        del settings.quantization_config
-    settings.save_pretrained(folder)
+    model.config.save_pretrained(folder)
     # PEFT writes a card of its own, which ours would take for somebody's work.
     (folder / "README.md").unlink(missing_ok=True)
 

@@ -28,7 +28,6 @@ from temper.models.folders import (
 from temper.models.heads import draw_head, order_of_head, reorder_head
 from temper.models.multi_task import TYPE as MULTI_TASK
 from temper.models.names import MODELS, not_loaded, resolve
-from temper.models.quantised import Quantised
 from temper.seeding import derive_seed, seeded
 
 ADAPTER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
@@ -56,8 +55,7 @@ def load_classifier(
         regression: Whether the head gives one number; then without ``labels``.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
-        lora: How a new LoRA adapter is made; None puts none on. One of a run has the base that it
-            was trained on, quantised as then.
+        lora: How a new LoRA adapter is made; None puts none on.
         given: The user's names of the checkpoint's classes.
         new_head: Whether a new head is drawn even if the checkpoint's would fit.
 
@@ -110,16 +108,9 @@ def load_classifier(
             if own is not None:
                 config.update(names_setting(own))
         _set_padding(tokenizer, config, name)
-        if adapter is None:
-            quantised = None if lora is None else lora.base
-        else:
-            quantised = Quantised.of_adapter(config)
-        placed = {} if quantised is None else quantised.loading(config, where)
         with seeded(derive_seed(seed, "head")):
             is_new = wanted or adapter is not None
-            model, drawn = _load_weights(base, config, new_head=is_new, placed=placed)
-            if quantised is not None:
-                model = quantised.prepare(model)
+            model, drawn = _load_weights(base, config, new_head=is_new)
             if adapter is not None:
                 model = _add_adapter(model, source, classes=classes, trained=wanted)
             if new_head:
@@ -413,9 +404,7 @@ def _set_padding(tokenizer: Any, config: Any, name: str) -> None:
     config.pad_token_id = tokenizer.pad_token_id
 
 
-def _load_weights(
-    source: str, config: Any, *, new_head: bool, placed: dict[str, Any]
-) -> tuple[Any, list[str]]:
+def _load_weights(source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
     """Return the model, and the names of the weights that had to be drawn."""
     model, report = AutoModelForSequenceClassification.from_pretrained(
         source,
@@ -425,7 +414,6 @@ def _load_weights(
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         trust_remote_code=False,
-        **placed,
     )
     if is_adapted(model):
         # Transformers puts on an adapter that it finds beside the weights, and says nothing.

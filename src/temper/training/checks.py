@@ -100,8 +100,7 @@ def check_device_map(model: Any) -> None:
         raise SettingError(
             f"The model lies on several devices ({', '.join(sorted(places))}: `device_map`), and "
             "methods train one that lies on one. Load it without, and share it out by "
-            "TrainingArguments(fsdp=True) (`train.fsdp`), or train an adapter on weights of few "
-            "bits (`train.lora.bits`)."
+            "TrainingArguments(fsdp=True) (`train.fsdp`)."
         )
 
 

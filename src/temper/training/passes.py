@@ -16,7 +16,6 @@ from temper.errors import TemperError
 from temper.methods import Method
 from temper.methods.soup import trainings_of
 from temper.models.modes import in_mode
-from temper.models.quantised import is_quantised
 from temper.seeding import seeded
 from temper.training.stepper import Stepper
 
@@ -45,7 +44,7 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
         None where the method cannot be run on these rows, or the weights are quantised: PyTorch
         does not see what bitsandbytes multiplies.
     """
-    if is_quantised(model):
+    if getattr(model, "is_quantized", False):
         return None
     try:
         device = next(model.parameters()).device

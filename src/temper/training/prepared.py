@@ -16,8 +16,6 @@ from temper.functional.label_names import are_named, is_numeral, match_names
 from temper.models.classical.build import build_classifier
 from temper.models.heads import order_of_head
 from temper.models.hf import head_names, load_classifier
-from temper.models.quantised import is_quantised
-from temper.training.arguments import training_arguments
 from temper.training.checks import check_head, check_unlabelled
 from temper.training.config import RunConfig, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
@@ -133,20 +131,15 @@ def make_network(
     """
     if config.architecture is None:
         lora = config.train.lora
-        quantises = lora is not None and lora.bits is not None
         model, tokenizer = load_classifier(
             config.model,
             labels=labels,
             regression=labels is None,
-            device=_training_device(config) if quantises else "cpu",
             seed=config.seed,
-            lora=None if lora is None else lora.adapter(config.train.precision),
+            lora=None if lora is None else lora.adapter(),
             given=config.train.given_names,
             new_head=new_head or config.train.new_head,
         )
-        if is_quantised(model):
-            # The Trainer leaves such a model where it is, that of an adapter's folder too.
-            model.to(_training_device(config))
         return model, tokenizer, ()
     built = build_classifier(
         config.model,
@@ -157,10 +150,6 @@ def make_network(
         seed=config.seed,
     )
     return built.model, built.tokenizer, built.notices
-
-
-def _training_device(config: RunConfig) -> str:
-    return str(training_arguments(config.train, "", seed=config.seed).device)
 
 
 def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
@@ -174,8 +163,8 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
     counts, rate, lora = parameter_counts(model), config.train.peak_rate, config.train.lora
     if lora is not None:
         notices = [
-            f"{lora.title}: {counts['trained']:,} of {counts['all']:,} parameters are trained, the "
-            "classification head among them."
+            f"LoRA of rank {lora.rank}: {counts['trained']:,} of {counts['all']:,} parameters are "
+            "trained, the classification head among them."
         ]
         if rate < USUAL_RATE:
             notices.append(
@@ -194,11 +183,7 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
 
 def parameter_counts(model: Any) -> dict[str, int]:
     """Return how many parameters a model has, and how many of them are trained."""
-    # Weights of 4 bits lie two in a byte.
-    sizes = [
-        (each.numel() * (2 if type(each).__name__ == "Params4bit" else 1), each.requires_grad)
-        for each in model.parameters()
-    ]
+    sizes = [(each.numel(), each.requires_grad) for each in model.parameters()]
     return {"all": sum(size for size, _ in sizes), "trained": sum(n for n, own in sizes if own)}
 
 

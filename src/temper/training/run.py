@@ -21,7 +21,7 @@ from temper.data.sources import load_splits
 from temper.errors import CheckpointError, TemperError, WriteError
 from temper.files import writing
 from temper.functional.precision import bf16_notices
-from temper.models.adapters import is_adapted, merged, save_adapter
+from temper.models.adapters import is_adapted, save_adapter
 from temper.models.hf import lasting_name
 from temper.training import sharding
 from temper.training.arguments import training_arguments
@@ -405,7 +405,7 @@ class ActiveRun:
         """Write the trained model and its tokenizer to a folder; its weights, where it has rows."""
         lora = self.config.train.lora
         if lora is not None and lora.merge:
-            model = merged(model)
+            model = model.merge_and_unload()
         if is_adapted(model):
             base = None if lora is None else lasting_name(self.config.model)
             save_adapter(model, staging, base=base)

@@ -12,13 +12,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
 from temper.functional.label_names import GivenNames
-from temper.models.quantised import ComputeDtype, Quantised, not_installed
 from temper.training.assignments import Tree
 
 if TYPE_CHECKING:
@@ -101,14 +98,6 @@ def known_tracker(name: str) -> str:
     return name
 
 
-def _quantisable(bits: Literal[4, 8]) -> Literal[4, 8]:
-    if missing := not_installed():
-        raise ValueError(missing)
-    return bits
-
-
-_DTYPES: dict[str, ComputeDtype] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-
 # TOML and JSON know lists only, which strict checking would not take for tuples.
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 Trackers = Annotated[
@@ -150,75 +139,31 @@ LabelMap = Annotated[dict[str, str], BeforeValidator(named_pairs)]
 
 
 class LoraSettings(BaseModel):
-    """An adapter that is trained in place of the model's own weights.
+    """A LoRA adapter that is trained in place of the model's own weights.
 
     Args:
-        kind: ``lora`` (Hu et al., ICLR 2022), ``dora`` (Liu et al., ICML 2024) or ``ia3`` (Liu et
-            al., NeurIPS 2022), which has no other settings than ``bits`` and ``merge``.
         rank: Rank of the update of each matrix, >= 1.
         alpha: The update is scaled by alpha / rank, > 0.
         dropout: Dropout rate before the update, in [0, 1).
         target_modules: Names of the linear layers that get one; None takes PEFT's choice for the
             architecture, ``"all-linear"`` every one below the head.
-        bits: Bits of the frozen weights in the model's blocks: 4 (NF4 with double quantisation:
-            QLoRA, Dettmers et al., NeurIPS 2023) or 8 (LLM.int8), by bitsandbytes; None leaves
-            them as they are.
         merge: Whether the trained adapter is added to the model, so that the run is a plain
-            checkpoint; of a quantised one, to its values in single precision.
+            checkpoint.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    kind: Literal["lora", "dora", "ia3"] = "lora"
     rank: int = Field(8, ge=1)
     alpha: float = Field(16.0, gt=0)
     dropout: float = Field(0.0, ge=0, lt=1)
     target_modules: Literal["all-linear"] | Names | None = None
-    bits: Annotated[Literal[4, 8], AfterValidator(_quantisable)] | None = None
     merge: bool = False
 
-    @model_validator(mode="after")
-    def _nothing_unread(self) -> Self:
-        given = sorted(self.model_fields_set - {"kind", "bits", "merge"})
-        if self.kind == "ia3" and given:
-            raise ValueError(
-                f"`train.lora.kind` 'ia3' has no {', '.join(given)}. Leave it out, or set "
-                "train.lora.kind=lora or dora."
-            )
-        return self
-
-    @model_serializer(mode="wrap")
-    def _what_is_read(self, write: SerializerFunctionWrapHandler) -> Tree:
-        written: Tree = write(self)
-        if self.kind == "ia3":
-            written = {name: written[name] for name in ("kind", "bits", "merge") if name in written}
-        # A run that names neither has the key that it has always had.
-        unsaid = [("kind", "lora"), ("bits", None)]
-        return {name: value for name, value in written.items() if (name, value) not in unsaid}
-
-    @property
-    def title(self) -> str:
-        """What it is called where people read."""
-        name = {"lora": "LoRA", "dora": "DoRA", "ia3": "IA3"}[self.kind]
-        rank = "" if self.kind == "ia3" else f" of rank {self.rank}"
-        return name + rank + (f" on weights of {self.bits} bits" if self.bits else "")
-
-    def adapter(self, precision: str) -> Lora:
-        """Return how the adapter is made.
-
-        Args:
-            precision: ``train.precision``, in which weights of 4 bits are multiplied.
-        """
+    def adapter(self) -> Lora:
+        """Return how the adapter is made."""
         from temper.models.adapters import Lora
 
-        return Lora(
-            self.kind,
-            self.rank,
-            self.alpha,
-            self.dropout,
-            target_modules=self.target_modules,
-            base=None if self.bits is None else Quantised(self.bits, _DTYPES[precision]),
-        )
+        return Lora(self.rank, self.alpha, self.dropout, self.target_modules)
 
 
 class TrainSettings(BaseModel):
