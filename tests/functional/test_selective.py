@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 
 from temper.functional.selective import (
-    CONFIDENCES,
-    Selection,
     area_under_risk,
     excess_area,
     risk_at_coverage,
     risk_curve,
-    selective_threshold,
     shown_risks,
 )
 
+# Even in log odds; the last one accepts all rows.
+CONFIDENCES = (*special.expit(np.linspace(10.0, -5.0, 151)).tolist(), 0.0)
 ROWS = st.lists(
     st.tuples(st.booleans(), st.sampled_from([0.25, 0.5, 0.75])), min_size=1, max_size=6
 )
@@ -94,6 +94,14 @@ def simulated(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return 1 / (1 + np.exp(-odds)), draws.random(rows) < probability, probability
 
 
+def lowest(shown: np.ndarray, risk: float, thresholds: Sequence[float] = CONFIDENCES) -> float:
+    """Return the lowest threshold that is shown to keep a risk, inf where there is none."""
+    return min(
+        [limit for limit, least in zip(thresholds, shown, strict=True) if least <= risk],
+        default=np.inf,
+    )
+
+
 @pytest.mark.parametrize("failure", [0.1, 0.3])
 def test_the_limit_fails_no_more_often_than_stated(failure: float) -> None:
     runs, risk = 300, 0.15
@@ -101,10 +109,11 @@ def test_the_limit_fails_no_more_often_than_stated(failure: float) -> None:
     failed, answered = 0, []
     for seed in range(runs):
         sure, wrong, _ = simulated(seed, 600)
-        found = selective_threshold(sure, wrong, risk=risk, failure=failure)
-        accepted = confidences >= (2.0 if found is None else found.threshold)
+        accepted = confidences >= lowest(
+            shown_risks(sure, wrong, failure=failure, thresholds=CONFIDENCES), risk
+        )
         answered.append(accepted.mean())
-        failed += found is not None and probabilities[accepted].mean() > risk
+        failed += bool(accepted.any() and probabilities[accepted].mean() > risk)
     assert stats.binomtest(failed, runs, failure, alternative="greater").pvalue > 1e-3
     # It answers something: half of what a threshold that knows the truth would.
     order = np.argsort(-confidences)
@@ -118,49 +127,41 @@ def test_the_sequence_stops_at_the_first_threshold_that_is_not_shown(
 ) -> None:
     sure, wrong, _ = simulated(seed, 120)
     limits = np.linspace(1.0, 0.4, 13)
-    best = None
+    best = np.inf
     for start in range(starts):
         for place in range(len(limits) * start // starts, len(limits)):
             kept = sure >= limits[place]
             p = stats.binomtest(int(wrong[kept].sum()), max(int(kept.sum()), 1), risk, "less")
             if not kept.any() or p.pvalue > 0.2 / starts:
                 break
-            if best is None or limits[place] < best.threshold:
-                best = Selection(limits[place], int(kept.sum()), int(wrong[kept].sum()), 120)
-    found = selective_threshold(
-        sure, wrong, risk=risk, failure=0.2, thresholds=limits.tolist(), starts=starts
-    )
-    assert found == best
+            best = min(best, limits[place])
     shown = shown_risks(sure, wrong, failure=0.2, thresholds=limits.tolist(), starts=starts)
-    assert [0.0, *limits[shown <= risk]][-1] == (best.threshold if best else 0.0)
+    assert lowest(shown, risk, limits.tolist()) == best
 
 
 def test_nothing_is_guaranteed_where_nothing_is_shown() -> None:
-    assert selective_threshold([0.9] * 20, [False] * 20, risk=0.05) is None
-    assert selective_threshold([], [], risk=0.5) is None
+    assert lowest(shown_risks([0.9] * 20, [False] * 20, thresholds=CONFIDENCES), 0.05) == np.inf
+    assert shown_risks([], [], thresholds=CONFIDENCES).tolist() == [1.0] * len(CONFIDENCES)
 
 
 def test_rows_that_another_rule_abstains_on_are_never_accepted() -> None:
     sure = np.where(np.arange(400) < 200, 0.9, -np.inf)
-    found = selective_threshold(sure, np.arange(400) >= 200, risk=0.1)
-    assert found == Selection(0.0, 200, 0, 400)
+    assert lowest(shown_risks(sure, np.arange(400) >= 200, thresholds=CONFIDENCES), 0.1) == 0.0
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"risk": 0.0}, r"`risk` must lie in \(0, 1\), got 0.0"),
-        ({"risk": 1.0}, r"`risk` must lie in \(0, 1\), got 1.0"),
-        ({"risk": 0.1, "failure": 0.0}, r"`failure` must lie in \(0, 1\), got 0.0"),
-        ({"risk": 0.1, "failure": 1.0}, r"`failure` must lie in \(0, 1\), got 1.0"),
-        ({"risk": 0.1, "thresholds": (0.5, 0.6, 0.4, 0.3)}, "`thresholds` must fall"),
-        ({"risk": 0.1, "thresholds": (0.6, 0.5, 0.5, 0.3)}, "`thresholds` must fall"),
-        ({"risk": 0.1, "starts": 0}, f"got {len(CONFIDENCES)} thresholds and 0 starts"),
+        ({"failure": 0.0}, r"`failure` must lie in \(0, 1\), got 0.0"),
+        ({"failure": 1.0}, r"`failure` must lie in \(0, 1\), got 1.0"),
+        ({"thresholds": (0.5, 0.6, 0.4, 0.3)}, "`thresholds` must fall"),
+        ({"thresholds": (0.6, 0.5, 0.5, 0.3)}, "`thresholds` must fall"),
+        ({"starts": 0}, f"got {len(CONFIDENCES)} thresholds and 0 starts"),
     ],
 )
 def test_limits_that_cannot_be_are_refused(settings: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        selective_threshold([0.5], [False], **settings)
+        shown_risks([0.5], [False], **{"thresholds": CONFIDENCES, **settings})
 
 
 def test_scores_refuse_what_has_no_order() -> None:
@@ -199,9 +200,8 @@ def test_every_threshold_may_be_a_start_and_no_more_than_there_are() -> None:
     sure, wrong = [0.9] * 50 + [0.6] * 50, [0] * 100
     shown = shown_risks(sure, wrong, failure=0.1, thresholds=[0.9, 0.6], starts=2)
     assert (shown < 1).all()
-    # Rows at the threshold are answered, and a risk of just the limit is kept.
-    found = selective_threshold(sure, wrong, risk=shown[1], thresholds=[0.9, 0.6], starts=2)
-    assert found == Selection(0.6, 100, 0, 100)
+    # Rows at the threshold are answered: 100 of them bound the risk lower than 50.
+    assert shown[1] < shown[0]
     for starts in (0, 3):
         with pytest.raises(ValueError, match=f"got 2 thresholds and {starts} starts"):
             shown_risks(sure, wrong, failure=0.1, thresholds=[0.9, 0.6], starts=starts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import stats
 
 from temper.functional.resampling import FloatArray, divide, pair, row_counts
 
@@ -173,88 +173,32 @@ class Selection:
     rows: int
 
 
-CONFIDENCES: tuple[float, ...] = (*special.expit(np.linspace(10.0, -5.0, 151)).tolist(), 0.0)
-"""Thresholds of probabilities, chosen without any data: even in log odds, all rows at last."""
-
-
-def selective_threshold(
-    confidences: ArrayLike,
-    wrong: ArrayLike,
-    *,
-    risk: float,
-    failure: float = 0.1,
-    thresholds: Sequence[float] = CONFIDENCES,
-    starts: int = 4,
-) -> Selection | None:
-    """Find the lowest threshold at which the share of wrong answers is at most ``risk``.
-
-    That holds with probability ``1 - failure`` over the held-out rows, for rows that are drawn as
-    they were (Learn-then-Test). Each threshold's hypothesis "the risk is above the limit" has the
-    exact p value ``P(Binomial(accepted, risk) <= wrong)``. They are tested in the order given, from
-    each of ``starts`` places at ``failure / starts`` until the first that cannot be rejected.
-
-    Args:
-        confidences: Confidences of held-out rows, high where the model is sure, [n]; -inf where
-            another rule abstains.
-        wrong: Whether the answer is wrong, [n].
-        risk: Limit r of the share of wrong answers, in (0, 1).
-        failure: Probability with which the limit may fail, in (0, 1).
-        thresholds: Thresholds from high to low, chosen without these rows.
-        starts: Number of places to start from, >= 1, evenly from the first one on: the highest
-            thresholds accept too few rows to reject anything.
-
-    Returns:
-        The lowest threshold whose risk is shown to be at most the limit; None where there is none.
-
-    Raises:
-        ValueError: ``risk`` or ``failure`` is not in (0, 1), the thresholds do not fall, or
-            ``starts`` is not in 1 to their number.
-
-    Example:
-        >>> sure = np.linspace(0.5, 1.0, 501)
-        >>> found = selective_threshold(sure, sure < 0.6, risk=0.05, failure=0.1)
-        >>> round(found.threshold, 2), found.accepted, found.wrong
-        (0.6, 402, 1)
-
-    References:
-        Angelopoulos, Bates, Candes, Jordan and Lei, "Learn then Test: Calibrating Predictive
-        Algorithms to Achieve Risk Control", 2021, Algorithm 1 (fixed sequence, several starts).
-        Differs: an answer is right or wrong, so the binomial tail itself is the p value; their
-        Hoeffding-Bentkus value, made for any loss in [0, 1], is never below it.
-    """
-    if not 0.0 < risk < 1.0:
-        raise ValueError(f"`risk` must lie in (0, 1), got {risk}.")
-    shown = shown_risks(confidences, wrong, failure=failure, thresholds=thresholds, starts=starts)
-    kept = np.flatnonzero(shown <= risk)
-    if not len(kept):
-        return None
-    lowest = float(thresholds[kept[-1]])
-    sure, faults = pair(confidences, wrong)
-    answered = sure >= lowest
-    accepted, errors = int(answered.sum()), int(faults[answered].astype(np.bool_).sum())
-    return Selection(lowest, accepted, errors, len(sure))
-
-
 def shown_risks(
     confidences: ArrayLike,
     wrong: ArrayLike,
     *,
     failure: float = 0.1,
-    thresholds: Sequence[float] = CONFIDENCES,
+    thresholds: Sequence[float],
     starts: int = 4,
 ) -> FloatArray:
-    """Return the least risk that each threshold is shown to keep: it is taken for all from there.
+    """Bound the share of wrong answers at or above each threshold (Learn-then-Test).
 
-    A threshold's hypothesis is rejected at every risk from the exact (Clopper and Pearson) upper
-    limit of its share of wrong answers on. One that is reached from a start is kept at the largest
-    of the limits on the way, and at the least of these over the starts.
+    For a limit r that is fixed beforehand: with probability ``1 - failure`` over the held-out rows,
+    every threshold whose bound is at most r has a share of wrong answers of at most r on rows of
+    the same distribution. The hypothesis "the risk of this threshold is above r" is rejected at
+    every r from the exact (Clopper and Pearson) upper limit of its share of wrong answers. The
+    thresholds are tested in the order given, from each of ``starts`` places at level ``failure /
+    starts`` up to the first that is not rejected: from one start the bound is the largest limit so
+    far, and the result is the smallest bound over the starts.
 
     Args:
-        confidences: As `selective_threshold` takes them; so are all others.
-        wrong: [n].
-        failure: In (0, 1).
-        thresholds: From high to low, [k].
-        starts: >= 1.
+        confidences: Confidences of held-out rows, high where the model is sure, [n]; -inf where
+            another rule abstains.
+        wrong: Whether the answer is wrong, [n].
+        failure: Probability with which the bounds may fail, in (0, 1).
+        thresholds: Thresholds from high to low, chosen without these rows, [k].
+        starts: Number of places to start from, >= 1, evenly from the first one on: the highest
+            thresholds accept too few rows to reject anything.
 
     Returns:
         Risks in (0, 1], [k]; 1 where nothing is shown.
@@ -267,6 +211,12 @@ def shown_risks(
         >>> sure = [0.9] * 50 + [0.6] * 50
         >>> shown_risks(sure, [0] * 100, failure=0.1, thresholds=[0.9, 0.6], starts=1).round(3)
         array([0.045, 0.045])
+
+    References:
+        Angelopoulos, Bates, Candes, Jordan and Lei, "Learn then Test: Calibrating Predictive
+        Algorithms to Achieve Risk Control", 2021, Algorithm 1 (fixed sequence, several starts).
+        Differs: an answer is right or wrong, so the binomial tail itself is the p value; their
+        Hoeffding-Bentkus value, made for any loss in [0, 1], is never below it.
     """
     sure, faults = pair(confidences, wrong)
     limits = np.asarray(thresholds, dtype=np.float64)
