@@ -41,8 +41,8 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
 
     Returns:
         Forward passes a step, the mean over a cycle of a method that does more every so many steps;
-        None where the method cannot be run on these rows, or the weights are quantised: PyTorch
-        does not see what bitsandbytes multiplies.
+        None where the method cannot be run on these rows, or the weights are quantized: PyTorch
+        does not count the products of bitsandbytes.
     """
     if getattr(model, "is_quantized", False):
         return None
