@@ -9,6 +9,7 @@
 #   make coverage                              lines and branches that the tests reach
 #   make mutants                               changes of the code that no test notices
 #   make gpu                                   tests and times on a GPU, offline (after make gpu-kit)
+#   make requirements                          the pins, with hashes, in requirements/
 # Everything is installed into .venv, once, and again when pyproject.toml or the pins change.
 
 SHELL := /bin/bash
@@ -44,17 +45,23 @@ endif
 # Attacks on 100 rows show the curves; raise it for numbers to rely on.
 SETTINGS ?= --set train.epochs=$(EPOCHS) --set evaluate.attack_rows=100 --set evaluate.embedding_attack.pgd.steps=3
 
-.PHONY: install demo test test-narrow lint docs docs-version dist sbom audit coverage mutants bench bench-memory gpu-kit gpu clean
+.PHONY: requirements install demo test test-narrow lint docs docs-version dist sbom audit coverage mutants bench bench-memory gpu-kit gpu clean
 
 install: $(INSTALLED)
 
-# pins.py compares every file with its hash before it is installed.
-$(INSTALLED): pyproject.toml constraints.txt hashes.txt
+# Only wheels: a source distribution runs its code while pip installs it. torch comes first, since each
+# machine has its own build: TORCH="torch==2.13.0 --index-url ..." names another than pip finds.
+TORCH ?= --requirement requirements/torch.txt
+PIP := python -m pip install --quiet --only-binary :all:
+LOCKED := $(PIP) --no-deps --require-hashes --requirement
+
+$(INSTALLED): pyproject.toml requirements/torch.txt requirements/dev.txt
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || \
 		{ echo "Temper needs Python 3.11 to 3.14 with venv; name one: make PYTHON=/path/to/python3.13" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV), once. torch is large: this takes minutes, in which pip says nothing."
-	$(BIN)/python pins.py install build dependencies minilm dev
+	$(BIN)/$(PIP) $(TORCH)
+	$(BIN)/$(LOCKED) requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -84,7 +91,7 @@ test-narrow: $(INSTALLED)
 # pages are made from the package, which would have to be installed again in an environment of its own.
 DOCS := $(VENV)/.installed-docs
 $(DOCS): $(INSTALLED)
-	$(BIN)/python pins.py install docs
+	$(BIN)/$(LOCKED) requirements/docs.txt
 	@touch $@
 
 docs: $(DOCS)
@@ -100,8 +107,12 @@ docs-version: $(DOCS)
 TOOLS := $(VENV)-tools
 $(TOOLS)/.installed: $(INSTALLED)
 	$(BIN)/python -m venv $(TOOLS)
-	$(TOOLS)/bin/python pins.py install dist
+	$(TOOLS)/bin/$(LOCKED) requirements/dist.txt
 	@touch $@
+
+# New versions of the pins that pyproject.toml still allows: make requirements UPGRADE=--upgrade
+requirements: $(TOOLS)/.installed
+	UV=$(TOOLS)/bin/uv requirements/lock.sh $(UPGRADE)
 
 # Source and wheel in dist/, as they would be published; what they were built with is pinned too.
 dist: $(TOOLS)/.installed
@@ -118,14 +129,14 @@ sbom: $(TOOLS)/.installed
 # Whether a vulnerability of a pin is known, from the public service. Without --strict a pin that it
 # does not know would pass; the last line says why.
 audit: sbom
-	$(TOOLS)/bin/pip-audit --strict --disable-pip --progress-spinner off -r hashes.txt \
+	$(TOOLS)/bin/pip-audit --strict --disable-pip --no-deps --progress-spinner off $(patsubst %,-r %,$(wildcard requirements/*.txt)) \
 		2> >(tail -n 1 >&2)
 
 # Lines and branches of src/ that tests reach, subprocesses too: a table by package in Markdown, and by file with
 # `coverage report --sort=cover`. All tests take about 25 minutes of two cores; TESTS names others.
 QUALITY := $(VENV)/.installed-quality
 $(QUALITY): $(INSTALLED)
-	$(BIN)/python pins.py install quality
+	$(BIN)/$(LOCKED) requirements/quality.txt
 	@touch $@
 
 TESTS ?= tests
@@ -133,41 +144,41 @@ coverage: $(QUALITY)
 	rm -rf build/coverage
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -q -m "not slow and not gpu and not network" $(TESTS)
 	$(BIN)/python -m coverage combine --quiet
-	@$(BIN)/python -m quality.reached
+	@$(BIN)/python -m dev.coverage_table
 
 # Changes of the code that no test notices; MUTANTS draws so many of each package (all: an hour and more).
 MUTANTS ?= 60
 mutants: $(QUALITY)
-	$(BIN)/python -m quality.mutants functional forward backward --number $(MUTANTS)
+	$(BIN)/python -m dev.mutation.mutants functional forward backward --number $(MUTANTS)
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.account
-	$(BIN)/python -m benchmarks.step_cost --rounds 5
-	$(BIN)/python -m benchmarks.memory
-	$(BIN)/python -m benchmarks.mask_cost
-	$(BIN)/python -m benchmarks.paths --rounds 5
-	$(BIN)/python -m benchmarks.estimator --draws 6
-	$(BIN)/python -m benchmarks.text_attack --rows 64 --train-rows 800
-	$(BIN)/python -m benchmarks.evaluation_memory --few 10000 --many 40000 --processes 1
-	$(BIN)/python -m benchmarks.start_up
+	$(BIN)/python -m dev.benchmarks.account
+	$(BIN)/python -m dev.benchmarks.step_cost --rounds 5
+	$(BIN)/python -m dev.benchmarks.memory
+	$(BIN)/python -m dev.benchmarks.mask_cost
+	$(BIN)/python -m dev.benchmarks.paths --rounds 5
+	$(BIN)/python -m dev.benchmarks.estimator --draws 6
+	$(BIN)/python -m dev.benchmarks.text_attack --rows 64 --train-rows 800
+	$(BIN)/python -m dev.benchmarks.evaluation_memory --few 10000 --many 40000 --processes 1
+	$(BIN)/python -m dev.benchmarks.start_up
 
 # Half an hour and more: the figures of docs/benchmarks.md from 50,000 and 200,000 texts, three times.
 bench-memory: $(INSTALLED)
-	$(BIN)/python -m benchmarks.evaluation_memory
+	$(BIN)/python -m dev.benchmarks.evaluation_memory
 
 # Everything that waits for a GPU, on a machine without a network: .gpu-kit travels with the checkout.
 GPU_PYTHON ?= $(shell for name in python3 $(BIN)/python; do \
 	$$name -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null && { echo $$name; break; }; done)
-GPU_OUT ?= benchmarks/results
+GPU_OUT ?= dev/benchmarks/results
 
 gpu-kit: $(INSTALLED)
-	PYTHONPATH=src:. $(BIN)/python -m benchmarks.gpu_kit
+	PYTHONPATH=src:. $(BIN)/python -m dev.benchmarks.gpu_kit
 
 gpu:
 	@test -n "$(GPU_PYTHON)" || \
 		{ echo "No python3 here whose torch sees a GPU; name one: make gpu GPU_PYTHON=/path/to/python3" >&2; exit 2; }
-	$(GPU_PYTHON) -m benchmarks.gpu --out $(GPU_OUT)
+	$(GPU_PYTHON) -m dev.benchmarks.gpu --out $(GPU_OUT)
 
 clean:
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests reproduction benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests reproduction dev examples -name __pycache__ -type d -prune -exec rm -rf {} +

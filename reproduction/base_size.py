@@ -38,7 +38,7 @@ from reproduction.base_size_table import (
 from temper.cli.screen import print_table, say
 from temper.errors import SettingError
 
-FOLDER = Path("results/base-size")
+FOLDER = Path("reproduction/results/base-size")
 KEPT: dict[str, tuple[str, ...]] = {
     "task": (),
     "shift": ("accuracy",),

@@ -357,7 +357,7 @@ class Specification(Entry):
         choice: Settings that each case chooses for itself.
         scales: How the grid is run, by name.
         kept: Folder of the kept scores, from the clone's root; left out it is
-            ``results/FAMILY``.
+            ``reproduction/results/FAMILY``.
         unknown: Settings of the paper that could not be read, so ``full`` has Temper's defaults.
         printed: The paper's numbers; what could not be read is absent.
     """
@@ -406,7 +406,7 @@ class Specification(Entry):
     @property
     def folder(self) -> str:
         """Where its scores are kept, from the clone's root."""
-        return self.kept or f"results/{self.family}"
+        return self.kept or f"reproduction/results/{self.family}"
 
     @field_validator("printed", mode="before")
     @classmethod

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import temper
-from drills.cluster import two_machines
+from dev.drills.cluster import two_machines
 from temper.app.cluster import Cluster
 from temper.app.settings import PredictorSettings
 from temper.app.spread import Loading, _Answering, _look, _prediction, _reason, _table, whole_name

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drills.commands import make_project
+from dev.drills.commands import make_project
 
 
 @pytest.fixture(scope="session")

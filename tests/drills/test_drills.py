@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from drills import clock, cluster, commands, disk, kill, restarts, trust, two_processes, workers
-from drills.commands import COMMANDS, Command, Fault, Stage, run
-from drills.drilling import Found
-from drills.trust import PLANTS, Plant
+from dev.drills import clock, cluster, commands, disk, kill, restarts, trust, two_processes, workers
+from dev.drills.commands import COMMANDS, Command, Fault, Stage, run
+from dev.drills.drilling import Found
+from dev.drills.trust import PLANTS, Plant
 
 NAMED = {command.name: command for command in COMMANDS}
 

@@ -1,4 +1,4 @@
-"""Damaged files of every kind: a short form of ``python -m drills.fuzz``."""
+"""Damaged files of every kind: a short form of ``python -m dev.drills.fuzz``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drills import fuzz
-from drills.fuzz import TARGETS, Target, damaged, drill
+from dev.drills import fuzz
+from dev.drills.fuzz import TARGETS, Target, damaged, drill
 from temper.errors import DataError, TemperError
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import account, gpu, gpu_kit, predict, serve
-from benchmarks.ledger import Ledger
-from benchmarks.record import write
-from benchmarks.step_cost import summary
+from dev.benchmarks import account, gpu, gpu_kit, predict, serve
+from dev.benchmarks.ledger import Ledger
+from dev.benchmarks.record import write
+from dev.benchmarks.step_cost import summary
 from temper.methods.description import between
 from temper.models.network import Network
 
@@ -227,7 +227,7 @@ def test_the_table_names_the_card_and_gives_ratios_memory_and_what_is_missing() 
 
 
 def test_the_document_holds_the_table_of_the_kept_result(tmp_path: Path) -> None:
-    kept = ROOT / "benchmarks" / "results" / "gpu.json"
+    kept = ROOT / "dev" / "benchmarks" / "results" / "gpu.json"
     copy = tmp_path / "benchmarks.md"
     copy.write_text(DOCUMENT.read_text(encoding="utf-8"), encoding="utf-8")
     record = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else a_record()

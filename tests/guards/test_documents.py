@@ -155,7 +155,7 @@ def test_every_relative_link_leads_to_a_file(path: Path) -> None:
 
 def test_what_holds_the_promises_of_security_is_there() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:tests|drills)/[^`]*)`", text)
+    named = re.findall(r"`((?:tests|dev)/[^`]*)`", text)
     assert named
     assert [name for name in named if not (ROOT / name).is_file()] == []
 

@@ -120,14 +120,44 @@ def test_every_dependency_is_used() -> None:
     assert needed - used - UNIMPORTED == set()
 
 
+def pins() -> dict[str, str]:
+    """Return the version of each distribution that requirements/*.txt pins."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "requirements").glob("*.txt")]
+    found = [pin for text in texts for pin in re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.M)]
+    return {canonical(name): version for name, version in found}
+
+
 def test_every_dependency_is_pinned_to_a_version_it_allows() -> None:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
-    pins = {canonical(name): version for name, version in pins.items()}
+    pinned = pins()
     for requirement in declared(extras=True):
-        version = pins.get(canonical(requirement.name))
-        assert version is not None, f"{requirement.name} is not in constraints.txt"
+        version = pinned.get(canonical(requirement.name))
+        assert version is not None, f"{requirement.name} has no pin: run `make requirements`"
         assert requirement.specifier.contains(version), f"{requirement} excludes {version}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "requirements").glob("*.txt")), ids=lambda path: path.stem
+)
+def test_every_pin_but_torch_has_hashes(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").replace("\\\n", "")
+    lines = [line for line in text.splitlines() if "==" in line and not line.startswith("#")]
+    assert lines
+    without = [line for line in lines if not re.search(r"--hash=sha256:[0-9a-f]{64}", line)]
+    assert without == (lines if path.stem == "torch" else [])
+
+
+@pytest.mark.slow
+def test_no_pinned_version_has_a_known_vulnerability() -> None:
+    tool = ROOT / ".venv-tools" / "bin" / "pip-audit"
+    if not tool.exists():
+        pytest.skip("needs the tools of `make audit`")
+    words = ["--strict", "--disable-pip", "--no-deps", "--progress-spinner", "off"]
+    for path in sorted((ROOT / "requirements").glob("*.txt")):
+        words += ["-r", str(path)]
+    audit = subprocess.run([tool, *words], capture_output=True, text=True)
+    if audit.returncode == 1 and "known vulnerabilit" not in audit.stderr:
+        pytest.skip(f"no answer from the vulnerability service: {audit.stderr.splitlines()[-1]}")
+    assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
 def test_every_interpreter_since_3_11_is_supported_and_all_places_say_which() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quality import mutant_tests, mutants
+from dev.mutation import mutant_tests, mutants
 
 
 def test_every_reason_is_of_code_that_stands() -> None:

@@ -21,7 +21,7 @@ import pytest
 import typer
 from transformers import AutoModel
 
-from drills.serving import serving
+from dev.drills.serving import serving
 from temper import methods
 from temper.cli.app import app
 from temper.methods import registry
@@ -158,7 +158,8 @@ def prepare(folder: Path, data: Path) -> None:
     (folder / "glue_data").symlink_to(data)
     (folder / "my").mkdir()
     (folder / "my" / "copy").symlink_to(data / "mrpc")
-    shutil.copytree(ROOT / "results" / "uegr-table-4", folder / "results" / "uegr-table-4")
+    kept = Path("reproduction", "results", "uegr-table-4")
+    shutil.copytree(ROOT / kept, folder / kept)
 
 
 def save_pipeline(path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 def test_packages_add_up_their_files() -> None:
     pytest.importorskip("coverage", reason="needs the extra quality")
-    from quality.reached import table
+    from dev.coverage_table import table
 
     def counts(lines: int, reached: int, branches: int, taken: int) -> dict[str, dict[str, int]]:
         names = ("num_statements", "covered_lines", "num_branches", "covered_branches")

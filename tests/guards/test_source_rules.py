@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for name in ("src", "reproduction") for path in (ROOT / name).rglob("*.py"))
-FOLDERS = ("src", "reproduction", "tests", "docs", "benchmarks", "examples", "recipes", ".ci")
+FOLDERS = ("src", "reproduction", "tests", "docs", "dev", "examples", "recipes", ".ci")
 TEXTS = [
     path
     for pattern in ("*.md", "*.py", "*.toml", "*.txt", "*.yaml", "Makefile")
@@ -140,7 +140,7 @@ def test_the_rule_against_open_ends_notices() -> None:
         ("src", LONGEST_FILE),
         ("reproduction", LONGEST_FILE),
         ("tests", LONGEST_FILE),
-        ("benchmarks", LONGEST_FILE),
+        ("dev", LONGEST_FILE),
         ("examples", LONGEST_EXAMPLE),
     ],
 )

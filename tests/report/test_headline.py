@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.usual import FILE, usual
+from dev.benchmarks.usual import FILE, usual
 from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, Verdict
 from temper.display.folders import read
 from temper.display.wording import unit

@@ -171,7 +171,7 @@ def test_claims_are_judged_by_what_is_kept_and_else_not_tested(tmp_path: Path) -
     assert {found.verdict for found in before} == {UNTESTED}
     assert all(found.command or found.number for found in before)
     better = {"vanilla": (0.5, 0.5, 0.5), "uegr": (0.59, 0.61, 0.6)}
-    kept = tmp_path / "results" / "uegr-table-4"
+    kept = tmp_path / "reproduction" / "results" / "uegr-table-4"
     write_study(kept / "text_cnn-imdb", better)
     after = judge_claims(claims, tmp_path)
     (changed,) = [found for found in after if found.verdict != UNTESTED]
@@ -179,12 +179,12 @@ def test_claims_are_judged_by_what_is_kept_and_else_not_tested(tmp_path: Path) -
     assert changed.number == "+10.00 [+7.52, +12.48] in accuracy (%), text_cnn-imdb"
     # The mean over the twelve printed entries of UEGR less those without dropout.
     assert changed.paper_number == "+1.65, mean of 12"
-    assert changed.command.endswith("--from results/uegr-table-4")
+    assert changed.command.endswith("--from reproduction/results/uegr-table-4")
 
 
 def test_a_claim_over_several_conditions_is_judged_by_their_mean(tmp_path: Path) -> None:
     """Not by the last radius alone, at which UEGR is better here."""
-    study = tmp_path / "results" / "uegr-figure-2" / "roberta-large-sst2"
+    study = tmp_path / "reproduction" / "results" / "uegr-figure-2" / "roberta-large-sst2"
     near = {"vanilla": (0.10, 0.11, 0.12), "uegr": (0.40, 0.41, 0.45)}
     far = {"vanilla": 0.30, "uegr": 0.20}
     attack = "embedding_attack"
@@ -202,7 +202,7 @@ def test_a_claim_over_several_conditions_is_judged_by_their_mean(tmp_path: Path)
 
 
 def test_a_claim_is_not_judged_by_the_one_case_that_has_its_method(tmp_path: Path) -> None:
-    kept = tmp_path / "results" / "uegr-table-4"
+    kept = tmp_path / "reproduction" / "results" / "uegr-table-4"
     plain = (0.5, 0.5, 0.5)
     for case in ("text_cnn-imdb", "text_cnn-tnews"):
         write_study(kept / case, {"vanilla": plain, "uegr": (0.6, 0.61, 0.6)})
@@ -213,7 +213,7 @@ def test_a_claim_is_not_judged_by_the_one_case_that_has_its_method(tmp_path: Pat
 
 
 def test_a_claim_may_be_against_another_method_and_of_one_model(tmp_path: Path) -> None:
-    kept = tmp_path / "results" / "uegr-table-1"
+    kept = tmp_path / "reproduction" / "results" / "uegr-table-1"
     scores = {"vanilla": (0.5, 0.5, 0.5), "r_at": (0.7, 0.7, 0.7), "uegr": (0.6, 0.61, 0.6)}
     write_study(kept / "bert-base-sst2", scores)
     assert judged(tmp_path, "uegr-table-1", models=("bert-base",)).verdict == HOLDS
@@ -223,7 +223,7 @@ def test_a_claim_may_be_against_another_method_and_of_one_model(tmp_path: Path) 
 
 def test_claims_on_the_same_scores_are_corrected_together(tmp_path: Path) -> None:
     """Steps of .07 at deviations of .02 have p = .0128: enough alone, and not as one of six."""
-    kept = tmp_path / "results" / "uegr-table-4"
+    kept = tmp_path / "reproduction" / "results" / "uegr-table-4"
     plain = (0.80, 0.82, 0.84)
     noise = dict.fromkeys(("dropout", "at", "r_drop", "r_at", "r_at_su"), (0.84, 0.88, 0.91))
     write_study(kept / "text_cnn-imdb", {"vanilla": plain, **noise, "uegr": (0.87, 0.89, 0.91)})
@@ -234,7 +234,7 @@ def test_claims_on_the_same_scores_are_corrected_together(tmp_path: Path) -> Non
 
 def test_a_score_without_a_better_side_is_judged_by_what_is_claimed_of_it(tmp_path: Path) -> None:
     """UEGR's representations are said to stay nearer: higher, in the mean of the layers."""
-    study = tmp_path / "results" / "uegr-figure-2" / "roberta-large-sst2"
+    study = tmp_path / "reproduction" / "results" / "uegr-figure-2" / "roberta-large-sst2"
     scores = {"vanilla": (0.50, 0.51, 0.52), "uegr": (0.40, 0.41, 0.43)}
     write_study(study, scores, name="cka", perspective="representation", higher_is_better=None)
     assert judged(tmp_path, "uegr-figure-2a", against="").verdict == FAILS
@@ -260,7 +260,7 @@ def of_pairs(root: Path) -> dict[str, JudgedClaim]:
 
 def test_pairs_within_bounds_are_set_against_lower_and_against_higher_ones(tmp_path: Path) -> None:
     """A pair that is lower and higher is in neither, and so is the method without pairs."""
-    study = tmp_path / "results" / "uegr-figure-3" / "bert-base-sst2"
+    study = tmp_path / "reproduction" / "results" / "uegr-figure-3" / "bert-base-sst2"
     write_study(study, {"vanilla": (0.1, 0.2, 0.3), **PAIRS})
     found = of_pairs(tmp_path)
     # Seed by seed -.05, -.05, -.04, and .10, .10, .11.
@@ -273,7 +273,7 @@ def test_pairs_within_bounds_are_set_against_lower_and_against_higher_ones(tmp_p
 
 
 def test_pairs_are_not_judged_before_all_are_finished(tmp_path: Path) -> None:
-    study = tmp_path / "results" / "uegr-figure-3" / "bert-base-sst2"
+    study = tmp_path / "reproduction" / "results" / "uegr-figure-3" / "bert-base-sst2"
     write_study(study, {"vanilla": (0.1, 0.2, 0.3), **PAIRS})
     (study / "runs" / "uegr_0.1_0.9-s1-key" / "evaluation" / "scores.json").unlink()
     for found in of_pairs(tmp_path).values():

@@ -199,7 +199,7 @@ def test_a_folder_with_another_tables_scores_is_told_before_any_training(tmp_pat
 
 
 def test_a_refused_command_leaves_no_folder_behind(tmp_path: Path) -> None:
-    kept = tmp_path / "results" / "kept"
+    kept = tmp_path / "reproduction" / "results" / "kept"
     out = tmp_path / "out"
     result = call("uegr-table-4", "--out", out, "--keep", kept, "--cases", "no-such-case")
     assert result.exit_code == 2

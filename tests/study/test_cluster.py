@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import temper
-from drills.cluster import two_machines
+from dev.drills.cluster import two_machines
 from temper.app.cluster import Cluster
 from temper.app.cluster import _look as _look_at_version
 from temper.app.verify import verify

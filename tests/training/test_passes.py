@@ -14,7 +14,7 @@ from transformers import (
     LlamaForSequenceClassification,
 )
 
-from benchmarks.account import counted_model
+from dev.benchmarks.account import counted_model
 from temper.methods import build, configure, entry, names
 from temper.models.adapters import Lora, add_lora
 from temper.training.config import RunConfig

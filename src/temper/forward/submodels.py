@@ -18,7 +18,7 @@ BLOCK_DROPOUT = 0.3
 
 A decoder adds its blocks up, so that what is dropped behind each of them adds up too: two passes
 are as far apart as at .1 in all dropout layers, however deep it is (``python -m
-benchmarks.submodels``).
+dev.benchmarks.submodels``).
 """
 
 

@@ -12,7 +12,7 @@ The reach is that of t, with m (n - 1) degrees of freedom for the part that few 
 leaves half of these and wins only where scores of one seed are correlated by about a half or more
 (in the kept results the median is .2); pooling the variance of *all* columns of a study gives false
 verdicts wherever one column is noisier than the others. docs/evaluation.md has the simulation,
-``python -m benchmarks.power``, and says where the rule does not hold.
+``python -m dev.benchmarks.power``, and says where the rule does not hold.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MOST_SEEDS = 100
 
 # Of the rows' share of the variance over seeds this much counts as known, which raises the degrees
 # of freedom: a variance that cannot be below a known part is surer than its few seeds. With more of
-# it benchmarks.power finds more false verdicts than 5 %.
+# it dev.benchmarks.power finds more false verdicts than 5 %.
 _KNOWN = 0.15
 # A variance that the rows alone tell has as many degrees of freedom as makes no difference.
 _FREEDOM = 10_000.0

@@ -325,7 +325,7 @@ def standard_error(values: ArrayLike) -> float | None:
 LEAST_ROWS = 50
 """Rows from which on a difference has a verdict; of classes and groups, those of the smallest.
 
-Read off the simulation `benchmarks.verdicts`, which docs/evaluation.md quotes.
+Read off the simulation `dev.benchmarks.verdicts`, which docs/evaluation.md quotes.
 """
 
 

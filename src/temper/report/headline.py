@@ -26,7 +26,7 @@ from temper.report.overview import leading
 REACHES = (10, 25, 50, 100)
 """Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
 USUAL = "plain fine-tuning of MiniLM on 3,000 rows of SST-2"
-"""What assets/usual.json holds, written by ``python -m benchmarks.usual``."""
+"""What assets/usual.json holds, written by ``python -m dev.benchmarks.usual``."""
 LEARNED = 10.0
 """Per cent of the way from guessing to a perfect score below which a task counts as not learned."""
 MOST = 3

@@ -1,1 +1,0 @@
-"""Speed and memory, each a command: ``python -m benchmarks.step_cost``; ``make bench`` runs all."""

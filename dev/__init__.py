@@ -1,0 +1,1 @@
+"""Tools for work on Temper itself: benchmarks, fault injection, mutation testing, coverage."""

@@ -1,0 +1,195 @@
+"""Memory of an evaluation against its number of rows: bytes that each further row costs.
+
+Run ``python -m dev.benchmarks.evaluation_memory``. A tiny random model answers generated rows, once
+few and once many, each in a process of its own. A figure is the growth of the process's peak
+between the two, over the rows that ``rows.parquet`` has more: what does not grow with the rows (the
+model, the libraries, a window of tokens, a block of bootstrap resamples) falls out. It reads
+Linux's ``/proc``.
+
+There are four figures. ``one answer`` measures the task and its calibration without a temperature,
+so that a text has one row, and its texts are there before the count begins; ``two answers`` has a
+temperature and two rows a text. ``from a file`` reads the texts of ``one answer`` from a CSV file
+on the disk, within the count, and ``from a file, long`` texts twelve times as long, which are more
+than is kept in memory (`temper.data.stored`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import ctypes
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+from rich.console import Console
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+from dev.benchmarks.record import resident, write
+from dev.benchmarks.workload import minilm_folder
+from temper.data.examples import Examples
+from temper.data.sources import load_examples
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate
+from temper.evaluation.run import write as write_evaluation
+
+TOKENS, BATCH, WORDS, LONG = 32, 64, 8, 96
+FIGURES = ("one answer", "two answers", "from a file", "from a file, long")
+VOCABULARY = ("film", "is", "good", "bad", "like", "you", "have", "seen", "again", "plot")
+# Resamples fill a block of the bootstrap in both processes, as a thousand do.
+SETTINGS = EvaluationSettings(perspectives=("task", "calibration"), bootstrap=50)
+
+
+def texts_of(rows: int, *, words: int = WORDS) -> Iterator[str]:
+    """Generate texts, all of them different."""
+    draws = random.Random(0)
+    return (f"{' '.join(draws.choices(VOCABULARY, k=words))} {number}" for number in range(rows))
+
+
+def labelled(answering: ClassifierPredictor, rows: int) -> list[int]:
+    """Return labels of which three in four are the model's answers, so that a temperature fits."""
+    size, found = 1000, []
+    texts = list(texts_of(rows))
+    for start in range(0, rows, size):
+        answers = answering.predict(Examples("part", texts[start : start + size])).prediction
+        found += [int(answer) ^ (place % 4 == 0) for place, answer in enumerate(answers)]
+    return found
+
+
+def predictor() -> ClassifierPredictor:
+    """Return a random model so small that its activations weigh nothing."""
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    model = BertForSequenceClassification(config).eval()
+    with torch.no_grad():
+        # Answers that differ by text, which those of the first weights hardly do.
+        model.classifier.weight.mul_(50.0)
+        model.classifier.bias.zero_()
+    return ClassifierPredictor(model, tokenizer, max_length=TOKENS, batch_size=BATCH)
+
+
+def begin() -> int:
+    """Begin to count: give back what is free, forget the peak so far, return what is held."""
+    # What was freed and kept would be taken again at no cost, and hide as much.
+    ctypes.CDLL(None).malloc_trim(0)
+    pa.default_memory_pool().release_unused()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return resident("VmRSS")
+
+
+def measure(rows: int, figure: str, folder: Path) -> dict[str, int]:
+    """Evaluate so many texts and tell by how much the peak grew.
+
+    Args:
+        rows: Number of texts.
+        figure: One of `FIGURES`.
+        folder: Where `prepare` left files.
+    """
+    torch.set_num_threads(1)
+    answering = predictor()
+    few = Examples("dev", list(texts_of(500)), labels=[0, 1] * 250, kind="classification")
+    evaluate(answering, EvaluationData(few), SETTINGS)
+    source = folder / f"{figure}-{rows}.csv"
+    if figure.startswith("from"):
+        load_examples(str(folder / "warm.csv"))
+        before = begin()
+        dev = load_examples(str(source))
+    else:
+        labels = [number % 2 for number in range(rows)]
+        if figure == "two answers":
+            labels = [int(digit) for digit in source.with_suffix(".txt").read_text("ascii")]
+        dev = Examples("dev", list(texts_of(rows)), labels=labels, kind="classification")
+        before = begin()
+    with tempfile.TemporaryDirectory() as target:
+        found = evaluate(answering, EvaluationData(dev), SETTINGS)
+        write_evaluation(found, Path(target) / "evaluation")
+    return {"rows": len(found.rows), "grown": resident("VmHWM") - before}
+
+
+def prepare(rows: int, figure: str, folder: Path) -> None:
+    """Write what a process reads: labels that a temperature fits, or texts in a file."""
+    source = folder / f"{figure}-{rows}.csv"
+    if figure == "two answers":
+        torch.set_num_threads(1)
+        labels = labelled(predictor(), rows)
+        source.with_suffix(".txt").write_text("".join(map(str, labels)), encoding="ascii")
+    if figure.startswith("from"):
+        words = LONG if figure.endswith("long") else WORDS
+        for path, size in ((source, rows), (folder / "warm.csv", 500)):
+            with path.open("w", newline="", encoding="utf-8") as file:
+                lines = csv.writer(file)
+                lines.writerow(["text", "label"])
+                texts = texts_of(size, words=words)
+                lines.writerows((text, number % 2) for number, text in enumerate(texts))
+
+
+def _in_a_process(rows: int, figure: str, folder: Path, *, ask: str = "measure") -> dict[str, int]:
+    """Ask a process of its own, whose peak nothing before has raised."""
+    command = [sys.executable, "-m", "dev.benchmarks.evaluation_memory", f"--{ask}", str(rows)]
+    command += ["--figure", figure, "--folder", str(folder)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, int] = json.loads(answer.stdout or "{}")
+    return found
+
+
+def compare(figure: str, sizes: tuple[int, int], processes: int) -> dict[str, object]:
+    """Measure two numbers of rows and return bytes a row beside every process's numbers."""
+    few, many = sizes
+    with tempfile.TemporaryDirectory() as folder:
+        for rows in sizes:
+            _in_a_process(rows, figure, Path(folder), ask="prepare")
+        found = {
+            rows: [_in_a_process(rows, figure, Path(folder)) for _ in range(processes)]
+            for rows in sizes
+        }
+    # Peaks of one and the same work differ: the allocator keeps what it likes.
+    grown = {rows: statistics.median(each["grown"] for each in found[rows]) for rows in sizes}
+    more = found[many][0]["rows"] - found[few][0]["rows"]
+    a_row = (grown[many] - grown[few]) / more
+    return {"bytes_a_row": a_row, "processes": [each for rows in sizes for each in found[rows]]}
+
+
+def main() -> None:
+    """Measure two numbers of rows for each figure, print bytes a row and write them down."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--few", type=int, default=50_000, help="texts of the first process")
+    parser.add_argument("--many", type=int, default=200_000, help="texts of the second")
+    parser.add_argument("--processes", type=int, default=3, help="of each size; medians are taken")
+    parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--prepare", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--figure", choices=FIGURES, help="measure this one only")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure is not None:
+        found = measure(arguments.measure, arguments.figure, arguments.folder)
+        sys.stdout.write(json.dumps(found))
+        return
+    if arguments.prepare is not None:
+        prepare(arguments.prepare, arguments.figure, arguments.folder)
+        return
+    sizes = (arguments.few, arguments.many)
+    console, figures = Console(), {}
+    for figure in FIGURES if arguments.figure is None else (arguments.figure,):
+        figures[figure] = compare(figure, sizes, arguments.processes)
+        console.print(f"{figure}: {figures[figure]['bytes_a_row']:.0f} bytes a row of rows.parquet")
+    if arguments.figure is None:
+        content = {"workload": {"perspectives": SETTINGS.perspectives}, "figures": figures}
+        console.print(f"Written to {write('evaluation_memory', content)}")
+
+
+if __name__ == "__main__":
+    main()

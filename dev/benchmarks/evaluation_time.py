@@ -1,0 +1,78 @@
+"""Processor time of judging a Python function, report included, over the function's own.
+
+Run ``python -m dev.benchmarks.evaluation_time``. Generated texts of fifteen words, two classes,
+every perspective that a function allows, intervals by a thousand resamples: ``temper.evaluate`` and
+the page. Seconds are the processor's, which other work on the machine moves less than the clock's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import random
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+import temper
+from dev.benchmarks.record import write
+from temper.report import build
+
+WORDS = 15
+
+
+def generated(path: Path, rows: int) -> None:
+    """Write texts with labels that nothing in them tells."""
+    draws = random.Random(0)
+    vocabulary = [f"word{number}" for number in range(5000)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(["text", "label"])
+        for _ in range(rows):
+            text = " ".join(draws.choices(vocabulary, k=WORDS))
+            lines.writerow([text, draws.choice(["negative", "positive"])])
+
+
+def measure(rows: int, folder: Path) -> dict[str, float]:
+    """Return seconds of the processor, by what was done."""
+    own = 0.0
+
+    def answer(texts: list[str]) -> list[list[float]]:
+        nonlocal own
+        start = time.process_time()
+        found = [[0.3, 0.7] if len(text) % 2 else [0.6, 0.4] for text in texts]
+        own += time.process_time() - start
+        return found
+
+    source, out = folder / "rows.csv", folder / "evaluation"
+    generated(source, rows)
+    start = time.process_time()
+    names = ["negative", "positive"]
+    temper.evaluate(answer, str(source), out=out, gives="probabilities", label_names=names)
+    evaluated = time.process_time()
+    build(out)
+    reported = time.process_time()
+    return {
+        "evaluate": evaluated - start - own,
+        "report": reported - evaluated,
+        "the function": own,
+    }
+
+
+def main() -> None:
+    """Measure, print and write down."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--rows", type=int, default=100_000)
+    rows = parser.parse_args().rows
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(rows, Path(folder))
+    console = Console()
+    for name, seconds in found.items():
+        console.print(f"{name}: {seconds:.1f} s of the processor for {rows:,} rows")
+    console.print(f"Written to {write('evaluation_time', {'rows': rows, 'seconds': found})}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Processor time and memory from the start of a training to its first step, by the number of rows.
+
+Run ``python -m dev.benchmarks.first_step --rows 1000000``. Generated texts of fifteen words in a
+file, two classes, no evaluation split, plain fine-tuning of MiniLM in batches of 16: what ``temper
+train --data FILE`` does, in a process of its own for each file, imports included, ended after one
+step. A second process with a thousand rows shows what does not come from the rows. It reads Linux's
+``/proc``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from rich.console import Console
+
+FORMATS = ("csv", "jsonl", "parquet")
+FEW, THREADS = 1000, 1
+
+
+def generated(path: Path, rows: int) -> None:
+    """Write texts and labels in the format that the file's name says."""
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    from dev.benchmarks.evaluation_time import generated as write_csv
+
+    source = path.with_suffix(".csv")
+    write_csv(source, rows)
+    if path.suffix == ".csv":
+        return
+    table = pyarrow.csv.read_csv(source)
+    source.unlink()
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+        return
+    with path.open("w", encoding="utf-8") as file:
+        for batch in table.to_batches(max_chunksize=10_000):
+            file.writelines(f"{json.dumps(row)}\n" for row in batch.to_pylist())
+
+
+def measure(source: Path, out: Path) -> dict[str, float]:
+    """Train for one step in this process and tell what it took.
+
+    Returns:
+        ``seconds`` of the processor since the process began and ``mebibytes`` held at most, when
+        the training begins (``before``) and after its first step (``after``); those held once the
+        libraries are ``imported``.
+    """
+    import torch
+
+    from dev.benchmarks.record import resident
+    from temper.training.config import RunConfig
+    from temper.training.progress import Progress
+    from temper.training.run import train
+
+    torch.set_num_threads(THREADS)
+    found = {"mebibytes imported": resident("VmRSS") / 2**20}
+
+    class Watch(Progress):
+        def steps(self, done: int, total: int, *, loss: float | None) -> None:
+            when = "after" if done else "before"
+            found[f"seconds {when}"] = time.process_time()
+            found[f"mebibytes {when}"] = resident("VmHWM") / 2**20
+            if done:
+                raise KeyboardInterrupt
+
+    tree = {"model": "minilm", "data": {"source": str(source)}, "method": {"name": "vanilla"}}
+    with suppress(KeyboardInterrupt):
+        train(RunConfig.of(tree), out, progress=Watch())
+    return found
+
+
+def main() -> None:
+    """Measure many rows and few of each format, print both and write them down."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--formats", nargs="+", default=list(FORMATS), choices=FORMATS)
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure is not None:
+        found = measure(arguments.measure, arguments.measure.with_suffix(".run"))
+        sys.stdout.write(json.dumps(found))
+        return
+    # It imports torch, which the processes count.
+    from dev.benchmarks.record import write
+
+    console, figures = Console(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for form in arguments.formats:
+            for rows in (FEW, arguments.rows):
+                source = Path(folder) / f"rows-{rows}.{form}"
+                generated(source, rows)
+                command = [sys.executable, "-m", "dev.benchmarks.first_step", "--measure"]
+                command.append(str(source))
+                answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                found = json.loads(answer.stdout.splitlines()[-1])
+                source.unlink()
+                figures.append({"format": form, "rows": rows, **found})
+                told = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
+                console.print(f"{form}, {rows:,} rows: {told}")
+    console.print(f"Written to {write('first_step', {'figures': figures})}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,598 @@
+"""Everything that waits for a GPU, in one command of under ten minutes and without a network.
+
+Run ``make gpu`` on a machine with a GPU, torch and Transformers; ``.gpu-kit/`` (`make gpu-kit`)
+must lie in the checkout. Four stages, each in processes of its own, so that none takes another
+down; the result is written after each:
+
+1. the tests marked ``gpu``;
+2. plain fine-tuning and UEGR on all rows of SST-2 with MiniLM, three seeds, three runs at a time;
+3. the step of every method beside a plain one, interleaved, for BERT-base and BERT-large in bf16,
+   with the selective update's mask apart and the stock Trainer beside them;
+4. the table, by ``python -m dev.benchmarks.gpu --from FILE --write docs/benchmarks.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dev.benchmarks.gpu_kit import KIT, ROOT, unpack
+
+START, END = "<!-- gpu -->", "<!-- /gpu -->"
+SHAPES: dict[str, dict[str, int]] = {
+    "BERT-base": {"layers": 12, "width": 768, "heads": 12},
+    "BERT-large": {"layers": 24, "width": 1024, "heads": 16},
+    "tiny": {"layers": 2, "width": 32, "heads": 2},
+}
+TOKENS, BATCHES = 128, (16, 64)
+WARM_UP, FEWEST, MOST, SECONDS = 2, 3, 10, 2.0
+RUNS_AT_ONCE, METHODS_TRAINED, SEEDS = 3, ("vanilla", "uegr"), (0, 1, 2)
+ROWS_A_STEP, LEARNING_RATE, EPOCHS, LONGEST = 64, 1e-4, 1.0, 64
+# What the tests of a folder need besides the kit: where it is missing, they are left out and told.
+TESTS = {"tests/gpu": None, "tests/models/classical": None, "tests/evaluation": "pyarrow"}
+
+
+# Stage 1
+
+
+def run_tests(environment: Mapping[str, str], *, limit: float) -> dict[str, Any]:
+    """Run the tests marked ``gpu`` and return what pytest said last."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-W", "default"]
+    missing = [path for path, need in TESTS.items() if need and find_spec(need) is None]
+    command += ["-p", "no:cacheprovider", *(path for path in TESTS if path not in missing)]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit
+        )
+    except subprocess.TimeoutExpired:
+        return {"passed": False, "said": f"not done within {limit:.0f} s", "output": []}
+    lines = done.stdout.strip().splitlines() or done.stderr.strip().splitlines()
+    return {
+        "passed": done.returncode == 0,
+        "said": lines[-1],
+        "not_run": missing,
+        "output": lines[-60:],
+    }
+
+
+# Stage 2
+
+
+def sst2_run(method: str, seed: int, *, device: str, rows: int | None) -> dict[str, Any]:
+    """Fine-tune MiniLM on SST-2 and return its dev accuracy and seconds.
+
+    Args:
+        method: The method.
+        seed: Of head, order and every draw.
+        device: Where.
+        rows: Training rows; None for all.
+    """
+    import gzip
+    import tempfile
+
+    import torch
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        TrainingArguments,
+        set_seed,
+    )
+
+    from temper import RobustTrainer
+
+    tokenizer = AutoTokenizer.from_pretrained(KIT / "minilm")
+    with gzip.open(KIT / "sst2" / "train.jsonl.gz", "rt", encoding="utf-8") as stream:
+        train = [json.loads(line) for line in stream][:rows]
+    dev = [json.loads(line) for line in (KIT / "sst2" / "dev.jsonl").open(encoding="utf-8")]
+
+    def encoded(examples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        texts = tokenizer([row["text"] for row in examples], truncation=True, max_length=LONGEST)
+        return [
+            {**{name: values[place] for name, values in texts.items()}, "labels": row["label"]}
+            for place, row in enumerate(examples)
+        ]
+
+    set_seed(seed)
+    model = AutoModelForSequenceClassification.from_pretrained(KIT / "minilm", num_labels=2).float()
+    collator = DataCollatorWithPadding(tokenizer)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder,
+            per_device_train_batch_size=ROWS_A_STEP,
+            learning_rate=LEARNING_RATE,
+            num_train_epochs=EPOCHS,
+            warmup_steps=0.06,
+            bf16=device != "cpu",
+            use_cpu=device == "cpu",
+            seed=seed,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            logging_strategy="no",
+        )
+        trainer = RobustTrainer(
+            model,
+            arguments,
+            method=method,
+            train_dataset=encoded(train),
+            data_collator=collator,
+            processing_class=tokenizer,
+        )
+        start = time.perf_counter()
+        trainer.train()
+        seconds = time.perf_counter() - start
+    model.eval()
+    right = 0
+    with torch.no_grad():
+        for first in range(0, len(dev), 256):
+            batch = collator(encoded(dev[first : first + 256])).to(model.device)
+            labels = batch.pop("labels")
+            right += int((model(**batch).logits.argmax(-1) == labels).sum())
+    return {
+        "method": method,
+        "seed": seed,
+        "rows": len(train),
+        "steps": trainer.state.global_step,
+        "seconds": seconds,
+        "dev_rows": len(dev),
+        "accuracy": right / len(dev),
+    }
+
+
+def sst2_runs(
+    environment: Mapping[str, str], folder: Path, *, device: str, rows: int | None, limit: float
+) -> list[dict[str, Any]]:
+    """Train every method and seed, some at a time, and return what each gave or said."""
+    waiting = [(method, seed) for seed in SEEDS for method in METHODS_TRAINED]
+    running: list[tuple[str, int, Path, subprocess.Popen[str]]] = []
+    found: list[dict[str, Any]] = []
+    end = time.monotonic() + limit
+    while waiting or running:
+        while waiting and len(running) < RUNS_AT_ONCE:
+            method, seed = waiting.pop(0)
+            file = folder / f"sst2-{method}-{seed}.json"
+            command = [sys.executable, "-m", "dev.benchmarks.gpu", "--stage", "sst2"]
+            command += ["--method", method, "--seed", str(seed), "--device", device]
+            command += ["--file", str(file), *(["--rows", str(rows)] if rows else [])]
+            said = (folder / f"sst2-{method}-{seed}.txt").open("w", encoding="utf-8")
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=said, stderr=said, text=True
+            )
+            running.append((method, seed, file, process))
+        time.sleep(0.2)
+        late = time.monotonic() > end
+        for entry in list(running):
+            method, seed, file, process = entry
+            if process.poll() is None and not late:
+                continue
+            process.kill()
+            process.wait()
+            running.remove(entry)
+            if file.exists():
+                found.append(json.loads(file.read_text(encoding="utf-8")))
+            else:
+                words = file.with_suffix(".txt").read_text(encoding="utf-8").strip().splitlines()
+                reason = "time was up" if late else (words or ["nothing said"])[-1]
+                found.append({"method": method, "seed": seed, "failed": reason})
+        if late:
+            waiting = []
+    return found
+
+
+# Stage 3
+
+
+def timed(workload: Any) -> tuple[float, float]:
+    """Return the seconds of one step's passes and of its update, once the device is done."""
+    import torch
+
+    def now() -> float:
+        if workload.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    workload.optimizer.zero_grad(set_to_none=True)
+    start = now()
+    workload.passes()
+    middle = now()
+    workload.update()
+    return middle - start, now() - middle
+
+
+def step_times(
+    labels: Sequence[str], *, shape: str, batch: int, device: str
+) -> Iterator[dict[str, Any]]:
+    """Time each method's step in turns with a plain one on models of one shape.
+
+    Args:
+        labels: Keys of ``dev.benchmarks.workload.METHODS``.
+        shape: A key of ``SHAPES``.
+        batch: Rows of a step.
+        device: Where.
+
+    Yields:
+        By label: seconds of the step and of its update (clipping, mask, optimiser), medians; the
+        same of the plain steps between them; peak bytes.
+    """
+    import torch
+
+    from dev.benchmarks.workload import LEARNING_RATE as RATE
+    from dev.benchmarks.workload import Workload, bert
+    from temper.errors import TemperError
+
+    def made(label: str, model: Any, optimizer: Any) -> Workload:
+        return Workload(
+            label,
+            batch=batch,
+            tokens=TOKENS if shape != "tiny" else 8,
+            model=model,
+            optimizer=optimizer,
+            bf16=True,
+        )
+
+    def model_of() -> tuple[Any, Any]:
+        with torch.device(device):
+            model = bert(**SHAPES[shape])
+        return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+    plain, pair = made("vanilla", *model_of()), model_of()
+    for label in labels:
+        own: list[tuple[float, float]] = []
+        beside: list[tuple[float, float]] = []
+        entry: dict[str, Any] = {"shape": shape, "batch": batch, "method": label}
+        workload = None
+        try:
+            workload = made(label, *pair)
+            if workload.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            for _ in range(WARM_UP):
+                timed(workload)
+            if workload.device.type == "cuda":
+                entry["peak_bytes"] = torch.cuda.max_memory_allocated()
+            timed(plain)
+            start = time.monotonic()
+            while len(own) < MOST:
+                if len(own) >= FEWEST and time.monotonic() - start > SECONDS:
+                    break
+                own.append(timed(workload))
+                beside.append(timed(plain))
+        # One method's failure must not cost the others their numbers.
+        except (RuntimeError, ValueError, TemperError) as error:
+            entry["failed"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        else:
+            entry |= {
+                "rounds": len(own),
+                "step": statistics.median(sum(pieces) for pieces in own),
+                "update": statistics.median(update for _, update in own),
+                "plain_step": statistics.median(sum(pieces) for pieces in beside),
+                "plain_update": statistics.median(update for _, update in beside),
+            }
+        finally:
+            if workload is not None:
+                workload.stepper.release()
+            pair[1].zero_grad(set_to_none=True)
+        yield entry
+
+
+def trainer_times(*, shape: str, batch: int, device: str, steps: int = 12) -> list[dict[str, Any]]:
+    """Time the steps of the stock Trainer, and of ours with ``vanilla``, on the same batches."""
+    import tempfile
+
+    import torch
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    from dev.benchmarks.workload import bert, synthetic
+    from temper import RobustTrainer
+
+    class Clock(TrainerCallback):
+        """Note when each step ends."""
+
+        def __init__(self) -> None:
+            self.ends: list[float] = []
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            if torch.cuda.is_available() and device != "cpu":
+                torch.cuda.synchronize()
+            self.ends.append(time.perf_counter())
+
+    found = []
+    for kind in (Trainer, RobustTrainer):
+        torch.manual_seed(0)
+        model = bert(**SHAPES[shape])
+        tokens = TOKENS if shape != "tiny" else 8
+        whole = synthetic(model.config.vocab_size, batch=batch * steps, tokens=tokens)
+        rows = [
+            {name: values[row] for name, values in whole.items()}
+            for row in range(len(whole["labels"]))
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            clock = Clock()
+            arguments = TrainingArguments(
+                folder,
+                per_device_train_batch_size=batch,
+                max_steps=steps,
+                bf16=device != "cpu",
+                use_cpu=device == "cpu",
+                save_strategy="no",
+                logging_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+            )
+            kind(model, arguments, train_dataset=rows, callbacks=[clock]).train()
+        gaps = [after - before for before, after in zip(clock.ends, clock.ends[1:], strict=False)]
+        found.append(
+            {
+                "shape": shape,
+                "batch": batch,
+                "trainer": kind.__name__,
+                "step": statistics.median(gaps[2:]),
+            }
+        )
+    return found
+
+
+def steps_stage(file: Path, *, device: str, shapes: Sequence[str], until: float) -> None:
+    """Measure all shapes and batches, writing after each entry, until the time is up."""
+    from dev.benchmarks.workload import METHODS
+
+    labels = list(METHODS)
+    if shapes == ["tiny"]:
+        labels = ["vanilla", "uegr", "roast"]
+    found: dict[str, Any] = {"steps": [], "trainers": [], "left_out": []}
+    for shape in shapes:
+        for batch in BATCHES if shape != "tiny" else (4,):
+            found["trainers"] += trainer_times(shape=shape, batch=batch, device=device)
+            times = step_times(labels, shape=shape, batch=batch, device=device)
+            for label in labels:
+                if time.time() > until:
+                    found["left_out"].append({"shape": shape, "batch": batch, "method": label})
+                    continue
+                found["steps"].append(next(times))
+                file.write_text(json.dumps(found), encoding="utf-8")
+            times.close()
+    file.write_text(json.dumps(found), encoding="utf-8")
+
+
+# Stage 4
+
+
+def table_of(record: Mapping[str, Any]) -> str:
+    """Return what the document says of a record, as Markdown."""
+    machine = record["machine"]
+    versions = machine["versions"]
+    lines = [
+        f"`make gpu` on {record['card']}, torch {versions['torch']}, Transformers "
+        f"{versions['transformers']}, Python {machine['python']}, {machine['time'][:10]}. "
+        f"Tests marked `gpu`: {record['tests']['said'].strip('= ')}.",
+        "",
+        *_training_lines(record["sst2"]),
+        *_step_lines(record),
+    ]
+    return "\n".join(lines)
+
+
+def _training_lines(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    done = [run for run in runs if "accuracy" in run]
+    lines = [
+        f"MiniLM on SST-2, {max((run['rows'] for run in done), default=0):,} rows, "
+        f"{EPOCHS:g} epoch at {LEARNING_RATE:g}, {ROWS_A_STEP} rows a step, bf16; "
+        f"{RUNS_AT_ONCE} runs at a time, so that the seconds are no measure of a method:",
+        "",
+        "| method | seeds | accuracy on dev, % | each | seconds |",
+        "|---|---|---|---|---|",
+    ]
+    for method in METHODS_TRAINED:
+        own = [run for run in done if run["method"] == method]
+        if not own:
+            continue
+        values = [100 * run["accuracy"] for run in own]
+        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        seconds = statistics.median(run["seconds"] for run in own)
+        each = ", ".join(f"{value:.2f}" for value in values)
+        mean = f"{statistics.mean(values):.2f}{spread}"
+        lines.append(f"| {method} | {len(own)} | {mean} | {each} | {seconds:.0f} |")
+    lines += [
+        f"\nFailed: {run['method']}, seed {run['seed']}: {run['failed']}"
+        for run in runs
+        if "failed" in run
+    ]
+    return [*lines, ""]
+
+
+def _step_lines(record: Mapping[str, Any]) -> list[str]:
+    cells = [(shape, batch) for shape in SHAPES for batch in (*BATCHES, 4)]
+    steps = {(e["shape"], e["batch"], e["method"]): e for e in record["steps"]}
+    cells = [cell for cell in cells if any(key[:2] == cell for key in steps)]
+    methods = list(dict.fromkeys(key[2] for key in steps))
+    lines = [
+        f"One step over a plain one, in turns, bf16, {TOKENS} tokens, AdamW and clipping included; "
+        "in brackets GB at the peak. *Update* is clipping, mask and optimiser over the plain step:",
+        "",
+        "| method | " + " | ".join(f"{s}, batch {b} | update" for s, b in cells) + " |",
+        "|---|" + "---|---|" * len(cells),
+    ]
+    for method in methods:
+        row = []
+        for cell in cells:
+            entry = steps.get((*cell, method))
+            if entry is None or "failed" in entry:
+                row += ["not measured" if entry is None else entry["failed"], ""]
+                continue
+            memory = f" ({entry['peak_bytes'] / 1e9:.1f})" if "peak_bytes" in entry else ""
+            row.append(f"{entry['step'] / entry['plain_step']:.2f}{memory}")
+            row.append(f"{entry['update'] / entry['plain_step']:.2f}")
+        lines.append(f"| {method} | " + " | ".join(row) + " |")
+    for trainer in dict.fromkeys(entry["trainer"] for entry in record["trainers"]):
+        row = []
+        for cell in cells:
+            own = [
+                e
+                for e in record["trainers"]
+                if (e["shape"], e["batch"]) == cell and e["trainer"] == trainer
+            ]
+            plain = steps.get((*cell, "vanilla"), {}).get("step")
+            row += [f"{own[0]['step'] / plain:.2f}" if own and plain else "", ""]
+        lines.append(f"| `{trainer}`, whole loop | " + " | ".join(row) + " |")
+    plain_times = [
+        f"{1e3 * steps[(*cell, 'vanilla')]['step']:.1f} ms ({cell[0]}, {cell[1]})"
+        for cell in cells
+        if "step" in steps.get((*cell, "vanilla"), {})
+    ]
+    left = len(record["left_out"])
+    return [
+        *lines,
+        "",
+        f"A plain step took {', '.join(plain_times)}."
+        + (f" Cells left out, for time was up: {left}." if left else ""),
+    ]
+
+
+def write_document(record: Mapping[str, Any], path: Path) -> None:
+    """Put the record's tables between the marks of a document."""
+    text = path.read_text(encoding="utf-8")
+    before, _, rest = text.partition(START)
+    _, _, after = rest.partition(END)
+    if not rest or START not in text or END not in text:
+        raise SystemExit(f"{path} has no {START} ... {END}.")
+    path.write_text(f"{before}{START}\n{table_of(record)}\n{END}{after}", encoding="utf-8")
+
+
+# The command
+
+
+def whole(out: Path, *, device: str, shapes: list[str], rows: int | None, minutes: float) -> None:
+    """Run all stages and write ``gpu.json`` after each."""
+    end = time.time() + 60 * minutes
+    site = KIT / "site"
+    taken = unpack(KIT, site)
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), str(site)])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TEMPER_GPU": device,
+        "PYTHONUNBUFFERED": "1",
+    }
+    described = subprocess.run(
+        [sys.executable, "-m", "dev.benchmarks.gpu", "--stage", "machine", "--device", device],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    if described.returncode:
+        raise SystemExit(described.stderr.strip().splitlines()[-1])
+    record: dict[str, Any] = {"schema": 1, "benchmark": "gpu", "taken_from_kit": taken}
+    record |= json.loads(described.stdout.splitlines()[-1])
+    record |= {
+        "tests": {"said": "not run"},
+        "sst2": [],
+        "steps": [],
+        "trainers": [],
+        "left_out": [],
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    result = out / "gpu.json"
+
+    def keep(what: str) -> None:
+        result.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        print(f"{what}; {(end - time.time()) / 60:.1f} minutes left", flush=True)
+
+    keep(f"{record['card']}: begun")
+    left = end - time.time()
+    record["tests"] = run_tests(environment, limit=0.25 * left)
+    keep(f"Tests marked gpu: {record['tests']['said']}")
+    work = out / "work"
+    work.mkdir(exist_ok=True)
+    record["sst2"] = sst2_runs(environment, work, device=device, rows=rows, limit=0.45 * left)
+    keep(f"SST-2: {sum('accuracy' in run for run in record['sst2'])} runs")
+    file = work / "steps.json"
+    command = [sys.executable, "-m", "dev.benchmarks.gpu", "--stage", "steps", "--device", device]
+    command += ["--file", str(file), "--until", str(end - 15), "--shapes", *shapes]
+    stage = subprocess.Popen(command, cwd=ROOT, env=environment)
+    try:
+        stage.wait(timeout=max(end - time.time(), 1.0))
+    except subprocess.TimeoutExpired:
+        stage.kill()
+    if file.exists():
+        record |= json.loads(file.read_text(encoding="utf-8"))
+    keep(f"Steps: {len(record['steps'])} cells, {len(record['left_out'])} left out")
+    shutil.rmtree(work)
+    print(
+        f"Written to {result}. For the table: python -m dev.benchmarks.gpu --from {result} "
+        "--write docs/benchmarks.md"
+    )
+
+
+def describe(device: str) -> dict[str, Any]:
+    """Return the card's name and the machine, or end where there is no such device."""
+    import torch
+
+    from dev.benchmarks.record import machine
+
+    if device == "cpu":
+        return {"card": "no GPU (a trial run)", "machine": machine()}
+    if not torch.cuda.is_available():
+        raise SystemExit(
+            "torch sees no CUDA device. Name an interpreter whose torch sees one: "
+            "make gpu GPU_PYTHON=/path/to/python3"
+        )
+    return {"card": torch.cuda.get_device_name(), "machine": machine()}
+
+
+def main() -> None:
+    """Run the stages, or write the table of a result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "dev" / "benchmarks" / "results")
+    parser.add_argument("--device", default="cuda", help="cuda; cpu for a trial run")
+    parser.add_argument("--minutes", type=float, default=9.0, help="when to have ended")
+    parser.add_argument("--rows", type=int, help="training rows of SST-2; all if not given")
+    parser.add_argument("--shapes", nargs="+", default=["BERT-base", "BERT-large"], choices=SHAPES)
+    parser.add_argument("--from", dest="source", type=Path, help="a gpu.json to write the table of")
+    parser.add_argument("--write", type=Path, help="the document")
+    parser.add_argument("--stage", choices=("machine", "sst2", "steps"), help=argparse.SUPPRESS)
+    parser.add_argument("--method", help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.write is not None:
+        source = given.source or given.out / "gpu.json"
+        record = json.loads(source.read_text(encoding="utf-8"))
+        kept = ROOT / "dev" / "benchmarks" / "results" / "gpu.json"
+        if source.resolve() != kept:
+            shutil.copy(source, kept)
+        write_document(record, given.write)
+    elif given.stage == "machine":
+        print(json.dumps(describe(given.device)))
+    elif given.stage == "sst2":
+        found = sst2_run(given.method, given.seed, device=given.device, rows=given.rows)
+        given.file.write_text(json.dumps(found), encoding="utf-8")
+    elif given.stage == "steps":
+        steps_stage(given.file, device=given.device, shapes=given.shapes, until=given.until)
+    else:
+        if not (KIT / "minilm").is_dir():
+            raise SystemExit(f"{KIT} is not filled. Run `make gpu-kit` where packages can be had.")
+        whole(
+            given.out,
+            device=given.device,
+            shapes=given.shapes,
+            rows=given.rows,
+            minutes=given.minutes,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Throughput of `temper.Classifier`, with everything that a calibration adds, over Transformers'.
+
+Run ``python -m dev.benchmarks.predict`` where nothing else runs. Texts of one length and of mixed
+lengths are answered by the stock pipeline of Transformers, by a `temper.Classifier` without a
+calibration, and by one with calibrated probabilities, prediction sets, the Mahalanobis distance of
+hidden states, abstention and the test of shift. Rounds are interleaved; of the clock and of the
+processor the median is taken. The detector's share is the processor time of reading hidden states
+and of scoring them, over the whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import pipeline
+
+import temper
+from dev.benchmarks.record import write
+from temper.app.calibrate import calibrate
+from temper.app.calibration import Detector
+from temper.app.evaluate import EvaluationRequest
+from temper.display.wording import pipe_table
+from temper.evaluation import classifier as reading
+from temper.models.hf import load_classifier
+
+BATCH, LENGTH = 32, 128
+WORDS = "the a film was good bad and not very one of it that long plot cast story made for us"
+LENGTHS: dict[str, tuple[int, int]] = {"one length": (24, 24), "mixed lengths": (3, 110)}
+STOCK, PLAIN, WHOLE = "Transformers' pipeline", "temper.Classifier", "the same, calibrated"
+
+
+def texts_of(kind: str, count: int, seed: int) -> list[str]:
+    """Draw texts, the longer the fewer of them: lengths are even in their logarithm."""
+    draws, (least, most) = random.Random(f"{kind} {seed}"), LENGTHS[kind]
+    sizes = (round(least * (most / least) ** draws.random()) for _ in range(count))
+    return [" ".join(draws.choices(WORDS.split(), k=size)) for size in sizes]
+
+
+def prepare(name: str, folder: Path) -> None:
+    """Save a classifier with a calibration, on texts that it answers rightly four times in five."""
+    torch.manual_seed(0)
+    model, tokenizer = load_classifier(name, labels=("negative", "positive"))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    texts = [text for kind in LENGTHS for text in texts_of(kind, 120, seed=1)]
+    found = temper.Classifier.load(folder, max_length=LENGTH)(texts)
+    draws = random.Random(0)
+    with (folder / "held_out.csv").open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(["text", "label"])
+        for text, answer in zip(texts, found, strict=True):
+            other = next(name for name in answer.probabilities if name != answer.label)
+            lines.writerow([text, other if draws.random() < 0.2 else answer.label])
+    tree = {"data": {"source": str(folder / "held_out.csv")}}
+    calibrate(EvaluationRequest.of(tree, model=str(folder)))
+
+
+class Share:
+    """Processor seconds of the detector: of reading hidden states, and of scoring them."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that counts its time."""
+
+        def called(*given: Any, **options: Any) -> Any:
+            start = time.process_time()
+            try:
+                return function(*given, **options)
+            finally:
+                self.seconds += time.process_time() - start
+
+        return called
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count within the block."""
+        score, states = Detector.score, reading.middle_states
+        Detector.score, reading.middle_states = self.timed(score), self.timed(states)
+        try:
+            yield
+        finally:
+            Detector.score, reading.middle_states = score, states
+
+
+def arms(folder: Path) -> dict[str, Callable[[list[str]], Any]]:
+    """Return what answers texts, by name."""
+    stock = pipeline(
+        "text-classification", model=str(folder), device="cpu", batch_size=BATCH, top_k=None
+    )
+    whole = temper.Classifier.load(folder, max_length=LENGTH, batch_size=BATCH, device="cpu")
+    plain = temper.Classifier(whole.predictor, batch_size=BATCH)
+    return {
+        STOCK: lambda texts: stock(texts, truncation=True, max_length=LENGTH),
+        PLAIN: plain,
+        WHOLE: lambda texts: whole(texts, coverage=0.9, abstain="anomaly,set>1"),
+    }
+
+
+def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
+    """Return what was measured of each kind of texts and each arm, in rounds of changing order."""
+    answering, share = arms(folder), Share()
+    names = list(answering)
+    found = []
+    for kind in LENGTHS:
+        clock: dict[str, list[float]] = {name: [] for name in names}
+        processor: dict[str, list[float]] = {name: [] for name in names}
+        for number in range(rounds + 1):
+            texts = texts_of(kind, rows, seed=2 + number)
+            for name in names[number % 3 :] + names[: number % 3]:
+                start, busy = time.perf_counter(), time.process_time()
+                with share.counted():
+                    answering[name](texts)
+                if not number:  # warms up
+                    share.seconds = 0.0
+                    continue
+                clock[name].append(time.perf_counter() - start)
+                processor[name].append(time.process_time() - busy)
+        middle = {name: statistics.median(clock[name]) for name in names}
+        used = {name: statistics.median(processor[name]) for name in names}
+        for name in names:
+            found.append(
+                {
+                    "texts": kind,
+                    "arm": name,
+                    "texts_per_second": rows / middle[name],
+                    "over_pipeline": middle[STOCK] / middle[name],
+                    "processor_over_pipeline": used[STOCK] / used[name],
+                    "detector_share": share.seconds / sum(processor[WHOLE]),
+                    "seconds": clock[name],
+                    "processor_seconds": processor[name],
+                }
+            )
+        share.seconds = 0.0
+    return found
+
+
+def table_of(found: list[dict[str, Any]]) -> str:
+    """Return the measurements as Markdown."""
+    heads = ["texts", "", "texts a second", "over the pipeline", "by processor time", "detector"]
+    lines = [
+        [
+            row["texts"],
+            row["arm"],
+            f"{row['texts_per_second']:.0f}",
+            f"{row['over_pipeline']:.2f}",
+            f"{row['processor_over_pipeline']:.2f}",
+            f"{row['detector_share']:.1%}" if row["arm"] == WHOLE else "",
+        ]
+        for row in found
+    ]
+    return pipe_table(heads, lines)
+
+
+def main() -> None:
+    """Measure, print and write down."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--rows", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(given.model, Path(folder))
+        found = measure(Path(folder), given.rows, given.rounds)
+    print(table_of(found))
+    content = {"model": given.model, "rows": given.rows, "batch": BATCH, "measured": found}
+    print(f"Written to {write('predict', content)}")
+
+
+if __name__ == "__main__":
+    main()

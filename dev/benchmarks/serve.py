@@ -1,0 +1,295 @@
+"""Load `temper serve` with clients, beside the bare model: ``python -m dev.benchmarks.serve``.
+
+64 clients ask one text after the other, each over a connection of its own that stays open, from one
+process that does nothing else. The bare model is `temper.Classifier` in this process, called with
+64 texts at a time, in passes of as many rows. Both answer the same texts of 1 to 100 words; every
+64 of them hold the same lengths, so that stretches of equal time are equal work. Both compute in
+``--threads`` threads, one core fewer than the machine has unless told otherwise: the last one is
+for the service's event loop and for the clients. Threads that wait for a core which another process
+has keep all the others waiting at the end of each kernel.
+
+They take turns, and a table is printed: texts a second over all rounds, their ratio (the median
+over rounds, and the extremes), how long a client waits, and the requests that got no whole answer.
+A tiny model shows what the service itself costs; ``--model minilm`` is a real one with a drawn
+head, and any run can be named. No round begins that would not be over after ``--minutes``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import selectors
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, cycle
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from rich.console import Console
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from dev.benchmarks.record import write
+from dev.drills.serving import HOST, counted, serving
+from temper import Classifier
+from temper.display.wording import pipe_table
+from temper.models.names import MODELS, resolve
+from tests.cli.tiny_project import BAD, GOOD, OTHERS, make_model
+
+LONGEST = 100
+"""Words of a text, at most."""
+BLOCKS = 32
+"""Blocks of texts that differ; they are asked again and again."""
+WARM = 1.0
+"""Seconds of load before a round is measured."""
+PATIENCE = 30.0
+"""Seconds after which a client that waits has lost its request."""
+
+
+def texts_of(clients: int) -> list[str]:
+    """Return texts of which every ``clients``, from a multiple of it on, hold the same lengths."""
+    draws, words = random.Random(0), (*GOOD, *BAD, *OTHERS)
+    lengths = np.geomspace(1, LONGEST, clients).round().astype(int).tolist()
+    blocks = (draws.sample(lengths, clients) for _ in range(BLOCKS))
+    return [" ".join(draws.choices(words, k=length)) for length in chain.from_iterable(blocks)]
+
+
+def checkpoint_of(model: str | None, folder: Path) -> str:
+    """Return what the service loads: a folder, or a new one for a short name or a tiny model."""
+    if model is None:
+        return str(make_model(folder / "model"))
+    if model not in MODELS:
+        return model
+    source = resolve(model)
+    network = AutoModelForSequenceClassification.from_pretrained(source)
+    network.save_pretrained(folder / "model")
+    AutoTokenizer.from_pretrained(source).save_pretrained(folder / "model")
+    return str(folder / "model")
+
+
+class Client:
+    """One connection and the question that it waits for.
+
+    Args:
+        port: Where the service listens.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.connection = socket.create_connection((HOST, port))
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.asked = 0.0
+        self.reply = b""
+
+    def ask(self, question: bytes) -> None:
+        """Send a question."""
+        self.reply, self.asked = b"", time.perf_counter()
+        self.connection.sendall(question)
+
+    def status(self) -> int | None:
+        """Read what has come.
+
+        Returns:
+            The status of a whole reply, 0 where the connection ended before, else None.
+        """
+        try:
+            part = self.connection.recv(65536)
+        except OSError:
+            part = b""
+        self.reply += part
+        head, found, body = self.reply.partition(b"\r\n\r\n")
+        size = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+        if found and len(body) == int(size):
+            return int(head.split()[1])
+        return None if part else 0
+
+
+@dataclass
+class Load:
+    """Clients that ask whenever they are answered.
+
+    Args:
+        port: Where the service listens.
+        clients: How many.
+        texts: What they ask, again and again.
+        asked, answered: Requests, those before and after the measured time too.
+    """
+
+    port: int
+    clients: int
+    texts: list[str]
+    asked: int = 0
+    answered: int = 0
+    _questions: Iterator[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        bodies = [json.dumps({"texts": [text]}).encode() for text in self.texts]
+        head = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        self._questions = cycle(
+            f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in bodies
+        )
+
+    def run(self, seconds: float) -> list[float]:
+        """Ask for some time, over new connections: a service closes those that fall silent.
+
+        Returns:
+            How long each answer took that came within the time, in seconds.
+        """
+        waits: list[float] = []
+        with selectors.DefaultSelector() as selector:
+            for _ in range(self.clients):
+                client = Client(self.port)
+                selector.register(client.connection, selectors.EVENT_READ, client)
+                self._ask(client)
+            begin = time.perf_counter() + WARM
+            while selector.get_map():
+                for key, _ in selector.select(PATIENCE) or self._give_up(selector):
+                    client, status = key.data, key.data.status()
+                    if status is None:
+                        continue
+                    now = time.perf_counter()
+                    self.answered += status == 200
+                    if status == 200 and begin <= now < begin + seconds:
+                        waits.append(now - client.asked)
+                    if status == 200 and now < begin + seconds:
+                        self._ask(client)
+                    else:
+                        selector.unregister(client.connection)
+                        client.connection.close()
+        return waits
+
+    def _ask(self, client: Client) -> None:
+        client.ask(next(self._questions))
+        self.asked += 1
+
+    @staticmethod
+    def _give_up(selector: selectors.BaseSelector) -> list[tuple[selectors.SelectorKey, int]]:
+        """Close the connections of all that still wait, and go on with nothing."""
+        for key in list(selector.get_map().values()):
+            selector.unregister(key.fileobj)
+            key.data.connection.close()
+        return []
+
+
+class Bare:
+    """The model without a service.
+
+    Args:
+        model: What is loaded.
+        texts: What is asked, again and again.
+        rows: Texts of a call.
+        batch_size: Rows of a forward pass.
+    """
+
+    def __init__(self, model: str, texts: list[str], rows: int, *, batch_size: int) -> None:
+        self.classifier = Classifier.load(model, batch_size=batch_size)
+        self.calls = cycle([texts[start : start + rows] for start in range(0, len(texts), rows)])
+
+    def run(self, seconds: float) -> float:
+        """Answer for some time, and return texts a second."""
+        self.classifier(next(self.calls))
+        begin, done = time.perf_counter(), 0
+        while time.perf_counter() < begin + seconds:
+            done += len(self.classifier(next(self.calls)))
+        return done / (time.perf_counter() - begin)
+
+
+def main() -> int:
+    """Measure, print and write down.
+
+    Returns:
+        The exit code: 1 where a request was lost.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", help="a run, a checkpoint or a short name; a tiny one if left")
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each of a round's halves")
+    parser.add_argument("--minutes", type=float, default=3.0, help="of all rounds, at most")
+    parser.add_argument("--batch-size", type=int, default=8, help="rows of a forward pass, of both")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=max(1, (os.cpu_count() or 1) - 1),
+        help="that compute a forward pass, of both",
+    )
+    parser.add_argument("--options", default="", help="options of `temper serve`, in one string")
+    arguments = parser.parse_args()
+    clients, texts, size = arguments.clients, texts_of(arguments.clients), arguments.batch_size
+    # OpenMP computes, Rayon tokenises; of this process the first has begun already.
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "RAYON_NUM_THREADS"), str(arguments.threads))
+    torch.set_num_threads(arguments.threads)
+    console = Console(soft_wrap=True, highlight=False)
+    ends = time.monotonic() + 60 * arguments.minutes
+    served, bare, waits = list[float](), list[float](), list[float]()
+    with tempfile.TemporaryDirectory() as folder:
+        model = checkpoint_of(arguments.model, Path(folder))
+        options = ["--batch-size", str(size), *arguments.options.split()]
+        with serving(model, *options) as service:
+            load = Load(service.port, clients, texts)
+            alone = Bare(model, texts, clients, batch_size=size)
+            console.print(f"The service listens; {arguments.threads} threads compute.")
+            # Both are warm after a short round that does not count.
+            load.run(WARM)
+            alone.run(WARM)
+            for number in range(1, arguments.rounds + 1):
+                begin = time.monotonic()
+                seen = load.run(arguments.seconds)
+                without = alone.run(arguments.seconds)
+                served.append(len(seen) / arguments.seconds)
+                bare.append(without)
+                waits += seen
+                console.print(
+                    f"Round {number} of {arguments.rounds}: served {served[-1]:.0f} texts/s, bare "
+                    f"{without:.0f} texts/s, {load.asked - load.answered} requests lost."
+                )
+                if 2 * time.monotonic() - begin > ends:
+                    break
+    if not waits:
+        raise SystemExit(f"No request was answered in the measured time. It said:\n{service.said}")
+    shares = [one / other for one, other in zip(served, bare, strict=True)]
+    p50, p99 = np.percentile(waits, [50, 99]).tolist()
+    lost = load.asked - load.answered
+    if counted(service.said) != (load.answered, load.answered):
+        console.print(f"The clients got {load.answered} answers. It said:\n{service.said}")
+    name = "tiny" if arguments.model is None else arguments.model
+    cells = {
+        "model": name,
+        "clients": f"{clients}",
+        "threads": f"{arguments.threads}",
+        "bare, texts/s": f"{np.mean(bare):.0f}",
+        "served, texts/s": f"{np.mean(served):.0f}",
+        "served of bare": f"{median(shares):.1%} ({min(shares):.1%} to {max(shares):.1%})",
+        "p50": f"{1000 * p50:.0f} ms",
+        "p99": f"{1000 * p99:.0f} ms",
+        "p99 / p50": f"{p99 / p50:.1f}",
+        "lost": f"{lost} of {load.asked}",
+    }
+    console.print(pipe_table(list(cells), [list(cells.values())]), markup=False)
+    record = {
+        "model": name,
+        "clients": clients,
+        "batch_size": size,
+        "threads": arguments.threads,
+        "options": arguments.options,
+        "seconds": arguments.seconds,
+        "bare": bare,
+        "served": served,
+        "p50": p50,
+        "p99": p99,
+        "requests": len(waits),
+        "asked": load.asked,
+        "lost": lost,
+    }
+    console.print(f"Written to {write('serve', record)}")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

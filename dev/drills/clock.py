@@ -1,0 +1,113 @@
+"""Set the clock while commands work: ``python -m dev.drills.clock``.
+
+At random operations on files the clock jumps, by minutes to ten years, ahead or back: what
+``time.time`` says, and how old every file is, locks among them. Some commands are killed in
+between. Each must end well, given again where it was killed, with the files of an undisturbed run,
+and no record may hold a negative duration. Each jump follows from (seed, command, number).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dev.drills.commands import CHANGES, COMMANDS, TIMES, Command, Fault, make_project, run, stages
+from dev.drills.drilling import Found, drilled
+
+SHARE = 0.2
+"""Of the operations before which the clock is set."""
+
+
+def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
+    """Set the clock during one command, many times.
+
+    Args:
+        project: The folder of `make_project`.
+        command: The command.
+        inputs: How many times.
+        seed: Seed of the jumps.
+    """
+    found = Found()
+    for number, draws, stage in stages(project, command, inputs=inputs, seed=seed):
+        main = jumping(stage.folder, draws)
+        fault = Fault(at=draws.randint(1, stage.whole.operations), kill=True)
+        is_killed = number % 2 == 1
+        ended = run(command.of(stage.folder), stage.folder, fault if is_killed else None, main=main)
+        found.count("killed" if ended.code < 0 else "ended")
+        if ended.code and not is_killed:
+            found.fault(number, "the clock is set", ended.said)
+        elif said := (stage.given_again() if is_killed else stage.differing()):
+            found.fault(number, "the clock is set", said)
+        elif negative := [*negative_times(stage.folder)]:
+            found.fault(number, "the clock is set", "\n".join(negative))
+    return found
+
+
+def jumping(root: Path, draws: random.Random) -> Callable[[list[str]], None]:
+    """Return what runs a command whose clock jumps.
+
+    Args:
+        root: The folder whose files change their age with it.
+        draws: Says when it jumps, and how far.
+    """
+    clocks = {name: getattr(time, name) for name in ("time", "time_ns")}
+    ahead = 0.0
+
+    def jump(event: str, _: tuple[Any, ...]) -> None:
+        nonlocal ahead
+        if event not in CHANGES or draws.random() > SHARE:
+            return
+        by = draws.choice((-1, 1)) * 10 ** draws.uniform(2, 8.5)
+        ahead += by
+        for file in root.rglob("*"):
+            # What is removed in between has no age.
+            with suppress(OSError):
+                changed = file.stat().st_mtime - by
+                os.utime(file, (changed, changed))
+
+    def main(arguments: list[str]) -> None:
+        from temper.cli import main as command
+
+        time.time = lambda: clocks["time"]() + ahead
+        time.time_ns = lambda: clocks["time_ns"]() + int(ahead * 1e9)
+        sys.addaudithook(jump)
+        command(arguments)
+
+    return main
+
+
+def negative_times(folder: Path) -> Iterator[str]:
+    """Yield each number below 0 that a record gives as a time."""
+    for file in folder.rglob("*.json*"):
+        text = file.read_text(encoding="utf-8")
+        for part in text.splitlines() if file.suffix == ".jsonl" else [text]:
+            for number in _times(json.loads(part), is_time=False):
+                if number < 0:
+                    yield f"{file.relative_to(folder)} has the time {number}"
+
+
+def _times(node: Any, *, is_time: bool) -> Iterator[float]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _times(value, is_time=is_time or key in TIMES)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _times(value, is_time=is_time)
+    elif is_time and isinstance(node, int | float):
+        yield node
+
+
+def main() -> int:
+    """Drill all commands, or those named, and print what came out."""
+    return drilled(__doc__, COMMANDS, make_project, drill, inputs=12)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

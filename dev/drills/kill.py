@@ -1,0 +1,58 @@
+"""Kill every command at its operations on files and at random times: ``python -m dev.drills.kill``.
+
+A killed command is given again, as often as it takes; every third is killed once more on its way.
+In the end the folder must be that of an undisturbed run, file by file, nothing left over: weights,
+scores, rows and logs alike, times and speeds aside. Each kill follows from (seed, command, number).
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from pathlib import Path
+
+from dev.drills.commands import COMMANDS, SECONDS, Command, Fault, Stage, make_project, stages
+from dev.drills.drilling import Found, drilled
+
+
+def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
+    """Kill one command many times.
+
+    Args:
+        project: The folder of `make_project`.
+        command: The command.
+        inputs: How many times; each operation once, in order, where these are enough.
+        seed: Seed of the choice of operations and times.
+    """
+    found = Found()
+    for number, draws, stage in stages(project, command, inputs=inputs, seed=seed):
+        fault = _kill(stage, draws, inputs, number)
+        ended = stage.run(fault)
+        if number % 3 == 2:
+            ended = stage.run(_kill(stage, draws, 0, number))
+        killed = ended.code == -signal.SIGKILL and ended.seconds < SECONDS
+        found.count("killed" if killed else "ended first")
+        if not killed and ended.code:
+            found.fault(number, fault, ended.said)
+        elif said := stage.given_again():
+            found.fault(number, fault, said)
+    return found
+
+
+def _kill(stage: Stage, draws: random.Random, inputs: int, number: int) -> Fault:
+    operations = stage.whole.operations
+    if number % 4 == 3:
+        return Fault(after=draws.uniform(0.02, stage.whole.seconds))
+    if inputs * 3 // 4 >= operations:
+        return Fault(at=number % operations + 1, kill=True)
+    return Fault(at=draws.randint(1, operations), kill=True)
+
+
+def main() -> int:
+    """Drill all commands, or those named, and print what came out."""
+    return drilled(__doc__, COMMANDS, make_project, drill, inputs=40)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

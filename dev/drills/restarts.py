@@ -1,0 +1,167 @@
+"""Stop the service under load; no accepted request is lost: ``python -m dev.drills.restarts``.
+
+Clients ask without a break while SIGTERM comes at a random time. The service ends with 143 and says
+how many requests it accepted and answered: both are what the clients got, and every reply is whole.
+What was refused meanwhile (no connection, or one that was closed before a reply began) was not
+accepted, and is asked again. Then the service starts anew at the same port. A stop counts as one
+under load where clients were still refused after it, so that requests were under way.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dev.drills.commands import SECONDS, Child, make_project
+from dev.drills.drilling import Found, drilled
+from dev.drills.serving import HOST, counted, free_port, wait_until_it_listens
+
+CLIENTS = 16
+LONGEST = 1.0
+"""Seconds after the first reply in which SIGTERM comes."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """How the service is started.
+
+    Args:
+        name: What it is called.
+        options: Its options.
+    """
+
+    name: str
+    options: str
+
+
+TARGETS = (
+    Target("small batches", "--window-ms 1 --batch-rows 4 --queue-rows 400"),
+    Target("a queue that is often full", "--window-ms 20 --batch-rows 8 --queue-rows 16"),
+)
+
+
+@dataclass
+class Clients:
+    """Threads that ask a service until they are stopped.
+
+    Args:
+        port: Where it listens.
+        seed: Seed of what they ask.
+    """
+
+    port: int
+    seed: str
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    answered: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._ask, args=(place,), daemon=True)
+            for place in range(CLIENTS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Let each finish its request."""
+        self.stopped.set()
+        for thread in self._threads:
+            thread.join(SECONDS)
+            if thread.is_alive():
+                self.faults.append("a client still waits for its reply")
+
+    def _ask(self, place: int) -> None:
+        draws = random.Random(f"{self.seed} {place}")
+        connection: http.client.HTTPConnection | None = None
+        while not self.stopped.is_set():
+            texts = [f"word{draws.randrange(90)}" for _ in range(draws.randint(1, 6))]
+            try:
+                connection = connection or http.client.HTTPConnection(
+                    HOST, self.port, timeout=SECONDS
+                )
+                ending = self._asked(connection, texts)
+            except (OSError, http.client.HTTPException) as error:
+                ending = "refused"
+                if isinstance(error, TimeoutError | http.client.IncompleteRead):
+                    self.faults.append(f"a reply did not come whole: {error!r}")
+                if connection is not None:
+                    connection.close()
+                connection = None
+                time.sleep(0.01)
+            with self._lock:
+                self.counts[ending] += 1
+        if connection is not None:
+            connection.close()
+
+    def _asked(self, connection: http.client.HTTPConnection, texts: list[str]) -> str:
+        kind = {"Content-Type": "application/json"}
+        connection.request("POST", "/predict", json.dumps({"texts": texts}), kind)
+        reply = connection.getresponse()
+        content = json.loads(reply.read())
+        if reply.status == 200:
+            self.answered.set()
+            if len(content["answers"]) != len(texts):
+                self.faults.append(f"{len(content['answers'])} answers to {len(texts)} texts")
+        elif reply.status != 429:
+            self.faults.append(f"{reply.status}: {content}")
+        return str(reply.status)
+
+
+def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
+    """Restart the service under load.
+
+    Args:
+        project: The folder of `make_project`.
+        target: How it is started.
+        inputs: How many times.
+        seed: Seed of the times and the texts.
+    """
+    found, port = Found(), free_port()
+    arguments = f"serve {project}/run --device cpu --port {port} {target.options}".split()
+    for number in range(inputs):
+        draws = random.Random(f"{seed} {target.name} {number}")
+        service = Child(arguments, project)
+        wait_until_it_listens(port, service.is_running)
+        clients = Clients(port, f"{seed} {target.name} {number}")
+        if not clients.answered.wait(SECONDS):
+            found.fault(number, target.name, "the service did not answer")
+        time.sleep(draws.uniform(0, LONGEST))
+        os.kill(service.pid, signal.SIGTERM)
+        ended = service.wait()
+        clients.stop()
+        for fault in _faults(ended.code, ended.said, clients):
+            found.fault(number, target.name, fault)
+        # Only after SIGTERM: before it the service listens.
+        found.count("stopped under load" if clients.counts["refused"] else "stopped after the load")
+    return found
+
+
+def _faults(code: int, said: str, clients: Clients) -> list[str]:
+    faults = list(clients.faults)
+    if code != 128 + signal.SIGTERM or "Traceback" in said:
+        faults.append(f"ended with {code}:\n{said}")
+    got = clients.counts["200"]
+    if counted(said) != (got, got):
+        faults.append(f"clients got {got} replies:\n{said}")
+    return faults
+
+
+def main() -> int:
+    """Drill all targets, or those named, and print what came out."""
+    return drilled(__doc__, TARGETS, make_project, drill, inputs=50)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

