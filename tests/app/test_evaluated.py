@@ -118,7 +118,7 @@ def test_a_runs_own_rows_are_not_read_by_other_settings(
     run: str, tmp_path: Path, name: str, own: Any, other: Any, named: bool
 ) -> None:
     data = {"source": str(tmp_path / "reviews")} if named else {}
-    said = re.escape(f"but data.{name} was {own!r} and is now {other!r}. Leave that out")
+    said = re.escape(f"but data.{name}: {own!r} -> {other!r}. Leave that out")
     with pytest.raises(SettingError, match=f"{said}, or name the split .* with --eval-split"):
         evaluated(run, {**data, name: other})
 

@@ -37,7 +37,7 @@ def test_a_composition_is_trained_recorded_and_recognised_however_it_is_spaced(
     assert "finished already" in again.stderr
     assert stamps(tmp_path / "run") == before
     other = call("train", "--method", "r_drop + at", *options, "--set", "method.r_drop.weight=2")
-    refused(other, "method.r_drop.weight was 1.0 and is now 2.0")
+    refused(other, "method.r_drop.weight: 1.0 -> 2.0")
 
 
 def test_a_settings_file_holds_a_table_a_method_and_halves_are_options(

@@ -26,7 +26,16 @@ def as_it_was() -> Iterator[None]:
 
 
 def test_a_list_of_nothing_names_the_kinds() -> None:
-    refused(call("list"), "methods, recipes, models, perspectives, tasks, suites, trainer")
+    listed = call("list").stdout
+    for kind in ("methods", "recipes", "settings", "models", "perspectives", "tasks", "suites"):
+        assert kind in listed
+
+
+def test_settings_are_found_by_a_part_of_their_name() -> None:
+    names = [row["setting"] for row in answer("list", "settings", "lora")]
+    assert names[:2] == ["train.lora", "train.lora.rank"]
+    assert all("lora" in name for name in names)
+    refused(call("list", "settings", "no such setting"), "no such setting")
 
 
 def test_methods_say_what_they_cost_and_claim() -> None:

@@ -46,7 +46,7 @@ def test_what_a_function_cannot_serve_is_left_out_visibly(
     assert again["skipped"] == scores["skipped"]
     assert {(score["perspective"], score["value"]) for score in again["scores"]} == {("task", 1.0)}
     result = call(*words, "--gives", "logits", "--label-names", "negative,positive")
-    changed = "predictor.gives was 'probabilities' and is now 'logits'"
+    changed = "predictor.gives: 'probabilities' -> 'logits'"
     assert f"{out} holds another evaluation: {changed}. Give another --out" in result.stderr
 
 

@@ -112,6 +112,10 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("evaluate", "model", *DEMO, "--out", "letters"), ("'mine.txt'",)),
     (("evaluate", "model", *DEMO, "--label-map", "POSITIVE", *OUT), ("predictor.label_map",)),
     ((*TRAIN, "--model", "model", *DEMO, "--label-map", "=pos"), ("train.label_map",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--set", "train.dtype=bf16"), ("'train.dtype'",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--epochs", "-1"), ("train.epochs",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--set", "train.lora.rank=0"), ("train.lora.rank",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--set", "data.seed=x"), ("data.seed",)),
     (("calibrate", "no/run/here", "--data", "no.csv"), ("no/run/here", "no.csv")),
     (("predict", "no/run/here", "--text", "a"), ("'no/run/here'",)),
     (("predict", "model", "--data", "no.csv"), ("no.csv",)),
@@ -122,6 +126,7 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
 ]
 LISTS = [
     ("--help",),
+    ("list",),
     *((command, "--help") for command in ("train", "compare", "evaluate", "predict")),
     ("list", "methods"),
     ("list", "models"),

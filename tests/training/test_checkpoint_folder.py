@@ -127,7 +127,7 @@ def test_differences_name_the_dotted_setting() -> None:
     before = {"model": "a", "train": {"epochs": 3, "seed": 1}, "old": 1}
     now = {"model": "a", "train": {"epochs": 1, "seed": 1}, "new": 2}
     assert differences(before, now) == [
-        "train.epochs was 3 and is now 1",
-        "old was 1 and is now None",
-        "new was None and is now 2",
+        "train.epochs: 3 -> 1",
+        "old: 1 -> None",
+        "new: None -> 2",
     ]

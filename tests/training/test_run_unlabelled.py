@@ -62,7 +62,7 @@ def test_the_record_says_what_the_run_learnt_from_besides(project: Path, whole: 
 
 
 def test_other_unlabelled_rows_are_another_run(project: Path, whole: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"data\.unlabeled_rows was None and is now 10"):
+    with pytest.raises(CheckpointError, match=r"data\.unlabeled_rows: None -> 10"):
         train(config(project, unlabeled_rows=10), whole)
 
 

@@ -30,7 +30,7 @@ from temper.training.assignments import (
     parse_value,
     read_toml,
 )
-from temper.training.settings import TrainSettings
+from temper.training.settings import ALIASES, TrainSettings, without_alias
 
 MODELS: dict[str, type[BaseModel]] = {
     "data": DataSettings,
@@ -320,10 +320,16 @@ class Keywords:
             SettingError: Where a name is unknown, a text has another form, or two say the same.
         """
         tree = _config(config)
+        pairs: list[tuple[tuple[str, ...], Any]]
+        if isinstance(tree.get("train"), Mapping):
+            pairs = [without_alias(("train", name), value) for name, value in tree["train"].items()]
+            tree = {**tree, **override({"train": {}}, pairs)}
         values = {name: value for name, value in (given or {}).items() if value is not None}
         known = dict.fromkeys((*self.settings, *self.tables))
+        if "train" in self.tables:
+            known |= dict.fromkeys((*ALIASES, "bf16", "fp16"))
         faults = Faults(unknown("setting", name, known) for name in values if name not in known)
-        pairs: list[tuple[tuple[str, ...], Any]] = []
+        pairs = []
         assigned = []
         for text in assignments:
             with faults.caught():
@@ -338,9 +344,11 @@ class Keywords:
                 pairs += [((name, key), each) for key, each in _table(name, value).items()]
             elif name in self.settings:
                 pairs.append((self.settings[name].path, self.settings[name].read(value)))
+            elif name in known and "train" in self.tables:
+                pairs.append((("train", name), value))
             else:
                 pairs.append(((name,), value))
-        tree = override(tree, [*pairs, *assigned])
+        tree = override(tree, [without_alias(*pair) for pair in (*pairs, *assigned)])
         if lora and isinstance(train := tree.setdefault("train", {}), dict):
             train["lora"] = train.get("lora") or {} if lora is True else dict(_table("lora", lora))
         elif lora is False and isinstance(train := tree.get("train"), dict):

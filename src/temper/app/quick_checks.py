@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from temper.app.keywords import MODELS
 from temper.errors import CheckpointError, SettingError
-from temper.training.assignments import Faults
+from temper.training.assignments import Faults, section
 
 Check = Callable[[], object]
 """Raises a `TemperError` where something is wrong; what it returns is not used."""
@@ -45,6 +46,12 @@ def of_settings(tree: Mapping[str, Any]) -> list[Check]:
     from temper.models.names import check_model
 
     checks: list[Check] = []
+    for table, settings in MODELS.items():
+        # Several tasks have data of their own; an evaluation without data takes the run's.
+        if table == "data" and ("tasks" in tree or _setting(tree, "data", "source") is None):
+            continue
+        if table in tree:
+            checks.append(partial(section, settings, table, tree[table]))
     method = _setting(tree, "method", "name")
     if isinstance(method, str):
         checks.append(partial(check_methods, [method]))

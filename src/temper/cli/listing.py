@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from pydantic import BaseModel
 
 from temper.app.quick_checks import check_methods, refuse
 from temper.cli import options
@@ -25,7 +26,7 @@ def show(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="methods, recipes, models, perspectives, tasks, suites or trainer.",
+            help="methods, recipes, settings, models, perspectives, tasks, suites or trainer.",
             autocompletion=lambda incomplete: [
                 kind for kind in KINDS if kind.startswith(incomplete)
             ],
@@ -34,7 +35,8 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="One method: its settings and presets.", autocompletion=options.complete_method
+            help="A method, for its settings and presets; or a part of settings' names.",
+            autocompletion=options.complete_method,
         ),
     ] = None,
     imports: options.Imports = None,
@@ -55,9 +57,9 @@ def show(
 ) -> None:
     """List methods, models, perspectives and more (see KIND); or a method's settings."""
     if kind is None:
-        raise SettingError(
-            f"Say what to list: temper list KIND, with KIND one of {', '.join(KINDS)}."
-        )
+        rows = [{"temper list": kind, "shows": SHOWN[kind]} for kind in KINDS]
+        print_table(rows, list(rows[0]))
+        return
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
     if (markdown and kind not in MARKDOWN) or (write and kind not in WRITTEN):
@@ -69,10 +71,13 @@ def show(
         raise SettingError("Give one of --json, --markdown and --write.")
     options.import_methods(imports)
     if name is not None:
+        if kind == "settings":
+            _show_settings(name, as_json=as_json)
+            return
         if kind != "methods" or markdown or write:
             raise SettingError(
-                f"Only methods are shown one by one (temper list methods NAME), got {name!r} "
-                f"after {kind}. Leave it out."
+                "Only methods and settings take a further word (temper list methods NAME), got "
+                f"{name!r} after {kind}. Leave it out."
             )
         _show_method(name, as_json=as_json)
         return
@@ -86,12 +91,63 @@ def show(
         print_table(_declared_methods(), ["name", "summary", "passes", "memory", "claims", "paper"])
         say("The settings of each: temper list methods NAME")
         return
+    if kind == "settings":
+        _show_settings("", as_json=as_json)
+        return
     rows = KINDS[kind]()
     if as_json:
         print_json(rows)
         return
     # A mapping inside a cell is for programs.
     print_table(rows, [name for name in rows[0] if not isinstance(rows[0][name], dict)])
+
+
+def _settings() -> list[dict[str, Any]]:
+    """Return the settings of all tables but ``method``, by dotted name."""
+    from temper.app.keywords import MODELS
+    from temper.evaluation.settings import EvaluationSettings
+    from temper.importing import argument_texts
+    from temper.methods.description import bounds
+
+    def rows_of(settings: type[BaseModel], prefix: str) -> Iterator[dict[str, Any]]:
+        meanings = argument_texts(settings)
+        for name, field in settings.model_fields.items():
+            inner = [
+                part
+                for part in _types(field.annotation)
+                if isinstance(part, type) and issubclass(part, BaseModel)
+            ]
+            default = None if field.is_required() else field.get_default(call_default_factory=True)
+            yield {
+                "setting": f"{prefix}.{name}",
+                "default": "" if inner or default is None else default,
+                "takes": bounds(field),
+                "meaning": meanings.get(name, ""),
+            }
+            for part in inner:
+                yield from rows_of(part, f"{prefix}.{name}")
+
+    tables: dict[str, type[BaseModel]] = {**MODELS, "evaluate": EvaluationSettings}
+    sections = EvaluationSettings.sections()
+    tables |= {f"evaluate.{name}": settings for name, settings in sections.items()}
+    return [row for table, settings in tables.items() for row in rows_of(settings, table)]
+
+
+def _types(annotation: Any) -> list[Any]:
+    """Return a type and those that it is made of."""
+    return [annotation, *(part for inner in get_args(annotation) for part in _types(inner))]
+
+
+def _show_settings(pattern: str, *, as_json: bool) -> None:
+    """Print the settings whose name contains a text."""
+    rows = [row for row in _settings() if pattern in row["setting"]]
+    if not rows:
+        raise SettingError(f"No setting has {pattern!r} in its name: temper list settings.")
+    if as_json:
+        print_json(rows)
+        return
+    print_table(rows, list(rows[0]))
+    say("Set one by --set SETTING=VALUE. Settings of a method: temper list methods NAME")
 
 
 def _show_method(name: str, *, as_json: bool) -> None:
@@ -231,8 +287,19 @@ MARKDOWN: dict[str, Callable[[], str]] = {
     "methods": _later("temper.methods.description", "markdown"),
     "trainer": _later("temper.training.supported", "markdown"),
 }
+SHOWN = {
+    "methods": "Methods; one method's settings with its NAME",
+    "recipes": "Methods with settings that go together, and their evidence",
+    "settings": "Settings of --set and TOML files; those with PATTERN in their name",
+    "models": "Short names of models",
+    "perspectives": "What `temper evaluate` measures",
+    "tasks": "Datasets of --task",
+    "suites": "Collections of shifted and adversarial sets of --suite",
+    "trainer": "Arguments and hooks of Transformers' Trainer that RobustTrainer supports",
+}
 KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "methods": _methods,
+    "settings": _settings,
     "recipes": _later("temper.methods.recipes", "listing"),
     "models": lambda: [
         {"name": name, **row} for name, row in _later("temper.models.names", "listing")().items()

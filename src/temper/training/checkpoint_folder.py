@@ -329,7 +329,7 @@ def differences(
     now: Any,
     *,
     path: str = "",
-    words: str = "{path} was {before!r} and is now {now!r}",
+    words: str = "{path}: {before!r} -> {now!r}",
 ) -> list[str]:
     """Name the settings that differ between two nested tables.
 
@@ -344,7 +344,7 @@ def differences(
 
     Example:
         >>> differences({"train": {"epochs": 3}}, {"train": {"epochs": 1}})
-        ['train.epochs was 3 and is now 1']
+        ['train.epochs: 3 -> 1']
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         names = dict.fromkeys([*before, *now])
@@ -361,14 +361,26 @@ def differences(
     return [] if before == now else [words.format(path=path, before=before, now=now)]
 
 
-def difference_in_words(before: Any, now: Any) -> str:
-    """Say in what a run differs from the one in its folder, whose key is another.
+def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Describe how a run differs from the one in its folder, whose key is another.
 
     Args:
         before: Settings of the folder.
         now: Settings of this call.
+
+    Example:
+        >>> uegr, soup = {"name": "uegr", "epsilon": 0.1}, {"name": "soup", "runs": 3}
+        >>> difference_in_words({"method": uegr}, {"method": soup})
+        'method: uegr -> soup'
     """
-    changed = differences(before, now)
+    tables = [side["method"] for side in (before, now) if isinstance(side.get("method"), Mapping)]
+    names = [table.get("name") for table in tables]
+    changed = []
+    # Two methods share no settings that a reader would compare.
+    if len(set(names)) == 2:
+        changed.append(f"method: {names[0]} -> {names[1]}")
+        before, now = {**before, "method": None}, {**now, "method": None}
+    changed += differences(before, now)
     return "; ".join(changed) or "the rows of the data or the model's weights changed"
 
 

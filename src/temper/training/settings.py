@@ -166,6 +166,36 @@ class LoraSettings(BaseModel):
         return Lora(self.rank, self.alpha, self.dropout, self.target_modules)
 
 
+ALIASES = {
+    "num_train_epochs": "epochs",
+    "per_device_train_batch_size": "batch_size",
+    "gradient_accumulation_steps": "accumulation",
+    "lr_scheduler_type": "schedule",
+}
+"""Names of `transformers.TrainingArguments` for settings that have another name here."""
+
+
+def without_alias(path: tuple[str, ...], value: Any) -> tuple[tuple[str, ...], Any]:
+    """Return a setting of ``train`` under its own name, if it has its `TrainingArguments` name.
+
+    Args:
+        path: Dotted name, split.
+        value: Its value. ``bf16=True`` and ``fp16=True`` become a ``precision``.
+
+    Example:
+        >>> without_alias(("train", "num_train_epochs"), 2)
+        (('train', 'epochs'), 2)
+        >>> without_alias(("train", "bf16"), True)
+        (('train', 'precision'), 'bf16')
+    """
+    if len(path) != 2 or path[0] != "train":
+        return path, value
+    name = path[1]
+    if name in ("bf16", "fp16") and isinstance(value, bool):
+        return ("train", "precision"), name if value else "fp32"
+    return ("train", ALIASES.get(name, name)), value
+
+
 class TrainSettings(BaseModel):
     """Settings of the training loop; the defaults suit an encoder of the BERT family.
 

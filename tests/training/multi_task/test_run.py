@@ -142,7 +142,7 @@ def test_a_finished_run_is_kept_and_another_mixture_is_another_run(
     train_tasks(MultiTaskConfig.of(tree(project)), whole)
     assert (whole / "run.json").read_bytes() == before
     other = MultiTaskConfig.of(tree(project, mixing={"temperature": 2.0}))
-    with pytest.raises(CheckpointError, match=r"mixing\.temperature was 1\.0 and is now 2\.0"):
+    with pytest.raises(CheckpointError, match=r"mixing\.temperature: 1\.0 -> 2\.0"):
         train_tasks(other, whole)
 
 
