@@ -1,0 +1,493 @@
+"""Search recipes and their settings with Optuna, on dev folds of the training rows.
+
+A trial trains on one fold after the other. TPE (Bergstra et al. 2011) proposes its settings, and
+the median rule stops it early. The draws of a trial depend on the seed and on the trials finished
+before it only, so a stopped trial is repeated with the same settings; its finished runs are reused.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from temper.app.alternatives import Alternative, alternatives
+from temper.app.cluster import Cluster
+from temper.app.settings import SetSources
+from temper.data.examples import Splits
+from temper.errors import NonFiniteError, SettingError
+from temper.methods.recipes import PLAIN, Recipe
+from temper.seeding import derive_seed
+from temper.study.budget import Budget
+from temper.study.cluster import Job, Machines
+from temper.study.dev_folds import FOLDS, FoldFolder, dev_folds
+from temper.study.goals import fold_evaluation, goal_weights, improvement, part_scores
+from temper.study.plan import Column, StudyConfig
+from temper.study.work import Work, evaluation_sets
+from temper.training.assignments import Tree, override
+from temper.training.config import RunConfig, model_identity, run_key
+from temper.training.passes import PLAIN as PASSES
+from temper.training.progress import Progress
+
+SPREAD: Final = 4.0
+"""A trial multiplies the given learning rate by a factor between 1 / SPREAD and SPREAD."""
+FINAL_EVALUATION: Final = 10.0
+"""Time of an evaluation in the final comparison, in evaluations of a fold."""
+TOTALS: Final = ("runs", "seconds", "training", "evaluation", "rounds")
+"""Totals kept of a trial: cost in plain runs, seconds, seconds of training (added up over runs done
+at once) and of evaluation, and how often runs were done at once."""
+ATTACKED: Final = 100
+"""Rows attacked in the final comparison if no perspectives are given."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `temper.tune` was called with.
+
+    Args:
+        base: Nested settings of all runs: ``model``, ``data``, ``train``, ``architecture``, and
+            ``evaluate`` of the final comparison.
+        sets: Additional datasets of the final comparison.
+        recipes: Recipes by name, plain fine-tuning first.
+        named: Whether the user named the recipes; then one that does not fit is an error.
+        goal: The goal as written.
+        budget: The budget.
+        seeds: Seeds of the final comparison.
+        cluster: The Ray cluster; None for this process.
+    """
+
+    base: Tree
+    sets: SetSources
+    recipes: Mapping[str, Recipe]
+    named: bool
+    goal: str
+    budget: Budget
+    seeds: tuple[int, ...]
+    cluster: Cluster | None = None
+
+    def comparison(self, columns: Sequence[Column], seeds: Sequence[int]) -> StudyConfig:
+        """Return the plan of the final comparison."""
+        evaluate = self.base.get("evaluate", {})
+        if "perspectives" not in evaluate:
+            attack = {"pgd": {"steps": 5}}
+            evaluate = {"attack_rows": ATTACKED, "embedding_attack": attack, **evaluate}
+        tree = {**self.base, "evaluate": evaluate}
+        return StudyConfig.of(tree, columns=columns, seeds=seeds, sets=self.sets)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A recipe with the settings of one trial.
+
+    Args:
+        recipe: The recipe.
+        settings: Tables ``method`` and ``train``.
+        length: Training steps, relative to the given settings.
+        value: Mean improvement over the baseline on the dev folds.
+        trial: Number of the trial.
+    """
+
+    recipe: Recipe
+    settings: Tree = field(default_factory=lambda: {"method": {}, "train": {}})
+    length: float = 1.0
+    value: float = 0.0
+    trial: int = 0
+
+    @property
+    def cost(self) -> float:
+        """Cost of a training, relative to plain fine-tuning."""
+        return self.recipe.passes / PASSES * self.length
+
+    @property
+    def column(self) -> Column:
+        """The column of a comparison."""
+        return Column(self.recipe.name, self.recipe.method, self.settings)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Measured time of runs; the defaults count plain runs instead of seconds.
+
+    Args:
+        run: Training with plain fine-tuning on all rows.
+        evaluation: Evaluating one model on a fold.
+        at_once: Runs done at once.
+    """
+
+    run: float = 1.0
+    evaluation: float = 0.0
+    at_once: int = 1
+
+    def trial(self, cost: float, rows: float) -> float:
+        """Return the forecast of a trial.
+
+        Args:
+            cost: Cost of a training on all rows.
+            rows: Training rows of all folds, relative to all rows.
+        """
+        rounds = math.ceil(FOLDS / self.at_once)
+        return rounds / FOLDS * (cost * rows * self.run + FOLDS * self.evaluation)
+
+    def final(self, cost: float, runs: int) -> float:
+        """Return the forecast of some runs of the final comparison."""
+        rounds = math.ceil(runs / self.at_once)
+        return rounds * (cost * self.run + FINAL_EVALUATION * self.evaluation)
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What the budget allows.
+
+    Args:
+        recipes: Names of the recipes, plain fine-tuning first.
+        seeds: Seeds of the final comparison.
+        alternatives: Names of the alternatives in the final comparison.
+    """
+
+    recipes: Sequence[str]
+    seeds: int
+    alternatives: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search before its first trial.
+
+    Args:
+        request: What the user asked for.
+        recipes: The recipes that fit the model and the data.
+        splits: The rows.
+        folder: The out folder.
+        progress: Receives notices.
+        machines: The connected cluster; None runs in this process.
+    """
+
+    request: Request
+    recipes: Mapping[str, Recipe]
+    splits: Splits
+    folder: Path
+    progress: Progress
+    machines: Machines | None = None
+
+    @cached_property
+    def weights(self) -> dict[str, float]:
+        """Weights of the goal's parts."""
+        return goal_weights(self.request.goal)
+
+    @cached_property
+    def plain_run(self) -> RunConfig:
+        """Plain fine-tuning with the given settings."""
+        return self._config(Candidate(self.recipes[PLAIN]), 0).any_run
+
+    @cached_property
+    def folds(self) -> list[Splits]:
+        """The dev folds."""
+        return dev_folds(self.splits, seed=self.plain_run.data.seed)
+
+    @cached_property
+    def fold_rows(self) -> float:
+        """Training rows of all folds, relative to all training rows."""
+        return sum(len(fold.train) for fold in self.folds) / len(self.splits.train)
+
+    @cached_property
+    def alternatives(self) -> list[Alternative]:
+        """Classifiers without fine-tuning that fit the model and the rows."""
+        return alternatives(self.plain_run, self.splits.train)
+
+    def _config(self, candidate: Candidate, fold: int) -> StudyConfig:
+        base = {name: table for name, table in self.request.base.items() if name != "evaluate"}
+        tree = {**base, "evaluate": fold_evaluation(self.weights)}
+        # The number of the fold is the seed of its run.
+        return StudyConfig.of(tree, columns=[candidate.column], seeds=[fold], sets=SetSources())
+
+    @cached_property
+    def _identity(self) -> Any:
+        return model_identity(self.plain_run.model)
+
+    def job(self, candidate: Candidate, fold: int) -> Job:
+        """Return the run of a candidate on a fold."""
+        config = self._config(candidate, fold)
+        ((cell, run),) = config.runs.items()
+        key = run_key(run, self.folds[fold], identity=self._identity)
+        return Job(FoldFolder(self.folder / "trials", config, {cell: key}, fold), cell)
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Train and evaluate; finished runs are kept.
+
+        Raises:
+            TemperError: A run failed.
+        """
+        if self.machines is None:
+            for job in jobs:
+                splits = self.folds[job.cell[1]]
+                work = Work(job.folder, splits, evaluation_sets(job.folder.config, splits))
+                work.do(job.cell, progress=self.progress)
+            return
+        diverged: NonFiniteError | None = None
+        with closing(self.machines.do(jobs)) as done:
+            for ended in done:
+                if isinstance(ended.error, NonFiniteError):
+                    # Closing early would stop the machines for later trials too.
+                    diverged = ended.error
+                elif ended.error is not None:
+                    raise ended.error
+        if diverged is not None:
+            raise diverged
+
+    def charge(self, trial: Any) -> float:
+        """Return what a trial took of the budget."""
+        return float(trial.user_attrs.get(self.request.budget.unit, 0.0))
+
+    def speed(self, trials: Sequence[Any]) -> Speed:
+        """Return the measured speed, given trials with at least one run."""
+        if self.request.budget.unit == "runs":
+            return Speed()
+        done = [trial.user_attrs for trial in trials if trial.user_attrs.get("scores")]
+        totals = {name: sum(each[name] for each in done) for name in TOTALS}
+        at_once = 1 if self.machines is None else max(1, self.machines.runs)
+        run, evaluation = totals["training"] / totals["runs"], totals["evaluation"]
+        return Speed(run, evaluation / totals["rounds"], at_once)
+
+    def allowed(self, speed: Speed) -> Allowed:
+        """Return what the budget allows.
+
+        Raises:
+            SettingError: It is too small; the message has the smallest possible budget.
+        """
+        budget = self.request.budget
+        costs = {name: Candidate(recipe).cost for name, recipe in self.recipes.items()}
+        rivals = sorted((name for name in costs if name != PLAIN), key=lambda name: costs[name])
+
+        def least(name: str, seeds: int) -> float:
+            trials = speed.trial(1.0, self.fold_rows) + speed.trial(costs[name], self.fold_rows)
+            return trials + speed.final(max(1.0, costs[name]), 2 * seeds)
+
+        for seeds in range(len(self.request.seeds), 0, -1):
+            names = [name for name in rivals if least(name, seeds) <= budget.amount]
+            if names:
+                break
+        else:
+            raise SettingError(
+                f"--budget {budget.text(budget.amount)} is too small: plain fine-tuning, one other "
+                f"recipe ({rivals[0]}) and the final comparison with one seed need at least "
+                f"{budget.text(least(rivals[0], 1))}. Give a larger budget, fewer rows or epochs."
+            )
+        # Most of the budget is for trials.
+        left, beside = (budget.amount - least(names[0], seeds)) / 2, []
+        for each in self.alternatives:
+            needed = self._final_cost(each, seeds, speed)
+            if needed <= left:
+                beside.append(each.name)
+                left -= needed
+        return Allowed([PLAIN, *names], seeds, beside)
+
+    def _final_cost(self, alternative: Alternative, seeds: int, speed: Speed) -> float:
+        cost = alternative.cost(self.plain_run, len(self.splits.train))
+        return (seeds if alternative.seeded else 1) * speed.final(cost, 1)
+
+    def reserve(self, allowed: Allowed, speed: Speed) -> float:
+        """Return the forecast of the final comparison: both sides as expensive as any recipe."""
+        cost = max(1.0, *(Candidate(self.recipes[name]).cost for name in allowed.recipes))
+        beside = [each for each in self.alternatives if each.name in allowed.alternatives]
+        more = sum(self._final_cost(each, allowed.seeds, speed) for each in beside)
+        return speed.final(cost, 2 * allowed.seeds) + more
+
+
+class OutOfBudget(Exception):  # noqa: N818
+    """The next trial and the final comparison do not fit into the budget."""
+
+
+def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
+    """Run trials until the budget is used.
+
+    Returns:
+        The candidates that finished all folds, the best first; and what the budget allowed.
+
+    Raises:
+        SettingError: The budget is too small.
+        TemperError: A run failed.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        study_name="tune",
+        storage=JournalStorage(JournalFileBackend(str(search.folder / "journal.log"))),
+        direction="maximize",
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=1),
+        load_if_exists=True,
+    )
+    prepare = partial(_prepare, search, optuna)
+    prepare(study)
+    study.optimize(partial(_objective, search, optuna), callbacks=[prepare], catch=(OutOfBudget,))
+    finished = enumerate(_finished(study))
+    candidates = []
+    for number, trial in finished:
+        if trial.state == optuna.trial.TrialState.COMPLETE:
+            recipe, length = search.recipes[trial.user_attrs["recipe"]], trial.user_attrs["length"]
+            settings = trial.user_attrs["settings"]
+            candidates.append(Candidate(recipe, settings, length, trial.value, number))
+    return sorted(candidates, key=lambda each: -each.value), _allowed(search, study)
+
+
+def _finished(study: Any) -> list[Any]:
+    """Return the finished trials; failed ones were stopped, and are repeated."""
+    from optuna.trial import TrialState
+
+    states = (TrialState.COMPLETE, TrialState.PRUNED)
+    finished: list[Any] = study.get_trials(deepcopy=False, states=states)
+    return finished
+
+
+def _allowed(search: Search, study: Any) -> Allowed:
+    """Return what the budget allows, decided once: Optuna needs one set of recipes."""
+    if "allowed" not in study.user_attrs:
+        found = search.allowed(search.speed(_finished(study)))
+        study.set_user_attr("allowed", vars(found))
+        wanted = [*search.recipes, *(each.name for each in search.alternatives)]
+        skipped = [n for n in wanted if n not in (*found.recipes, *found.alternatives)]
+        if skipped or found.seeds < len(search.request.seeds):
+            search.progress.notice(
+                f"The budget allows {found.seeds} of {len(search.request.seeds)} seeds in the "
+                f"final comparison. Skipped: {', '.join(skipped) or 'nothing'}. For more, give a "
+                "larger --budget."
+            )
+    return Allowed(**study.user_attrs["allowed"])
+
+
+def _prepare(search: Search, optuna: Any, study: Any, last: Any = None) -> None:
+    """Seed the sampler for the next trial, and enqueue its recipe if the sampler is not to choose.
+
+    Every recipe starts with its own settings. Plain fine-tuning gets the budget of any other.
+    """
+    finished = _finished(study)
+    if last is not None and last.state.name != "FAIL":
+        _report(search, finished)
+    seed = derive_seed(search.plain_run.data.seed % 2**32, "tune", len(finished)) % 2**32
+    study.sampler = optuna.samplers.TPESampler(seed=seed)
+    if not finished or study.get_trials(states=(optuna.trial.TrialState.WAITING,)):
+        return
+    allowed = _allowed(search, study)
+    spent: dict[str, float] = {}
+    for trial in finished:
+        name = trial.user_attrs["recipe"]
+        spent[name] = spent.get(name, 0.0) + search.charge(trial)
+    untried = [name for name in allowed.recipes if name not in spent]
+    if untried:
+        name = untried[0]
+        first = {f"{name}.{key}": each[1] for key, each in search.recipes[name].search.items()}
+        study.enqueue_trial({"recipe": name, "rate": 1.0, f"{name}.length": 1, **first})
+    elif spent[PLAIN] < max(spent.values()):
+        study.enqueue_trial({"recipe": PLAIN})
+
+
+def _report(search: Search, finished: Sequence[Any]) -> None:
+    last, budget = finished[-1], search.request.budget
+    folds = len(last.user_attrs["scores"])
+    value = last.intermediate_values.get(folds)
+    best = max((each for each in finished if each.state.name == "COMPLETE"), key=lambda t: t.value)
+    left = budget.amount - sum(map(search.charge, finished))
+    search.progress.notice(
+        f"Trial {len(finished) - 1}: {last.user_attrs['recipe']} "
+        f"{'failed' if value is None else f'{100 * value:+.1f}%'} after {folds} of {FOLDS} folds; "
+        f"best: {best.user_attrs['recipe']} {100 * best.value:+.1f}%; {budget.text(max(left, 0))} "
+        "left, including the final comparison."
+    )
+
+
+def _objective(search: Search, optuna: Any, trial: Any) -> float:
+    """Train and evaluate a candidate on the folds; return its mean improvement over the baseline.
+
+    The first trial is the baseline: plain fine-tuning with the given settings.
+    """
+    study, finished = trial.study, _finished(trial.study)
+    candidate, scores = Candidate(search.recipes[PLAIN]), list[dict[str, float]]()
+    if finished:
+        allowed, speed = _allowed(search, study), search.speed(finished)
+        candidate = _suggest(search, trial, allowed)
+        needed = speed.trial(candidate.cost, search.fold_rows) + search.reserve(allowed, speed)
+        if sum(map(search.charge, finished)) + needed > search.request.budget.amount + 1e-9:
+            study.stop()
+            raise OutOfBudget
+    trial.set_user_attr("recipe", candidate.recipe.name)
+    trial.set_user_attr("settings", candidate.settings)
+    trial.set_user_attr("length", candidate.length)
+    baseline = finished[0].user_attrs["scores"] if finished else scores
+    totals = dict.fromkeys(TOTALS, 0.0)
+    # A cluster runs all folds at once.
+    step = 1 if search.machines is None else FOLDS
+    for start in range(0, FOLDS, step):
+        jobs = [search.job(candidate, fold) for fold in range(start, start + step)]
+        rows = sum(len(search.folds[job.cell[1]].train) for job in jobs)
+        totals["runs"] += candidate.cost * rows / len(search.splits.train)
+        totals["rounds"] += 1
+        failure, begun = None, time.monotonic()
+        try:
+            search.run(jobs)
+        except NonFiniteError as error:
+            if not finished:
+                raise
+            failure, scores = error, []
+            totals["seconds"] += time.monotonic() - begun
+        else:
+            for name, seconds in _times(study, jobs, time.monotonic() - begun).items():
+                totals[name] += seconds
+            evaluations = [job.run.path / "evaluation" for job in jobs]
+            scores += [part_scores(folder, search.weights) for folder in evaluations]
+        for name, total in {**totals, "scores": scores}.items():
+            trial.set_user_attr(name, total)
+        if failure is not None:
+            search.progress.notice(f"{candidate.recipe.name} failed: {failure}")
+            raise optuna.TrialPruned from failure
+        if not finished:
+            # A budget that is too small is reported as early as possible.
+            search.allowed(search.speed([trial]))
+        pairs = zip(scores, baseline, strict=False)
+        value = fmean(improvement(mine, plain, search.weights) for mine, plain in pairs)
+        trial.report(value, len(scores))
+        if len(scores) < FOLDS and trial.should_prune():
+            raise optuna.TrialPruned
+    return value
+
+
+def _times(study: Any, jobs: Sequence[Job], elapsed: float) -> dict[str, float]:
+    """Return the seconds of runs done at once; those of runs finished before a stop are kept."""
+    name = "+".join(job.key for job in jobs)
+    if name not in study.user_attrs:
+        training = [float((job.run.record() or {})["times"]["train_seconds"]) for job in jobs]
+        longest = max(training)
+        times = {
+            "seconds": max(elapsed, longest),
+            "training": sum(training),
+            "evaluation": max(elapsed - longest, 0.0),
+        }
+        study.set_user_attr(name, times)
+    return dict(study.user_attrs[name])
+
+
+def _suggest(search: Search, trial: Any, allowed: Allowed) -> Candidate:
+    """Return the candidate of a trial."""
+    recipe = search.recipes[trial.suggest_categorical("recipe", list(allowed.recipes))]
+    train = search.plain_run.train
+    factor = trial.suggest_float("rate", 1 / SPREAD, SPREAD, log=True)
+    values = {"train.learning_rate": factor * train.peak_rate}
+    for name, (low, _, high) in recipe.search.items():
+        values[name] = trial.suggest_float(f"{recipe.name}.{name}", low, high, log=True)
+    pairs: list[tuple[tuple[str, ...], Any]] = [
+        (tuple(name.split(".")), float(f"{value:.3g}")) for name, value in values.items()
+    ]
+    # A cheap recipe may train longer, up to the compute of the most expensive one.
+    most = max(search.recipes[name].passes for name in allowed.recipes) / recipe.passes
+    length = trial.suggest_int(f"{recipe.name}.length", 1, max(1, int(most)))
+    if length > 1:
+        steps = "epochs" if train.max_steps is None else "max_steps"
+        pairs.append((("train", steps), getattr(train, steps) * length))
+    return Candidate(recipe, override(recipe.settings, pairs), float(length))
