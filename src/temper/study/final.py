@@ -27,7 +27,7 @@ from temper.study.cluster import connected
 from temper.study.goals import ACCURACY
 from temper.study.plan import Column, StudyConfig
 from temper.study.schedule import Study, load_study, run_study
-from temper.study.search import Candidate, Request, Search, Speed, run_search
+from temper.study.search import Candidate, Request, Search, run_search
 from temper.study.work import evaluation_sets
 from temper.training.checkpoint_folder import difference_in_words, held_folder, read_json
 from temper.training.config import digest, model_identity
@@ -71,7 +71,7 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
         return before
     search.folds  # noqa: B018 - too few rows are an error before any work, as is a small budget
     if request.budget.unit == "runs":
-        search.allowed(Speed())
+        search.allowed()
     record = {"key": digest(identity), "request": identity}
     cluster = request.cluster
     machines = nullcontext() if cluster is None else connected(cluster, progress)

@@ -7,7 +7,6 @@ before it only, so a stopped trial is repeated with the same settings; its finis
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -16,6 +15,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 
 from temper.app.alternatives import Alternative, alternatives
 from temper.app.cluster import Cluster
@@ -37,11 +41,6 @@ from temper.training.progress import Progress
 
 SPREAD: Final = 4.0
 """A trial multiplies the given learning rate by a factor between 1 / SPREAD and SPREAD."""
-FINAL_EVALUATION: Final = 10.0
-"""Time of an evaluation in the final comparison, in evaluations of a fold."""
-TOTALS: Final = ("runs", "seconds", "training", "evaluation", "rounds")
-"""Totals kept of a trial: cost in plain runs, seconds, seconds of training (added up over runs done
-at once) and of evaluation, and how often runs were done at once."""
 ATTACKED: Final = 100
 """Rows attacked in the final comparison if no perspectives are given."""
 
@@ -111,36 +110,6 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Speed:
-    """Measured time of runs; the defaults count plain runs instead of seconds.
-
-    Args:
-        run: Training with plain fine-tuning on all rows.
-        evaluation: Evaluating one model on a fold.
-        at_once: Runs done at once.
-    """
-
-    run: float = 1.0
-    evaluation: float = 0.0
-    at_once: int = 1
-
-    def trial(self, cost: float, rows: float) -> float:
-        """Return the forecast of a trial.
-
-        Args:
-            cost: Cost of a training on all rows.
-            rows: Training rows of all folds, relative to all rows.
-        """
-        rounds = math.ceil(FOLDS / self.at_once)
-        return rounds / FOLDS * (cost * rows * self.run + FOLDS * self.evaluation)
-
-    def final(self, cost: float, runs: int) -> float:
-        """Return the forecast of some runs of the final comparison."""
-        rounds = math.ceil(runs / self.at_once)
-        return rounds * (cost * self.run + FINAL_EVALUATION * self.evaluation)
-
-
-@dataclass(frozen=True)
 class Allowed:
     """What the budget allows.
 
@@ -148,11 +117,15 @@ class Allowed:
         recipes: Names of the recipes, plain fine-tuning first.
         seeds: Seeds of the final comparison.
         alternatives: Names of the alternatives in the final comparison.
+        trial: Forecast of a trial of plain fine-tuning, in the unit of the budget.
+        reserve: Forecast of the final comparison.
     """
 
     recipes: Sequence[str]
     seeds: int
     alternatives: Sequence[str]
+    trial: float
+    reserve: float
 
 
 @dataclass(frozen=True)
@@ -240,33 +213,26 @@ class Search:
         if diverged is not None:
             raise diverged
 
-    def charge(self, trial: Any) -> float:
-        """Return what a trial took of the budget."""
-        return float(trial.user_attrs.get(self.request.budget.unit, 0.0))
-
-    def speed(self, trials: Sequence[Any]) -> Speed:
-        """Return the measured speed, given trials with at least one run."""
-        if self.request.budget.unit == "runs":
-            return Speed()
-        done = [trial.user_attrs for trial in trials if trial.user_attrs.get("scores")]
-        totals = {name: sum(each[name] for each in done) for name in TOTALS}
-        at_once = 1 if self.machines is None else max(1, self.machines.runs)
-        run, evaluation = totals["training"] / totals["runs"], totals["evaluation"]
-        return Speed(run, evaluation / totals["rounds"], at_once)
-
-    def allowed(self, speed: Speed) -> Allowed:
+    def allowed(self, trial: float | None = None) -> Allowed:
         """Return what the budget allows.
+
+        Args:
+            trial: Measured seconds of a trial of plain fine-tuning; None for a budget in runs.
 
         Raises:
             SettingError: It is too small; the message has the smallest possible budget.
         """
-        budget = self.request.budget
+        budget, run = self.request.budget, 1.0
+        if trial is None:
+            trial = self.fold_rows
+        else:
+            # Folds of few rows take most of their time to evaluate, as does a final run.
+            run = trial / min(1.0, self.fold_rows)
         costs = {name: Candidate(recipe).cost for name, recipe in self.recipes.items()}
-        rivals = sorted((name for name in costs if name != PLAIN), key=lambda name: costs[name])
+        rivals = sorted((name for name in costs if name != PLAIN), key=costs.__getitem__)
 
         def least(name: str, seeds: int) -> float:
-            trials = speed.trial(1.0, self.fold_rows) + speed.trial(costs[name], self.fold_rows)
-            return trials + speed.final(max(1.0, costs[name]), 2 * seeds)
+            return trial * (1 + costs[name]) + 2 * seeds * max(1.0, costs[name]) * run
 
         for seeds in range(len(self.request.seeds), 0, -1):
             names = [name for name in rivals if least(name, seeds) <= budget.amount]
@@ -278,25 +244,15 @@ class Search:
                 f"recipe ({rivals[0]}) and the final comparison with one seed need at least "
                 f"{budget.text(least(rivals[0], 1))}. Give a larger budget, fewer rows or epochs."
             )
-        # Most of the budget is for trials.
-        left, beside = (budget.amount - least(names[0], seeds)) / 2, []
+        rows, beside = len(self.splits.train), {}
         for each in self.alternatives:
-            needed = self._final_cost(each, seeds, speed)
-            if needed <= left:
-                beside.append(each.name)
-                left -= needed
-        return Allowed([PLAIN, *names], seeds, beside)
-
-    def _final_cost(self, alternative: Alternative, seeds: int, speed: Speed) -> float:
-        cost = alternative.cost(self.plain_run, len(self.splits.train))
-        return (seeds if alternative.seeded else 1) * speed.final(cost, 1)
-
-    def reserve(self, allowed: Allowed, speed: Speed) -> float:
-        """Return the forecast of the final comparison: both sides as expensive as any recipe."""
-        cost = max(1.0, *(Candidate(self.recipes[name]).cost for name in allowed.recipes))
-        beside = [each for each in self.alternatives if each.name in allowed.alternatives]
-        more = sum(self._final_cost(each, allowed.seeds, speed) for each in beside)
-        return speed.final(cost, 2 * allowed.seeds) + more
+            cost = (seeds if each.seeded else 1) * each.cost(self.plain_run, rows) * run
+            # Most of the budget is for trials.
+            if cost <= (budget.amount - least(names[0], seeds)) / 2:
+                beside[each.name] = cost
+        # Either side of the comparison may be as expensive as the most expensive recipe.
+        reserve = 2 * seeds * max(1.0, costs[names[-1]]) * run + sum(beside.values())
+        return Allowed([PLAIN, *names], seeds, list(beside), trial, reserve)
 
 
 class OutOfBudget(Exception):  # noqa: N818
@@ -313,10 +269,6 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
         SettingError: The budget is too small.
         TemperError: A run failed.
     """
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(
         study_name="tune",
@@ -325,13 +277,13 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
         pruner=optuna.pruners.MedianPruner(n_startup_trials=1),
         load_if_exists=True,
     )
-    prepare = partial(_prepare, search, optuna)
+    prepare = partial(_prepare, search)
     prepare(study)
-    study.optimize(partial(_objective, search, optuna), callbacks=[prepare], catch=(OutOfBudget,))
+    study.optimize(partial(_objective, search), callbacks=[prepare], catch=(OutOfBudget,))
     finished = enumerate(_finished(study))
     candidates = []
     for number, trial in finished:
-        if trial.state == optuna.trial.TrialState.COMPLETE:
+        if trial.state == TrialState.COMPLETE:
             recipe, length = search.recipes[trial.user_attrs["recipe"]], trial.user_attrs["length"]
             settings = trial.user_attrs["settings"]
             candidates.append(Candidate(recipe, settings, length, trial.value, number))
@@ -340,8 +292,6 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
 
 def _finished(study: Any) -> list[Any]:
     """Return the finished trials; failed ones were stopped, and are repeated."""
-    from optuna.trial import TrialState
-
     states = (TrialState.COMPLETE, TrialState.PRUNED)
     finished: list[Any] = study.get_trials(deepcopy=False, states=states)
     return finished
@@ -350,7 +300,7 @@ def _finished(study: Any) -> list[Any]:
 def _allowed(search: Search, study: Any) -> Allowed:
     """Return what the budget allows, decided once: Optuna needs one set of recipes."""
     if "allowed" not in study.user_attrs:
-        found = search.allowed(search.speed(_finished(study)))
+        found = _measured(search, _finished(study)[0])
         study.set_user_attr("allowed", vars(found))
         wanted = [*search.recipes, *(each.name for each in search.alternatives)]
         skipped = [n for n in wanted if n not in (*found.recipes, *found.alternatives)]
@@ -363,7 +313,18 @@ def _allowed(search: Search, study: Any) -> Allowed:
     return Allowed(**study.user_attrs["allowed"])
 
 
-def _prepare(search: Search, optuna: Any, study: Any, last: Any = None) -> None:
+def _measured(search: Search, baseline: Any) -> Allowed:
+    """Return what the budget allows, given a trial with at least one finished fold."""
+    if search.request.budget.unit == "runs":
+        return search.allowed()
+    return search.allowed(FOLDS * _charge(baseline) / len(baseline.user_attrs["scores"]))
+
+
+def _charge(trial: Any) -> float:
+    return float(trial.user_attrs["charge"])
+
+
+def _prepare(search: Search, study: Any, last: Any = None) -> None:
     """Seed the sampler for the next trial, and enqueue its recipe if the sampler is not to choose.
 
     Every recipe starts with its own settings. Plain fine-tuning gets the budget of any other.
@@ -373,13 +334,13 @@ def _prepare(search: Search, optuna: Any, study: Any, last: Any = None) -> None:
         _report(search, finished)
     seed = derive_seed(search.plain_run.data.seed % 2**32, "tune", len(finished)) % 2**32
     study.sampler = optuna.samplers.TPESampler(seed=seed)
-    if not finished or study.get_trials(states=(optuna.trial.TrialState.WAITING,)):
+    if not finished or study.get_trials(states=(TrialState.WAITING,)):
         return
     allowed = _allowed(search, study)
     spent: dict[str, float] = {}
     for trial in finished:
         name = trial.user_attrs["recipe"]
-        spent[name] = spent.get(name, 0.0) + search.charge(trial)
+        spent[name] = spent.get(name, 0.0) + _charge(trial)
     untried = [name for name in allowed.recipes if name not in spent]
     if untried:
         name = untried[0]
@@ -394,7 +355,7 @@ def _report(search: Search, finished: Sequence[Any]) -> None:
     folds = len(last.user_attrs["scores"])
     value = last.intermediate_values.get(folds)
     best = max((each for each in finished if each.state.name == "COMPLETE"), key=lambda t: t.value)
-    left = budget.amount - sum(map(search.charge, finished))
+    left = budget.amount - sum(map(_charge, finished))
     search.progress.notice(
         f"Trial {len(finished) - 1}: {last.user_attrs['recipe']} "
         f"{'failed' if value is None else f'{100 * value:+.1f}%'} after {folds} of {FOLDS} folds; "
@@ -403,7 +364,7 @@ def _report(search: Search, finished: Sequence[Any]) -> None:
     )
 
 
-def _objective(search: Search, optuna: Any, trial: Any) -> float:
+def _objective(search: Search, trial: Any) -> float:
     """Train and evaluate a candidate on the folds; return its mean improvement over the baseline.
 
     The first trial is the baseline: plain fine-tuning with the given settings.
@@ -411,24 +372,21 @@ def _objective(search: Search, optuna: Any, trial: Any) -> float:
     study, finished = trial.study, _finished(trial.study)
     candidate, scores = Candidate(search.recipes[PLAIN]), list[dict[str, float]]()
     if finished:
-        allowed, speed = _allowed(search, study), search.speed(finished)
+        allowed = _allowed(search, study)
         candidate = _suggest(search, trial, allowed)
-        needed = speed.trial(candidate.cost, search.fold_rows) + search.reserve(allowed, speed)
-        if sum(map(search.charge, finished)) + needed > search.request.budget.amount + 1e-9:
+        needed = candidate.cost * allowed.trial + allowed.reserve
+        if sum(map(_charge, finished)) + needed > search.request.budget.amount + 1e-9:
             study.stop()
             raise OutOfBudget
     trial.set_user_attr("recipe", candidate.recipe.name)
     trial.set_user_attr("settings", candidate.settings)
     trial.set_user_attr("length", candidate.length)
     baseline = finished[0].user_attrs["scores"] if finished else scores
-    totals = dict.fromkeys(TOTALS, 0.0)
+    charge = 0.0
     # A cluster runs all folds at once.
     step = 1 if search.machines is None else FOLDS
     for start in range(0, FOLDS, step):
         jobs = [search.job(candidate, fold) for fold in range(start, start + step)]
-        rows = sum(len(search.folds[job.cell[1]].train) for job in jobs)
-        totals["runs"] += candidate.cost * rows / len(search.splits.train)
-        totals["rounds"] += 1
         failure, begun = None, time.monotonic()
         try:
             search.run(jobs)
@@ -436,20 +394,22 @@ def _objective(search: Search, optuna: Any, trial: Any) -> float:
             if not finished:
                 raise
             failure, scores = error, []
-            totals["seconds"] += time.monotonic() - begun
         else:
-            for name, seconds in _times(study, jobs, time.monotonic() - begun).items():
-                totals[name] += seconds
             evaluations = [job.run.path / "evaluation" for job in jobs]
             scores += [part_scores(folder, search.weights) for folder in evaluations]
-        for name, total in {**totals, "scores": scores}.items():
-            trial.set_user_attr(name, total)
+        if search.request.budget.unit == "runs":
+            rows = sum(len(search.folds[job.cell[1]].train) for job in jobs)
+            charge += candidate.cost * rows / len(search.splits.train)
+        else:
+            charge += _seconds(study, jobs, time.monotonic() - begun)
+        trial.set_user_attr("charge", charge)
+        trial.set_user_attr("scores", scores)
         if failure is not None:
             search.progress.notice(f"{candidate.recipe.name} failed: {failure}")
             raise optuna.TrialPruned from failure
         if not finished:
             # A budget that is too small is reported as early as possible.
-            search.allowed(search.speed([trial]))
+            _measured(search, trial)
         pairs = zip(scores, baseline, strict=False)
         value = fmean(improvement(mine, plain, search.weights) for mine, plain in pairs)
         trial.report(value, len(scores))
@@ -458,19 +418,14 @@ def _objective(search: Search, optuna: Any, trial: Any) -> float:
     return value
 
 
-def _times(study: Any, jobs: Sequence[Job], elapsed: float) -> dict[str, float]:
-    """Return the seconds of runs done at once; those of runs finished before a stop are kept."""
+def _seconds(study: Any, jobs: Sequence[Job], elapsed: float) -> float:
+    """Return the seconds of runs; those of runs finished before a stop are kept in the study."""
     name = "+".join(job.key for job in jobs)
     if name not in study.user_attrs:
-        training = [float((job.run.record() or {})["times"]["train_seconds"]) for job in jobs]
-        longest = max(training)
-        times = {
-            "seconds": max(elapsed, longest),
-            "training": sum(training),
-            "evaluation": max(elapsed - longest, 0.0),
-        }
-        study.set_user_attr(name, times)
-    return dict(study.user_attrs[name])
+        training = [(job.run.record() or {}).get("times", {}) for job in jobs]
+        seconds = max(elapsed, *(times.get("train_seconds", 0.0) for times in training))
+        study.set_user_attr(name, seconds)
+    return float(study.user_attrs[name])
 
 
 def _suggest(search: Search, trial: Any, allowed: Allowed) -> Candidate:
