@@ -22,7 +22,7 @@ from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.data.splitting import folds
-from temper.errors import CheckpointError, DataError, SettingError
+from temper.errors import CheckpointError, DataError, NonFiniteError, SettingError
 from temper.evaluation.folder import read
 from temper.methods.recipes import Recipe, recipes
 from temper.study import search as module
@@ -260,6 +260,23 @@ def test_a_killed_search_repeats_its_last_trial(
         temper.tune(tmp_path / "killed", **options(project))
     temper.tune(tmp_path / "killed", **options(project))
     assert record(tmp_path / "killed") == record(searched)
+
+
+def test_a_trial_whose_loss_is_not_finite_fails_alone(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = module.Search.run
+
+    def diverging(self: module.Search, jobs: Sequence[Job]) -> None:
+        if jobs[0].cell[0] == "ema":
+            raise NonFiniteError("The loss is not finite.", step=0, term="labels", rows=())
+        run(self, jobs)
+
+    monkeypatch.setattr(module.Search, "run", diverging)
+    heard = Heard()
+    temper.tune(tmp_path / "out", progress=heard, **options(project, budget="9runs"))
+    assert record(tmp_path / "out")["winner"]["recipe"] == "plain"
+    assert any(notice.startswith("Trial 1: ema failed") for notice in heard.notices)
 
 
 def test_a_cluster_runs_the_folds_of_a_trial_at_once_with_the_scores_of_one_process(

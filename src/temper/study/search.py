@@ -8,7 +8,7 @@ before it only, so a stopped trial is repeated with the same settings; its finis
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -202,16 +202,11 @@ class Search:
                 work = Work(job.folder, splits, evaluation_sets(job.folder.config, splits))
                 work.do(job.cell, progress=self.progress)
             return
-        diverged: NonFiniteError | None = None
         with closing(self.machines.do(jobs)) as done:
-            for ended in done:
-                if isinstance(ended.error, NonFiniteError):
-                    # Closing early would stop the machines for later trials too.
-                    diverged = ended.error
-                elif ended.error is not None:
-                    raise ended.error
-        if diverged is not None:
-            raise diverged
+            errors = [ended.error for ended in done if ended.error is not None]
+        if errors:
+            # A loss that is not finite fails the trial only, any other error the search.
+            raise min(errors, key=lambda error: isinstance(error, NonFiniteError))
 
     def allowed(self, trial: float | None = None) -> Allowed:
         """Return what the budget allows.
@@ -280,13 +275,17 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
     prepare = partial(_prepare, search)
     prepare(study)
     study.optimize(partial(_objective, search), callbacks=[prepare], catch=(OutOfBudget,))
-    finished = enumerate(_finished(study))
-    candidates = []
-    for number, trial in finished:
-        if trial.state == TrialState.COMPLETE:
-            recipe, length = search.recipes[trial.user_attrs["recipe"]], trial.user_attrs["length"]
-            settings = trial.user_attrs["settings"]
-            candidates.append(Candidate(recipe, settings, length, trial.value, number))
+    candidates = [
+        Candidate(
+            search.recipes[trial.user_attrs["recipe"]],
+            trial.user_attrs["settings"],
+            trial.user_attrs["length"],
+            trial.value,
+            number,
+        )
+        for number, trial in enumerate(_finished(study))
+        if trial.state == TrialState.COMPLETE
+    ]
     return sorted(candidates, key=lambda each: -each.value), _allowed(search, study)
 
 
@@ -317,11 +316,11 @@ def _measured(search: Search, baseline: Any) -> Allowed:
     """Return what the budget allows, given a trial with at least one finished fold."""
     if search.request.budget.unit == "runs":
         return search.allowed()
-    return search.allowed(FOLDS * _charge(baseline) / len(baseline.user_attrs["scores"]))
+    return search.allowed(FOLDS * _spent([baseline]) / len(baseline.user_attrs["scores"]))
 
 
-def _charge(trial: Any) -> float:
-    return float(trial.user_attrs["charge"])
+def _spent(trials: Iterable[Any]) -> float:
+    return float(sum(trial.user_attrs["charge"] for trial in trials))
 
 
 def _prepare(search: Search, study: Any, last: Any = None) -> None:
@@ -337,13 +336,10 @@ def _prepare(search: Search, study: Any, last: Any = None) -> None:
     if not finished or study.get_trials(states=(TrialState.WAITING,)):
         return
     allowed = _allowed(search, study)
-    spent: dict[str, float] = {}
-    for trial in finished:
-        name = trial.user_attrs["recipe"]
-        spent[name] = spent.get(name, 0.0) + _charge(trial)
-    untried = [name for name in allowed.recipes if name not in spent]
-    if untried:
-        name = untried[0]
+    tried = {trial.user_attrs["recipe"] for trial in finished}
+    spent = {n: _spent(t for t in finished if t.user_attrs["recipe"] == n) for n in tried}
+    name = next((name for name in allowed.recipes if name not in tried), None)
+    if name is not None:
         first = {f"{name}.{key}": each[1] for key, each in search.recipes[name].search.items()}
         study.enqueue_trial({"recipe": name, "rate": 1.0, f"{name}.length": 1, **first})
     elif spent[PLAIN] < max(spent.values()):
@@ -351,16 +347,12 @@ def _prepare(search: Search, study: Any, last: Any = None) -> None:
 
 
 def _report(search: Search, finished: Sequence[Any]) -> None:
-    last, budget = finished[-1], search.request.budget
-    folds = len(last.user_attrs["scores"])
-    value = last.intermediate_values.get(folds)
-    best = max((each for each in finished if each.state.name == "COMPLETE"), key=lambda t: t.value)
-    left = budget.amount - sum(map(_charge, finished))
+    last, left = finished[-1].user_attrs, search.request.budget.amount - _spent(finished)
+    folds = len(last["scores"])
+    value = f"{100 * finished[-1].intermediate_values[folds]:+.1f}%" if folds else "failed"
     search.progress.notice(
-        f"Trial {len(finished) - 1}: {last.user_attrs['recipe']} "
-        f"{'failed' if value is None else f'{100 * value:+.1f}%'} after {folds} of {FOLDS} folds; "
-        f"best: {best.user_attrs['recipe']} {100 * best.value:+.1f}%; {budget.text(max(left, 0))} "
-        "left, including the final comparison."
+        f"Trial {len(finished) - 1}: {last['recipe']} {value} after {folds} of {FOLDS} folds; "
+        f"{search.request.budget.text(max(left, 0))} left, including the final comparison."
     )
 
 
@@ -375,7 +367,7 @@ def _objective(search: Search, trial: Any) -> float:
         allowed = _allowed(search, study)
         candidate = _suggest(search, trial, allowed)
         needed = candidate.cost * allowed.trial + allowed.reserve
-        if sum(map(_charge, finished)) + needed > search.request.budget.amount + 1e-9:
+        if _spent(finished) + needed > search.request.budget.amount + 1e-9:
             study.stop()
             raise OutOfBudget
     trial.set_user_attr("recipe", candidate.recipe.name)
@@ -387,16 +379,15 @@ def _objective(search: Search, trial: Any) -> float:
     step = 1 if search.machines is None else FOLDS
     for start in range(0, FOLDS, step):
         jobs = [search.job(candidate, fold) for fold in range(start, start + step)]
-        failure, begun = None, time.monotonic()
+        begun = time.monotonic()
         try:
             search.run(jobs)
+            scores += [part_scores(job.run.path / "evaluation", search.weights) for job in jobs]
         except NonFiniteError as error:
             if not finished:
                 raise
-            failure, scores = error, []
-        else:
-            evaluations = [job.run.path / "evaluation" for job in jobs]
-            scores += [part_scores(folder, search.weights) for folder in evaluations]
+            search.progress.notice(f"{candidate.recipe.name} failed: {error}")
+            scores.clear()
         if search.request.budget.unit == "runs":
             rows = sum(len(search.folds[job.cell[1]].train) for job in jobs)
             charge += candidate.cost * rows / len(search.splits.train)
@@ -404,9 +395,8 @@ def _objective(search: Search, trial: Any) -> float:
             charge += _seconds(study, jobs, time.monotonic() - begun)
         trial.set_user_attr("charge", charge)
         trial.set_user_attr("scores", scores)
-        if failure is not None:
-            search.progress.notice(f"{candidate.recipe.name} failed: {failure}")
-            raise optuna.TrialPruned from failure
+        if not scores:
+            raise optuna.TrialPruned
         if not finished:
             # A budget that is too small is reported as early as possible.
             _measured(search, trial)
