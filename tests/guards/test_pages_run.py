@@ -66,7 +66,6 @@ OTHER_PROGRAMS = {
 CLONE = "writes into the clone or needs what was written there; tests/app/test_scaffold.py does so"
 HOURS = "takes hours at any scale; tests/reproduction run its grids with tiny models"
 NOT_RUN = {
-    r"temper tune .*--budget 30m": "takes half an hour; the same page has a race of 40 runs",
     r"temper new-method small_logits$": CLONE,
     r"temper new-perspective fewer_words$": CLONE,
     r"temper list methods --write": "writes into the clone; tests/cli/test_listing.py does so",

@@ -135,13 +135,13 @@ def test_a_machine_says_what_it_lacks(tiny_model: Path, tiny_data: Path, tmp_pat
         _look(folder, file, study, ("no_such_module",))
 
 
-def test_a_cluster_races_recipes_in_a_store(
+def test_a_cluster_searches_recipes_in_a_store(
     tiny_model: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
 ) -> None:
     write_csv(tmp_path / "data" / "train.csv", sentences(60))
     write_csv(tmp_path / "data" / "dev.csv", sentences(12, thing="phone"))
     tuned = temper.tune(
-        f"file://{tmp_path}/race",
+        f"file://{tmp_path}/tune",
         model=str(tiny_model),
         data=str(tmp_path / "data"),
         train={"max_steps": 3, "device": "cpu"},
@@ -153,5 +153,5 @@ def test_a_cluster_races_recipes_in_a_store(
         cluster=machines[0],
     )
     assert tuned.record["status"] == "finished"
-    assert list(tuned.record["raced"]) == ["plain", "ema"]
-    assert all(not found.faults for found in verify(tmp_path / "race"))
+    assert list(tuned.record["recipes"]) == ["plain", "ema"]
+    assert all(not found.faults for found in verify(tmp_path / "tune"))

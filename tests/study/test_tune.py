@@ -1,4 +1,4 @@
-"""A race: what it looks at, how it goes on after a stop, and what it leaves behind."""
+"""`temper tune`: its rows, its budget, resuming, and the files it writes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.data.splitting import folds
-from temper.errors import CheckpointError, DataError, SettingError
+from temper.errors import CheckpointError, DataError, NonFiniteError, SettingError
 from temper.evaluation.folder import read
 from temper.methods.recipes import Recipe, recipes
-from temper.study import race as module
+from temper.study import search as module
 from temper.study.budget import Budget
 from temper.study.cluster import Ended, Job, _look
 from temper.study.dev_folds import FOLDS, check_apart, dev_folds
@@ -62,9 +62,9 @@ def options(project: Path, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def raced(project: Path) -> Path:
-    temper.tune(project / "raced", **options(project))
-    return project / "raced"
+def searched(project: Path) -> Path:
+    temper.tune(project / "searched", **options(project))
+    return project / "searched"
 
 
 def record(folder: Path) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 class StopAtRun(Progress):
-    """Interrupt the race at a step of a run, counted over all runs."""
+    """Interrupt the search at a step of a run, counted over all runs."""
 
     def __init__(self, at: int) -> None:
         self.left = at
@@ -133,15 +133,15 @@ def test_improvement_is_the_mean_share_of_the_error_that_is_taken_away() -> None
 
 @pytest.mark.parametrize("text", ["", "30", "runs", "0m", "3 days", "-2h"])
 def test_a_budget_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(SettingError, match="--budget is a time or a number of plain trainings"):
+    with pytest.raises(SettingError, match="--budget is a time or a number of plain runs"):
         Budget.parse(text)
 
 
-def test_no_trial_looks_at_a_reported_row(project: Path, raced: Path) -> None:
+def test_no_trial_reads_a_reported_row(project: Path, searched: Path) -> None:
     splits = load_splits(DataSettings(source=str(project / "data")))
     looked_at: set[str] = set()
-    trials = raced / "trials"
-    evaluations = [*trials.glob("runs/*/evaluation"), *trials.glob("frozen_embeddings/*")]
+    trials = searched / "trials"
+    evaluations = list(trials.glob("runs/*/evaluation"))
     for folder in evaluations:
         looked_at |= set(read(folder).rows["row"].to_pylist())
     assert len(evaluations) >= 2 * FOLDS - 1
@@ -160,12 +160,12 @@ def test_a_reported_text_among_the_training_rows_reaches_no_fold(
         dev_folds(leaking, seed=0)
     heard = Heard()
     temper.tune(
-        tmp_path / "race",
+        tmp_path / "out",
         progress=heard,
         **options(project, data=str(tmp_path), budget="9runs"),
     )
     assert any("5 rows dropped from train" in notice for notice in heard.notices)
-    for folder in (tmp_path / "race" / "trials").glob("**/evaluation"):
+    for folder in (tmp_path / "out" / "trials").glob("**/evaluation"):
         assert not set(read(folder).rows["row"].to_pylist()) & set(leaking.dev.rows)
 
 
@@ -173,12 +173,12 @@ def test_a_fold_that_is_trained_on_is_refused(project: Path) -> None:
     splits = load_splits(DataSettings(source=str(project / "data")))
     fold = dev_folds(splits, seed=0)[0]
     both = type(fold)(splits.train, fold.dev)
-    with pytest.raises(DataError, match="rows of a dev fold are trained on too"):
+    with pytest.raises(DataError, match="rows of a dev fold are also training rows"):
         check_apart(both, [])
 
 
 class TwoMachines:
-    """Stand for a cluster of two machines: runs are loaded there, and done one after the other."""
+    """A fake cluster of two machines: runs are loaded as there, and done one after the other."""
 
     runs = 2
 
@@ -198,7 +198,7 @@ class TwoMachines:
 
 @pytest.fixture
 def two_machines(monkeypatch: pytest.MonkeyPatch) -> list[TwoMachines]:
-    """Stand two machines in for whatever cluster is named; return those of each connection."""
+    """Replace every cluster by a fake one; return those of each connection."""
     made: list[TwoMachines] = []
 
     @contextmanager
@@ -212,31 +212,7 @@ def two_machines(monkeypatch: pytest.MonkeyPatch) -> list[TwoMachines]:
     return made
 
 
-class StopAtNotice(Progress):
-    """Interrupt the race when a trial was told of its last fold, and has not ended."""
-
-    def __init__(self, trial: int) -> None:
-        self.wanted = f"trial {trial}:"
-
-    def notice(self, text: str) -> None:
-        if text.startswith(self.wanted) and f"after {FOLDS} of {FOLDS}" in text:
-            raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("cluster", [None, "HOST:1"])
-def test_a_race_that_is_stopped_between_a_last_fold_and_the_trial_s_end_goes_on(
-    project: Path, tmp_path: Path, two_machines: list[TwoMachines], cluster: str | None
-) -> None:
-    given = options(project, budget="9runs", cluster=cluster)
-    temper.tune(tmp_path / "whole", **given)
-    with pytest.raises(KeyboardInterrupt):
-        temper.tune(tmp_path / "stopped", progress=StopAtNotice(0), **given)
-    temper.tune(tmp_path / "stopped", **given)
-    assert record(tmp_path / "stopped") == record(tmp_path / "whole")
-    assert all(not found.faults for found in verify(tmp_path / "whole"))
-
-
-def test_a_cluster_that_cannot_do_the_runs_leaves_no_race_behind(
+def test_a_cluster_that_cannot_do_the_runs_leaves_no_record_behind(
     project: Path, tmp_path: Path, two_machines: list[TwoMachines], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -248,10 +224,10 @@ def test_a_cluster_that_cannot_do_the_runs_leaves_no_race_behind(
     assert not (tmp_path / "out" / "tune.json").exists()
 
 
-# In the reference, between trials' folds, and in the final trainings.
+# In the baseline, between the folds of a trial, and in the final comparison.
 @pytest.mark.parametrize("step", [2, 9, 22, 31])
-def test_a_race_that_was_stopped_ends_as_the_one_that_was_not(
-    project: Path, raced: Path, tmp_path: Path, step: int
+def test_a_stopped_search_ends_as_the_uninterrupted_one(
+    project: Path, searched: Path, tmp_path: Path, step: int
 ) -> None:
     out = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
@@ -260,19 +236,58 @@ def test_a_race_that_was_stopped_ends_as_the_one_that_was_not(
         file: file.stat().st_mtime_ns for file in out.glob("trials/runs/*/evaluation/scores.json")
     }
     temper.tune(out, **options(project))
-    assert record(out) == record(raced)
-    # What was finished is not done again.
+    assert record(out) == record(searched)
+    # Finished runs are reused.
     assert before == {file: file.stat().st_mtime_ns for file in before}
 
 
-def test_a_race_on_a_cluster_has_several_runs_at_once_and_the_scores_of_one_here(
-    project: Path, raced: Path, tmp_path: Path, two_machines: list[TwoMachines]
+def test_a_killed_search_repeats_its_last_trial(
+    project: Path, searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """Ends the process before Optuna can write the state of the trial."""
+
+    run, calls = module.Search.run, []
+
+    def killed(self: module.Search, jobs: Sequence[Job]) -> None:
+        calls.append(jobs)
+        run(self, jobs)
+        if len(calls) == FOLDS + 1:
+            raise Killed
+
+    monkeypatch.setattr(module.Search, "run", killed)
+    with pytest.raises(Killed):
+        temper.tune(tmp_path / "killed", **options(project))
+    temper.tune(tmp_path / "killed", **options(project))
+    assert record(tmp_path / "killed") == record(searched)
+
+
+def test_a_trial_whose_loss_is_not_finite_fails_alone(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = module.Search.run
+
+    def diverging(self: module.Search, jobs: Sequence[Job]) -> None:
+        if jobs[0].cell[0] == "ema":
+            raise NonFiniteError("The loss is not finite.", step=0, term="labels", rows=())
+        run(self, jobs)
+
+    monkeypatch.setattr(module.Search, "run", diverging)
+    heard = Heard()
+    temper.tune(tmp_path / "out", progress=heard, **options(project, budget="9runs"))
+    assert record(tmp_path / "out")["winner"]["recipe"] == "plain"
+    assert any(notice.startswith("Trial 1: ema failed") for notice in heard.notices)
+
+
+def test_a_cluster_runs_the_folds_of_a_trial_at_once_with_the_scores_of_one_process(
+    project: Path, searched: Path, tmp_path: Path, two_machines: list[TwoMachines]
 ) -> None:
     given = options(project, cluster="HOST:1")
     temper.tune(tmp_path / "whole", **given)
-    # The reference first, on all folds; then the folds of two trials at once.
-    assert two_machines[0].rounds[0] == FOLDS
-    assert max(two_machines[0].rounds[1:]) >= 2
+    # The last round is the final comparison: plain fine-tuning and the winner.
+    *trials, _ = two_machines[0].rounds + two_machines[1].rounds
+    assert len(trials) >= 2
+    assert set(trials) == {FOLDS}
     out = tmp_path / "stopped"
     for step in (14, 24):
         with pytest.raises(KeyboardInterrupt):
@@ -284,16 +299,17 @@ def test_a_race_on_a_cluster_has_several_runs_at_once_and_the_scores_of_one_here
             file.parent.parent.name: file.read_bytes()
             for file in folder.glob("trials/runs/*/evaluation/scores.json")
         }
-        for folder in (raced, out)
+        for folder in (searched, out)
     )
     shared = here.keys() & there.keys()
     assert len(shared) >= FOLDS
     assert {name: here[name] for name in shared} == {name: there[name] for name in shared}
+    assert all(not found.faults for found in verify(out))
 
 
-def test_plain_fine_tuning_is_tuned_at_the_same_budget(raced: Path) -> None:
-    found = record(raced)
-    assert found["raced"] == ["plain", "ema"]
+def test_plain_fine_tuning_is_tuned_at_the_same_budget(searched: Path) -> None:
+    found = record(searched)
+    assert found["recipes"] == ["plain", "ema"]
     assert {line["recipe"] for line in found["ranking"]} >= {"plain"}
     assert found["ranking"][0] == found["winner"]
     values = [line["improvement"] for line in found["ranking"]]
@@ -308,45 +324,45 @@ def test_a_recipe_that_leads_is_judged_beside_tuned_plain_fine_tuning(
         return {"accuracy": 0.9 if evaluation.parent.name.startswith("ema") else 0.8}
 
     monkeypatch.setattr(module, "part_scores", scores)
-    tuned = temper.tune(tmp_path / "race", **options(project, goal="accuracy"))
+    tuned = temper.tune(tmp_path / "out", **options(project, goal="accuracy"))
     found = tuned.record
     assert (found["winner"]["recipe"], found["winner"]["improvement"]) == ("ema", 0.5)
-    assert "The race chose ema" in tuned.said
-    study = json.loads((tmp_path / "race" / "final" / "study.json").read_text(encoding="utf-8"))
+    assert "The search chose ema" in tuned.summary
+    study = json.loads((tmp_path / "out" / "final" / "study.json").read_text(encoding="utf-8"))
     assert list(study["runs"]) == ["plain", "ema", "frozen_embeddings"]
-    assert 'name = "ema"' in (tmp_path / "race" / "winner.toml").read_text(encoding="utf-8")
+    assert 'name = "ema"' in (tmp_path / "out" / "winner.toml").read_text(encoding="utf-8")
 
 
-def test_logistic_regression_on_frozen_embeddings_stands_beside_the_recipes(raced: Path) -> None:
-    # SetFit's trainings, three times plain ones, are more than this budget pays for.
-    assert list(record(raced)["alternatives"]) == ["frozen_embeddings"]
-    folds_judged = list((raced / "trials" / "frozen_embeddings").glob("fold-*/scores.json"))
-    assert len(folds_judged) == FOLDS
-    study = json.loads((raced / "final" / "study.json").read_text(encoding="utf-8"))
-    place = raced / "final" / study["runs"]["frozen_embeddings"]["0"]
+def test_logistic_regression_on_frozen_embeddings_is_in_the_final_comparison(
+    searched: Path,
+) -> None:
+    # The budget does not allow SetFit, which costs three plain runs.
+    assert list(record(searched)["alternatives"]) == ["frozen_embeddings"]
+    study = json.loads((searched / "final" / "study.json").read_text(encoding="utf-8"))
+    place = searched / "final" / study["runs"]["frozen_embeddings"]["0"]
     judged = read(place / "evaluation").rows["row"].to_pylist()
     assert len(set(judged)) == REPORTED
-    report = (raced / "final" / "report.md").read_text(encoding="utf-8")
+    report = (searched / "final" / "report.md").read_text(encoding="utf-8")
     assert "frozen" in report
 
 
-def test_setfit_stands_beside_the_recipes_where_the_budget_allows(
+def test_setfit_is_in_the_final_comparison_if_the_budget_allows(
     project: Path, tmp_path: Path
 ) -> None:
     heard = Heard()
-    temper.tune(tmp_path / "race", progress=heard, **options(project, budget="22runs"))
-    assert set(record(tmp_path / "race")["alternatives"]) == {"frozen_embeddings", "setfit"}
-    study = json.loads((tmp_path / "race/final/study.json").read_text(encoding="utf-8"))
-    judged = read(tmp_path / "race" / "final" / study["runs"]["setfit"]["0"] / "evaluation")
+    temper.tune(tmp_path / "out", progress=heard, **options(project, budget="22runs"))
+    assert set(record(tmp_path / "out")["alternatives"]) == {"frozen_embeddings", "setfit"}
+    study = json.loads((tmp_path / "out/final/study.json").read_text(encoding="utf-8"))
+    judged = read(tmp_path / "out" / "final" / study["runs"]["setfit"]["0"] / "evaluation")
     assert len(set(judged.rows["row"].to_pylist())) == REPORTED
 
 
-def test_the_winner_s_file_repeats_its_final_run(raced: Path, tmp_path: Path) -> None:
-    temper.train(tmp_path / "again", config=raced / "winner.toml")
+def test_the_winner_s_file_repeats_its_final_run(searched: Path, tmp_path: Path) -> None:
+    temper.train(tmp_path / "again", config=searched / "winner.toml")
     again = json.loads((tmp_path / "again" / "run.json").read_text(encoding="utf-8"))
-    name = record(raced)["winner"]["recipe"]
-    runs = json.loads((raced / "final" / "study.json").read_text(encoding="utf-8"))["runs"]
-    final = raced / "final" / runs[name]["0"]
+    name = record(searched)["winner"]["recipe"]
+    runs = json.loads((searched / "final" / "study.json").read_text(encoding="utf-8"))["runs"]
+    final = searched / "final" / runs[name]["0"]
     assert again["key"] == json.loads((final / "run.json").read_text(encoding="utf-8"))["key"]
     weights = [folder / "model.safetensors" for folder in (final, tmp_path / "again")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
@@ -355,31 +371,31 @@ def test_the_winner_s_file_repeats_its_final_run(raced: Path, tmp_path: Path) ->
 
 
 def test_a_finished_race_is_kept_and_its_reported_rows_are_not_looked_at_again(
-    project: Path, raced: Path
+    project: Path, searched: Path
 ) -> None:
-    files = sorted(raced.rglob("scores.json"))
+    files = sorted(searched.rglob("scores.json"))
     before = [file.stat().st_mtime_ns for file in files]
     heard = Heard()
-    found = temper.tune(raced, progress=heard, **options(project, budget="50runs"))
-    assert any("holds this race to its end" in notice for notice in heard.notices)
+    found = temper.tune(searched, progress=heard, **options(project, budget="50runs"))
+    assert any("Up to date" in notice for notice in heard.notices)
     assert before == [file.stat().st_mtime_ns for file in files]
-    assert (found.page.exists(), found.said) == (True, record(raced)["said"])
-    with pytest.raises(CheckpointError, match="holds another race"):
-        temper.tune(raced, **options(project, goal="accuracy"))
+    assert (found.page.exists(), found.summary) == (True, record(searched)["summary"])
+    with pytest.raises(CheckpointError, match="has another search"):
+        temper.tune(searched, **options(project, goal="accuracy"))
 
 
 def test_a_budget_that_is_too_small_says_the_least(project: Path, tmp_path: Path) -> None:
     # Three folds of 4/5 of the rows for each side, and the final part: 2 * 2.4 + 2.
-    with pytest.raises(SettingError, match=r"too small .* that takes 6\.8 runs at least"):
-        temper.tune(tmp_path / "race", **options(project, budget="6runs"))
-    assert not (tmp_path / "race").exists()
+    with pytest.raises(SettingError, match=r"too small: .* need at least 6\.8 runs"):
+        temper.tune(tmp_path / "out", **options(project, budget="6runs"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_time_that_is_too_short_is_told_after_the_first_fold(
     project: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "race"
-    with pytest.raises(SettingError, match=r"too small .* that takes .* minutes at least"):
+    out = tmp_path / "out"
+    with pytest.raises(SettingError, match=r"too small: .* need at least .* minutes"):
         temper.tune(out, **options(project, budget="0.001s"))
     assert len(list(out.glob("trials/runs/*"))) == 1
     # What was done is kept for a larger budget.
@@ -394,12 +410,12 @@ def test_what_cannot_be_raced_is_refused_before_any_work(
 ) -> None:
     def refused(match: str, **changes: Any) -> None:
         with pytest.raises((SettingError, DataError), match=match):
-            temper.tune(tmp_path / "race", **options(project, **changes))
-        assert not (tmp_path / "race").exists()
+            temper.tune(tmp_path / "out", **options(project, **changes))
+        assert not (tmp_path / "out").exists()
 
     refused("Unknown goal", goal="fast")
     refused("Unknown recipe 'nothing'", recipes="nothing")
-    refused("a recipe beside plain fine-tuning", recipes="plain")
+    refused("Plain fine-tuning is always included", recipes="plain")
     refused("at least 50 training rows", rows=30)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     refused(r"pip install 'optuna>=")
@@ -413,7 +429,7 @@ def test_recipes_that_do_not_fit_the_model_are_left_out_unless_they_are_named(
     monkeypatch.setitem(recipes(), "odd", odd)
     given = {"model": "text_cnn", "data": "demo", "rows": 60, "goal": "accuracy", "seeds": (0,)}
     with pytest.raises(SettingError, match="too small"):
-        temper.tune(tmp_path / "race", budget="1runs", progress=heard, **given)
-    assert any(notice.startswith("odd is not raced") for notice in heard.notices)
+        temper.tune(tmp_path / "out", budget="1runs", progress=heard, **given)
+    assert any(notice.startswith("Skipping odd") for notice in heard.notices)
     with pytest.raises(SettingError, match="is trained from scratch"):
-        temper.tune(tmp_path / "race", budget="1runs", recipes="odd", **given)
+        temper.tune(tmp_path / "out", budget="1runs", recipes="odd", **given)

@@ -1,4 +1,4 @@
-"""``temper tune``: find the recipe and settings that suit one's data, within a budget."""
+"""``temper tune``: find the best recipe and settings for a dataset within a budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from temper.study.tune import BUDGET
 from temper.study.tune import tune as tune_recipes
 
 SHOWN = 8
-"""Contenders that the table shows."""
+"""Rows of the table."""
 
 
 @options.with_settings(COMPARE)
@@ -27,8 +27,7 @@ def tune(
         typer.Option(
             "--budget",
             metavar="TIME|N runs",
-            help="What all of it may take: 30m, 2h, or 12runs, trainings on all rows by plain "
-            "fine-tuning.",
+            help="Total budget: 30m, 2h, or 12runs (trainings on all rows with plain fine-tuning).",
         ),
     ] = BUDGET,
     goal: Annotated[
@@ -44,13 +43,13 @@ def tune(
         typer.Option(
             "--recipes",
             metavar="A,B",
-            help="Recipes that are raced; all of `temper list recipes` if left out. Plain "
-            "fine-tuning is always among them.",
+            help="Recipes to search; default: all of `temper list recipes`. Plain fine-tuning is "
+            "always included.",
             autocompletion=options.complete_recipes,
         ),
     ] = None,
     seeds: Annotated[
-        str, typer.Option("--seeds", help="Seeds of the final trainings, with commas between.")
+        str, typer.Option("--seeds", help="Seeds of the final comparison, separated by commas.")
     ] = "0,1,2",
     cluster: options.Cluster = None,
     cluster_cpus: options.ClusterCpus = 1,
@@ -60,10 +59,10 @@ def tune(
     as_json: options.Json = False,
     **settings: Any,
 ) -> None:
-    """Race recipes and their settings on your data, and judge the winner once.
+    """Search recipes and their settings for your data, and evaluate the winner once.
 
-    The race is judged on dev folds carved from the training rows; the rows that are reported are
-    read once, at the end. A race that is stopped goes on by the same command.
+    The search uses dev folds of the training rows. The test rows are used once, at the end. Run the
+    same command again to resume a stopped search.
     """
     tree = COMPARE.tree(config, settings, assignments or ())
     numbers = options.split_seeds(seeds)
@@ -91,8 +90,8 @@ def tune(
         {
             "recipe": line["recipe"],
             "trial": line["trial"],
-            "improvement on dev folds": f"{100 * line['improvement']:+.1f} %",
-            "cost": f"{line['cost']:.3g} x",
+            "improvement on dev folds": f"{100 * line['improvement']:+.1f}%",
+            "cost": f"{line['cost']:.3g}x",
             "settings": ", ".join(
                 f"{table}.{name}={value}"
                 for table, values in line["settings"].items()
@@ -102,10 +101,10 @@ def tune(
         for line in record["ranking"][:SHOWN]
     ]
     print_table(rows, list(rows[0]))
-    say(tuned.said)
+    say(tuned.summary)
     say(f"Report: {page}")
     winner = f"{out}/winner.toml"
     if is_url(out):
-        say(f"Its settings, to be copied: {winner}")
+        say(f"Copy the settings of the winner: {winner}")
         winner = "winner.toml"
     say(f"Train it again: temper train --config {winner} --out RUN")

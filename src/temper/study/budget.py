@@ -1,10 +1,10 @@
-"""What a race may take: time on the clock, or trainings on all rows by plain fine-tuning."""
+"""The budget of a search: wall-clock time, or a number of plain fine-tuning runs."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from temper.errors import SettingError
 
@@ -14,11 +14,11 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True)
 class Budget:
-    """What a race may take, its final part counted in.
+    """The budget of a search, including the final comparison.
 
     Args:
-        amount: Seconds, or vanilla runs: trainings on all rows by plain fine-tuning.
-        unit: Which of the two.
+        amount: Seconds, or plain runs: trainings on all rows with plain fine-tuning.
+        unit: Unit of the amount.
     """
 
     amount: float
@@ -41,29 +41,12 @@ class Budget:
         match = _BUDGET.fullmatch(text.strip().lower())
         if match is None or not float(match[1]):
             raise SettingError(
-                "--budget is a time or a number of plain trainings (30m, 2h, 12runs), got "
-                f"{text!r}."
+                f"--budget is a time or a number of plain runs (30m, 2h, 12runs), got {text!r}."
             )
         if match[2].startswith("run"):
             return cls(float(match[1]), "runs")
         return cls(float(match[1]) * _SECONDS[match[2]], "seconds")
 
     def text(self, amount: float) -> str:
-        """Write an amount in the budget's unit."""
+        """Write an amount in words."""
         return f"{amount:.3g} runs" if self.unit == "runs" else f"{amount / 60:.3g} minutes"
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long things take, in the budget's unit.
-
-    Args:
-        run: A vanilla run: plain fine-tuning on all rows.
-        judging: Judging one model on a fold.
-    """
-
-    run: float
-    judging: float
-
-
-IN_RUNS: Final = Pace(1.0, 0.0)

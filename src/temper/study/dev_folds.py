@@ -1,4 +1,4 @@
-"""The dev folds that judge a race: carved from the training rows, apart from the reported ones."""
+"""Dev folds of a search: cut from the training rows, disjoint from the reported rows."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from temper.study.work import StudyFolder
 
 PARTS: Final = 5
 FOLDS: Final = 3
-"""Parts that the training rows are cut into, and how many of them judge."""
+"""Parts of the training rows, and how many of them evaluate trials."""
 TRIAL_ROWS: Final = 1000
 FOLD_ROWS: Final = 500
-"""Rows that a trial trains on, and is judged on, at most."""
+"""Most rows a trial trains and is evaluated on."""
 LEAST_ROWS: Final = 50
 
 
 def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
-    """Carve the folds that trials are judged on from the training rows.
+    """Cut the folds that evaluate trials from the training rows.
 
     Args:
-        splits: The rows; ``dev`` are those that are reported, which no fold may hold.
+        splits: The rows; no fold may contain the reported ones, ``dev`` and ``test``.
         seed: Seed of the draws.
 
     Returns:
-        The rows to train on and, as ``dev``, to judge on, of each fold.
+        For each fold, the rows to train on and, as ``dev``, the rows to evaluate on.
 
     Raises:
-        DataError: There are too few rows, or a fold holds a reported row.
+        DataError: There are too few rows, or a fold contains a reported row.
     """
     if len(splits.train) < LEAST_ROWS:
         raise DataError(
-            f"A race needs at least {LEAST_ROWS} training rows for its dev folds, got "
+            f"The search needs at least {LEAST_ROWS} training rows for its dev folds, got "
             f"{len(splits.train)}. Give more rows."
         )
     parts = folds(splits.train, PARTS, seed=seed)
@@ -43,7 +43,7 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
     for number in range(FOLDS):
         held = set(parts[number].rows)
         rest = splits.train.select(
-            place for place, row in enumerate(splits.train.rows) if row not in held
+            index for index, row in enumerate(splits.train.rows) if row not in held
         )
         judged = parts[number].sample(min(FOLD_ROWS, len(parts[number])), seed=seed)
         fold = Splits(
@@ -57,11 +57,11 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
 
 
 def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
-    """Refuse a fold with rows that are reported, or that are judged on and trained on.
+    """Refuse a fold with reported rows, or with rows in both of its parts.
 
     Args:
-        fold: The rows to train on and to judge on.
-        reported: The rows that the winner is judged on.
+        fold: The rows to train on and to evaluate on.
+        reported: The rows of the final comparison.
 
     Raises:
         DataError: A text is on both sides.
@@ -70,16 +70,16 @@ def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
         shared = sum(len(rows.overlap(other)) for other in reported)
         if shared:
             raise DataError(
-                f"{shared} {name} rows of a dev fold are reported rows too: the race would look at "
-                "what it is judged on. Take these texts out of the training rows."
+                f"{shared} {name} rows of a dev fold are reported rows too, so the search would "
+                "use test rows. Remove these texts from the training rows."
             )
     if shared := len(fold.dev.overlap(fold.train)):
-        raise DataError(f"{shared} rows of a dev fold are trained on too.")
+        raise DataError(f"{shared} rows of a dev fold are also training rows of the fold.")
 
 
 @dataclass(frozen=True)
 class FoldFolder(StudyFolder):
-    """The folder of a trial's run on a dev fold.
+    """The study folder of a trial's run on a dev fold.
 
     Args:
         fold: Number of the fold.
@@ -88,5 +88,5 @@ class FoldFolder(StudyFolder):
     fold: int
 
     def splits(self) -> Splits:
-        """Load the rows that are trained on and judged."""
+        """Load the rows of the fold."""
         return dev_folds(super().splits(), seed=self.config.data.seed)[self.fold]

@@ -1,8 +1,8 @@
-"""Carry a race out and judge its winner once: tuned plain fine-tuning beside it, on reported rows.
+"""Carry out a search, and compare its winner with tuned plain fine-tuning on the reported rows.
 
-``OUT/tune.json`` says what was raced and what came out; ``journal.log`` is the search, ``trials``
-its runs, ``final`` the comparison with its report, and ``winner.toml`` what `temper train --config`
-repeats.
+``OUT/tune.json`` has the request and the result; ``journal.log`` is Optuna's, ``trials`` has the
+runs, ``final`` the comparison with its report, and ``winner.toml`` settings for
+`temper train --config`.
 """
 
 from __future__ import annotations
@@ -10,92 +10,41 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from temper import report
-from temper.app.alternatives import Alternative, alternatives, fit_alternative
-from temper.app.cluster import Cluster
+from temper.app.alternatives import Alternative, fit_alternative
 from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.sets import EvaluationSets
-from temper.app.settings import SetSources
-from temper.data.examples import Splits
-from temper.errors import CheckpointError, SettingError, TemperError
+from temper.errors import CheckpointError, ModelError, SettingError, TemperError
 from temper.files import make_folder, write_json, write_text
 from temper.methods.recipes import PLAIN, Recipe
-from temper.study.budget import Budget
-from temper.study.cluster import Machines, connected
-from temper.study.contenders import Contender
-from temper.study.goals import ACCURACY, goal_weights
+from temper.study.cluster import connected
+from temper.study.goals import ACCURACY
 from temper.study.plan import Column, StudyConfig
-from temper.study.race import Race
 from temper.study.schedule import Study, load_study, run_study
+from temper.study.search import Candidate, Request, Search, run_search
 from temper.study.work import evaluation_sets
-from temper.training.assignments import Tree
 from temper.training.checkpoint_folder import difference_in_words, held_folder, read_json
-from temper.training.config import RunConfig, digest, model_identity
+from temper.training.config import digest, model_identity
 from temper.training.progress import Progress
 
 RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"
 GIVEN = "plain_given"
-"""The column of plain fine-tuning at the given settings, where tuned plain fine-tuning won."""
-ATTACKED = 100
-"""Rows that are attacked in the final part where nobody says what is measured."""
+"""Column of plain fine-tuning with the given settings, if tuned plain fine-tuning won."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """What a race is asked for.
+def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, Any]:
+    """Search, train the winner on all rows, and evaluate it.
 
     Args:
-        base: Nested settings of all runs: ``model``, ``data``, ``train``, ``architecture``, and
-            ``evaluate`` of the final part.
-        sets: Where the sets come from that the final part is judged on.
-        recipes: The contenders by name, plain fine-tuning among them.
-        named: Whether a person named them, so that one that does not fit is an error.
-        goal: As a person wrote it.
-        budget: What it may take.
-        seeds: Seeds of the final trainings.
-        cluster: Machines that do the runs; None for this process.
-    """
-
-    base: Tree
-    sets: SetSources
-    recipes: Mapping[str, Recipe]
-    named: bool
-    goal: str
-    budget: Budget
-    seeds: tuple[int, ...]
-    cluster: Cluster | None = None
-
-    def plan(self, columns: Sequence[Column], seeds: Sequence[int]) -> StudyConfig:
-        """Return the plan of the final comparison.
-
-        Args:
-            columns: Its columns.
-            seeds: Its seeds.
-
-        Raises:
-            SettingError: A setting is wrong.
-        """
-        evaluate = self.base.get("evaluate", {})
-        if "perspectives" not in evaluate:
-            attack = {"pgd": {"steps": 5}}
-            evaluate = {"attack_rows": ATTACKED, "embedding_attack": attack, **evaluate}
-        tree = {**self.base, "evaluate": evaluate}
-        return StudyConfig.of(tree, columns=columns, seeds=seeds, sets=self.sets)
-
-
-def carry_out(order: Order, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Race, train the winner on all rows, and judge it.
-
-    Args:
-        order: What is asked for.
+        request: What the user asked for.
         folder: The out folder.
-        progress: Hears of it.
+        progress: Receives trials, runs and notices.
 
     Returns:
         The content of ``tune.json``.
@@ -103,196 +52,156 @@ def carry_out(order: Order, folder: Path, progress: Progress) -> dict[str, Any]:
     Raises:
         TemperError: See `temper.tune`.
     """
-    weights = goal_weights(order.goal)
-    plain = Column(PLAIN, order.recipes[PLAIN].method)
-    plan = order.plan([plain], order.seeds)
-    contenders = _fitting(order, progress)
+    plan = request.comparison([Column(PLAIN, request.recipes[PLAIN].method)], request.seeds)
+    recipes = _fitting(request, progress)
     splits, _ = load_study(plan, progress)
-    if splits.train.kind == "regression" and set(weights) != {ACCURACY}:
+    search = Search(request, recipes, splits, folder, progress)
+    if splits.train.kind == "regression" and set(search.weights) != {ACCURACY}:
         raise SettingError(
             "The labels are numbers, which have no calibration, and robustness is counted in "
             "accuracy. Give --goal accuracy."
         )
-    said = _identity(order, plan.any_run, splits)
-    key = digest(said)
+    identity = _identity(search)
     before = read_json(folder / RECORD) if (folder / RECORD).exists() else {}
-    if before and before["key"] != key:
-        what = difference_in_words(before["order"], said)
-        raise CheckpointError(f"{folder} holds another race: {what}. Give another --out.")
+    if before and before["key"] != digest(identity):
+        what = difference_in_words(before["request"], identity)
+        raise CheckpointError(f"{folder} has another search: {what}. Give another --out.")
     if before.get("status") == "finished":
-        progress.notice(f"{folder} holds this race to its end; it is kept.")
+        progress.notice(f"Up to date: {folder}")
         return before
-    base = {name: table for name, table in order.base.items() if name != "evaluate"}
-    with held_folder(folder), _machines(order, progress) as machines:
-        race = Race(
-            base,
-            splits,
-            contenders,
-            weights,
-            order.budget,
-            len(order.seeds),
-            folder,
-            progress,
-            alternatives(plan.any_run, splits.train),
-            machines,
-        )
-        return _race(order, race, {"key": key, "order": said})
+    search.folds  # noqa: B018 - too few rows are an error before any work, as is a small budget
+    if request.budget.unit == "runs":
+        search.allowed()
+    record = {"key": digest(identity), "request": identity}
+    cluster = request.cluster
+    machines = nullcontext() if cluster is None else connected(cluster, progress)
+    with held_folder(folder), machines as found:
+        write_json(folder / RECORD, {**record, "status": "searching"})
+        if found is not None:
+            try:
+                found.check(search.job(Candidate(recipes[PLAIN]), 0).folder, folder / RECORD)
+            except TemperError:
+                if not before:
+                    (folder / RECORD).unlink()
+                raise
+        return _finish(replace(search, machines=found), record)
 
 
-@contextmanager
-def _machines(order: Order, progress: Progress) -> Iterator[Machines | None]:
-    """Connect to the machines that do the runs; None where this process does them."""
-    if order.cluster is None:
-        yield None
-        return
-    with connected(order.cluster, progress) as machines:
-        yield machines
-
-
-def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
-    """Race, judge the winner, and return the whole record."""
-    folder, splits, progress = race.out, race.splits, race.progress
-    is_new = not (folder / RECORD).exists()
-    write_json(folder / RECORD, {**record, "status": "racing"})
-    if race.machines is not None:
-        try:
-            race.machines.check(race.job(race.reference(), 0).folder, folder / RECORD)
-        except TemperError:
-            if is_new:
-                (folder / RECORD).unlink()
-            raise
-    ranking, field = race.run()
+def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
+    """Search, compare, and return the whole record."""
+    request, folder, progress = search.request, search.folder, search.progress
+    ranking, allowed = run_search(search)
     winner = ranking[0]
-    best_plain = next(each for each in ranking if each.recipe.name == PLAIN)
-    judged = [best_plain] if winner is best_plain else [best_plain, winner]
-    columns = [each.column for each in judged]
-    if winner is best_plain and winner.settings.get("train"):
-        # What tuning itself gained is told then.
-        columns = [Column(GIVEN, best_plain.recipe.method), *columns]
+    plain = next(each for each in ranking if each.recipe.name == PLAIN)
+    columns = [plain.column] if winner is plain else [plain.column, winner.column]
+    if winner is plain and winner.settings["train"]:
+        # The report then shows the gain of tuning itself.
+        columns = [Column(GIVEN, plain.recipe.method), *columns]
     progress.notice(
-        f"The race is over: {winner.recipe.name} leads on the dev folds. It is trained on all "
-        f"{len(splits.train):,} rows, and judged once."
+        f"The search is over: {winner.recipe.name} is best on the dev folds. Final comparison: "
+        f"training on all {len(search.splits.train):,} rows."
     )
     record |= {
-        "raced": field.recipes,
-        "ranking": [_line(contender) for contender in ranking],
+        "recipes": allowed.recipes,
+        "ranking": [_line(candidate) for candidate in ranking],
         "winner": _line(winner),
-        "plain": _line(best_plain),
-        "alternatives": race.judged,
+        "plain": _line(plain),
     }
-    write_json(folder / RECORD, {**record, "status": "judging"})
-    final = order.plan(columns, order.seeds[: field.seeds])
-    study = run_study(final, folder / FINAL, cluster=order.cluster, progress=progress)
-    beside = [each for each in field.alternatives if each.name in race.judged]
-    if beside:
-        study = _with_alternatives(study, final, beside, race)
-    run = final.runs[winner.recipe.name, order.seeds[0]]
+    write_json(folder / RECORD, {**record, "status": "comparing"})
+    final = request.comparison(columns, request.seeds[: allowed.seeds])
+    study = run_study(final, folder / FINAL, cluster=request.cluster, progress=progress)
+    beside = [each for each in search.alternatives if each.name in allowed.alternatives]
+    study, names = _with_alternatives(study, final, beside, search)
+    run = final.runs[winner.recipe.name, final.seeds[0]]
     write_text(folder / WINNER, toml_of({"model": run.model, "seed": run.seed, **run.settings()}))
-    said_of = _said(order.goal, winner, best_plain, study, beside, race.judged)
-    record |= {"said": said_of, "status": "finished"}
+    summary = _summary(request.goal, winner, plain, study)
+    record |= {"alternatives": names, "summary": summary, "status": "finished"}
     write_json(folder / RECORD, record)
     return record
 
 
-def _fitting(order: Order, progress: Progress) -> dict[str, Recipe]:
-    """Return the recipes that fit the model and the data; one that was named must."""
+def _fitting(request: Request, progress: Progress) -> dict[str, Recipe]:
+    """Return the recipes that fit the model and the data; a named recipe must fit."""
     fitting = {}
-    for name, recipe in order.recipes.items():
+    for name, recipe in request.recipes.items():
         try:
-            order.plan([Column(name, recipe.method, dict(recipe.settings))], [0])
+            request.comparison([Column(name, recipe.method, dict(recipe.settings))], [0])
         except SettingError as error:
-            if order.named or name == PLAIN:
+            if request.named or name == PLAIN:
                 raise
-            progress.notice(f"{name} is not raced: {error}")
+            progress.notice(f"Skipping {name}: {error}")
         else:
             fitting[name] = recipe
     return fitting
 
 
-def _identity(order: Order, run: RunConfig, splits: Splits) -> dict[str, Any]:
-    """Return what decides a race; the budget may grow until it is finished."""
+def _identity(search: Search) -> dict[str, Any]:
+    """Return the inputs that decide a search; the budget may grow until it is finished."""
+    request, run = search.request, search.plain_run
     return {
         "model": model_identity(run.model),
-        "goal": goal_weights(order.goal),
+        "goal": search.weights,
         "recipes": {
             name: [recipe.method, recipe.settings, recipe.search]
-            for name, recipe in order.recipes.items()
+            for name, recipe in request.recipes.items()
         },
         "train": run.train.deciding(),
         "max_length": run.data.max_length,
-        "seeds": list(order.seeds),
-        "rows": {"train": splits.train.hash, "reported": splits.dev.hash},
+        "seeds": list(request.seeds),
+        "rows": {"train": search.splits.train.hash, "reported": search.splits.dev.hash},
     }
 
 
-def _line(contender: Contender) -> dict[str, Any]:
+def _line(candidate: Candidate) -> dict[str, Any]:
     return {
-        "recipe": contender.recipe.name,
-        "method": contender.recipe.method,
-        "settings": contender.settings,
-        "trial": contender.trial,
-        "improvement": contender.value,
-        "cost": contender.cost,
+        "recipe": candidate.recipe.name,
+        "method": candidate.recipe.method,
+        "settings": candidate.settings,
+        "trial": candidate.trial,
+        "improvement": candidate.value,
+        "cost": candidate.cost,
     }
 
 
-def _said(
-    goal: str,
-    winner: Contender,
-    plain: Contender,
-    study: Study,
-    beside: Sequence[Alternative],
-    judged: Mapping[str, float],
-) -> str:
-    """Say in words what was gained and what it cost."""
-    text = _gained(goal, winner, plain, study)
-    best = max(beside, key=lambda each: judged[each.name], default=None)
-    if best is not None and judged[best.name] > (winner.value or 0.0):
-        text += (
-            f" On the dev folds {best.title} was ahead of every recipe "
-            f"({100 * judged[best.name]:+.1f} %): it is in the report"
-            f"{'' if best.seeded else ', and takes no fine-tuning at all'}."
-        )
-    return text
-
-
-def _gained(goal: str, winner: Contender, plain: Contender, study: Study) -> str:
+def _summary(goal: str, winner: Candidate, plain: Candidate, study: Study) -> str:
+    """Say what was gained and what it costs."""
     if winner.recipe.name == PLAIN:
-        rate = winner.settings.get("train", {}).get("learning_rate")
+        rate = winner.settings["train"].get("learning_rate")
         if rate is None:
-            return f"Nothing was better than plain fine-tuning as it was given ({goal}): keep it."
+            return f"No trial was better than plain fine-tuning with the given settings ({goal})."
         return (
-            f"No recipe was better than tuned plain fine-tuning ({goal}): keep it, at learning "
-            f"rate {rate:g} and {winner.length:g} times the steps. {study.comparison.answer}"
+            f"No recipe was better than tuned plain fine-tuning ({goal}): use learning rate "
+            f"{rate:g} and {winner.length:g}x the steps. {study.comparison.answer}"
         )
     return (
-        f"{study.comparison.answer} The race chose {winner.recipe.name} for {goal!r}; its training "
-        f"costs {winner.cost:.3g} times plain fine-tuning at the given epochs, and the tuned plain "
-        f"fine-tuning beside it {plain.cost:.3g} times."
+        f"{study.comparison.answer} The search chose {winner.recipe.name} for {goal!r}. Its "
+        f"training costs {winner.cost:.3g}x plain fine-tuning with the given settings; tuned plain "
+        f"fine-tuning costs {plain.cost:.3g}x."
     )
 
 
 def _with_alternatives(
-    study: Study,
-    plan: StudyConfig,
-    beside: Sequence[Alternative],
-    race: Race,
-) -> Study:
-    """Add to the final comparison what a user may pick in place of fine-tuning, as columns."""
-    path, sets = study.folder, evaluation_sets(plan, race.splits)
+    study: Study, plan: StudyConfig, beside: Sequence[Alternative], search: Search
+) -> tuple[Study, list[str]]:
+    """Add the alternatives to the final comparison as columns; return it and their names."""
+    path, sets = study.folder, evaluation_sets(plan, search.splits)
     content = read_json(path / "study.json")
     plain = next(iter(content["runs"].values()))
+    names: list[str] = []
     for each in beside:
-        places: dict[str, str] = {}
+        folders: dict[str, str] = {}
         first: Path | None = None
         for seed in plan.seeds:
-            folder = path / "runs" / f"{each.name}-s{seed}"
+            folder, begun = path / "runs" / f"{each.name}-s{seed}", time.monotonic()
             if each.seeded or first is None:
-                first, begun = folder, time.monotonic()
-                key = _judge(each, plan, seed, race, sets, folder)
-                seconds = time.monotonic() - begun
+                try:
+                    key = _evaluate(each, plan, seed, search, sets, folder)
+                except ModelError as error:
+                    search.progress.notice(f"Skipping {each.name}: {error}")
+                    break
+                first, seconds = folder, time.monotonic() - begun
             else:
-                # It has no seed: every seed's line is the same.
+                # Without draws the result is the same for every seed.
                 shutil.rmtree(folder, ignore_errors=True)
                 shutil.copytree(first, folder)
             record = read_json(path / plain[str(seed)] / "run.json")
@@ -303,33 +212,37 @@ def _with_alternatives(
             record["settings"] = {**record["settings"], **table}
             record["times"] = {**record["times"], "train_seconds": seconds, "steps": 0}
             write_json(folder / "run.json", {**record, "notices": []})
-            places[str(seed)] = folder.relative_to(path).as_posix()
-        content["columns"].append({"name": each.name, "method": each.name, "settings": {}})
-        content["runs"][each.name] = places
+            folders[str(seed)] = folder.relative_to(path).as_posix()
+        else:
+            content["columns"].append({"name": each.name, "method": each.name, "settings": {}})
+            content["runs"][each.name] = folders
+            names.append(each.name)
+    if not names:
+        return study, names
     write_json(path / "study.json", content)
-    return Study(path, report.build(path), report.comparison(path))
+    return Study(path, report.build(path), report.comparison(path)), names
 
 
-def _judge(
+def _evaluate(
     alternative: Alternative,
     plan: StudyConfig,
     seed: int,
-    race: Race,
+    search: Search,
     sets: EvaluationSets,
     folder: Path,
 ) -> str:
-    """Fit and judge an alternative where its folder does not hold it yet; return its key."""
-    # At the settings that were given, not those that plain fine-tuning was tuned to.
-    run, train, name = race.plain_run, race.splits.train, alternative.name
+    """Fit and evaluate an alternative unless its folder has the result; return its key."""
+    # The given settings, not those of tuned plain fine-tuning.
+    run, train, name = search.plain_run, search.splits.train, alternative.name
     evaluate, out = plan.evaluate, folder / "evaluation"
     cost = alternative.cost(run, len(train))
-    identity = f"{name} {seed} {cost:g} {race.identity} {train.hash}"
+    identity = f"{name} {seed} {cost:g} {model_identity(run.model)} {train.hash}"
     key = evaluation_key(identity, sets, evaluate, max_length=run.data.max_length)
     if stored_key(out) != key:
         predictor = fit_alternative(alternative, run, train, seed=seed)
         make_folder(folder)
         measure(
-            predictor, sets, evaluate, out, model=name, key=key, run=key, progress=race.progress
+            predictor, sets, evaluate, out, model=name, key=key, run=key, progress=search.progress
         )
     return key
 

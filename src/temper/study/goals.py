@@ -1,4 +1,4 @@
-"""What a race is run for: the parts of a goal, their weights, and how dev folds measure them."""
+"""Goals of a search: their parts and weights, and how a dev fold measures them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "token_corruption": {"kinds": ["random"], "rates": [0.1]},
     },
 }
-"""Parts of a goal, and the perspectives, with their settings, that a dev fold is judged by."""
+"""Parts of a goal, each with its perspectives and their settings on a dev fold."""
 GOALS: Final[Mapping[str, Mapping[str, float]]] = {
     "accuracy": {ACCURACY: 1.0},
     "robust": {ROBUSTNESS: 1.0},
@@ -27,9 +27,9 @@ GOALS: Final[Mapping[str, Mapping[str, float]]] = {
     "balanced": dict.fromkeys(PARTS, 1.0),
 }
 ATTACKED = 100
-"""Rows of a fold that are attacked."""
+"""Attacked rows of a fold."""
 LEAST_ERROR: Final = 0.01
-"""An error of the reference below this counts as this: what is perfect cannot be improved."""
+"""Smallest error of the baseline that improvements are relative to."""
 
 
 def goal_weights(goal: str) -> dict[str, float]:
@@ -74,12 +74,12 @@ def goal_weights(goal: str) -> dict[str, float]:
 
 
 def fold_evaluation(weights: Mapping[str, float]) -> dict[str, Any]:
-    """Return what a dev fold is judged by, as nested settings of ``evaluate``.
+    """Return the settings of a dev fold's evaluation, the table ``evaluate``.
 
     Args:
-        weights: Of the parts.
+        weights: Weights of the parts.
     """
-    # Accuracy is shown whatever the goal.
+    # Accuracy is always measured.
     measured = {p: s for part in {ACCURACY: 1, **weights} for p, s in PARTS[part].items()}
     sections = {name: settings for name, settings in measured.items() if settings}
     limit = {"attack_rows": ATTACKED} if ROBUSTNESS in weights else {}
@@ -87,16 +87,16 @@ def fold_evaluation(weights: Mapping[str, float]) -> dict[str, Any]:
 
 
 def part_scores(evaluation: Path, weights: Mapping[str, float]) -> dict[str, float]:
-    """Read how well a model did by each part, 1 being perfect.
+    """Read the score of each part; 1 is perfect.
 
     Accuracy is the task's own score; calibration one minus half the Brier score (it is at most 2)
-    after a temperature that is fitted in two folds, where one can be fitted; robustness the mean
-    accuracy under PGD on the embeddings and under random tokens. The Brier score is proper: unlike
-    ECE, answering every row by the classes' shares does not win it.
+    after temperature scaling in two folds, if possible; robustness the mean accuracy under PGD on
+    the embeddings and under random tokens. The Brier score is proper: unlike ECE, it cannot be won
+    by predicting the class frequencies for every row.
 
     Args:
         evaluation: Folder of an evaluation by `fold_evaluation`.
-        weights: Of the parts.
+        weights: Weights of the parts.
 
     Raises:
         DataError: A score has no value on these rows.
@@ -133,14 +133,14 @@ def part_scores(evaluation: Path, weights: Mapping[str, float]) -> dict[str, flo
 def improvement(
     scores: Mapping[str, float], reference: Mapping[str, float], weights: Mapping[str, float]
 ) -> float:
-    """Return the mean share of the reference's error that is taken away.
+    """Return the mean fraction of the baseline's error that is removed.
 
     ``sum_p w_p (s_p - r_p) / (1 - r_p)``, as the average relative improvement of a report.
 
     Args:
-        scores: Of each part.
-        reference: The same of plain fine-tuning on the same rows.
-        weights: Of the parts, adding up to 1.
+        scores: Score of each part.
+        reference: Scores of plain fine-tuning on the same rows.
+        weights: Weights of the parts, adding up to 1.
 
     Example:
         >>> improvement({"accuracy": 0.9}, {"accuracy": 0.8}, {"accuracy": 1.0})

@@ -1,8 +1,8 @@
-"""Find the recipe and settings that suit one's data: what `temper.tune` and ``temper tune`` do.
+"""`temper.tune` and ``temper tune``: find the best recipe and settings for a dataset.
 
-A race on dev folds carved from the training rows (`temper.study.race`) chooses; then the winner and
-plain fine-tuning, each at its best settings, are trained on all rows and judged on the reported
-rows, once.
+A search on dev folds of the training rows (`temper.study.search`) chooses. Then the winner and
+plain fine-tuning, each with its best settings, are trained on all rows and compared once on the
+reported rows (`temper.study.final`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ BUDGET = "30m"
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a race came to.
+    """The result of a search.
 
     Args:
-        folder: The out folder; of an object store a copy without weights, gone with this process.
+        folder: The out folder; for an object store a temporary copy without weights.
         record: The content of ``tune.json``.
     """
 
@@ -45,9 +45,9 @@ class Tuned:
     record: Mapping[str, Any]
 
     @property
-    def said(self) -> str:
-        """What was gained and what it cost, in words."""
-        return str(self.record["said"])
+    def summary(self) -> str:
+        """What was gained and what it costs."""
+        return str(self.record["summary"])
 
     @property
     def page(self) -> Path:
@@ -69,31 +69,30 @@ def tune(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Tuned:
-    """Race recipes and settings on one's data, and judge the winner once.
+    """Search recipes and settings for a dataset, and evaluate the winner once.
 
     Args:
-        out: The folder, or with a cluster the URL of an object store; a race that was stopped there
-            goes on.
-        budget: What all of it may take: ``30m``, ``2h``, or ``12runs``, trainings on all rows by
-            plain fine-tuning.
+        out: The folder, or with a cluster the URL of an object store; a stopped search is resumed.
+        budget: Total budget: ``30m``, ``2h``, or ``12runs``, trainings on all rows with plain
+            fine-tuning.
         goal: ``accuracy``, ``robust``, ``calibrated``, ``balanced``, or weights as in
             ``accuracy=2,calibration=1``.
-        recipes: Those that are raced, of ``temper list recipes``; all if none is named. Plain
-            fine-tuning is always among them.
-        seeds: Seeds of the final trainings.
-        cluster: Address of a Ray cluster whose machines do the runs, as `temper.compare` takes it.
+        recipes: Recipes of ``temper list recipes``; all if none is named. Plain fine-tuning is
+            always included.
+        seeds: Seeds of the final comparison.
+        cluster: Address of a Ray cluster that does the runs, as in `temper.compare`.
         cluster_cpus: Cores, and threads, of a run there.
-        cluster_gpus: GPUs of a run there; parts of one let runs share it.
-        config: TOML file or nested settings, which the others override.
-        progress: Hears of trials, runs and notices; None logs the notices.
-        settings: As `temper.compare` takes them; ``model`` is MiniLM if left out.
+        cluster_gpus: GPUs of a run there; with fractions, runs share a GPU.
+        config: TOML file or nested settings; the others override it.
+        progress: Receives trials, runs and notices; None logs the notices.
+        settings: As in `temper.compare`; ``model`` defaults to MiniLM.
 
     Returns:
-        What was found.
+        The result.
 
     Raises:
-        TemperError: Where data, a goal or a recipe does not fit, the budget is too small, the
-            folder holds another race, or Optuna is not installed.
+        TemperError: Data, goal or a recipe does not fit, the budget is too small, the folder has
+            another search, or Optuna is not installed.
     """
     progress = progress or LoggedNotices()
     tree = {"model": MODEL, **COMPARE.tree(config, settings)}
@@ -111,15 +110,16 @@ def tune(
     )
     from temper.app.cluster import Cluster
     from temper.study.cluster import opened
-    from temper.study.final import Order, carry_out
+    from temper.study.final import carry_out
+    from temper.study.search import Request
 
     machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
-    # A reported text that is trained on would be looked at by the race.
+    # Training rows whose text is reported would leak into the search.
     data = {**tree.get("data", {}), "drop_overlap": True}
-    order = Order(
+    request = Request(
         base={**tree, "data": data},
         sets=sets,
-        recipes=_contenders(chosen),
+        recipes=_recipes(chosen),
         named=bool(chosen),
         goal=goal,
         budget=Budget.parse(budget),
@@ -127,7 +127,7 @@ def tune(
     )
     with opened(out, machines) as (folder, machines):
         _check_folder(folder)
-        record = carry_out(replace(order, cluster=machines), folder, progress)
+        record = carry_out(replace(request, cluster=machines), folder, progress)
     return Tuned(folder, record)
 
 
@@ -135,13 +135,13 @@ def _check_folder(folder: Path) -> None:
     check_room(folder, what=RECORD, held=(folder / RECORD).exists)
 
 
-def _contenders(chosen: list[str]) -> dict[str, Recipe]:
-    """Return the recipes that are raced, plain fine-tuning first."""
+def _recipes(chosen: list[str]) -> dict[str, Recipe]:
+    """Return the recipes of the search, plain fine-tuning first."""
     names = dict.fromkeys((PLAIN, *(chosen or known_recipes())))
     if len(names) < 2:
         raise SettingError(
-            "A race needs a recipe beside plain fine-tuning, which is always in it. Name one with "
-            "--recipes, or leave it out for all."
+            "Plain fine-tuning is always included. Name another recipe with --recipes, or leave it "
+            "out for all."
         )
     return {name: recipe_named(name) for name in names}
 

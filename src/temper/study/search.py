@@ -1,0 +1,438 @@
+"""Search recipes and their settings with Optuna, on dev folds of the training rows.
+
+A trial trains on one fold after the other. TPE (Bergstra et al. 2011) proposes its settings, and
+the median rule stops it early. The draws of a trial depend on the seed and on the trials finished
+before it only, so a stopped trial is repeated with the same settings; its finished runs are reused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from temper.app.alternatives import Alternative, alternatives
+from temper.app.cluster import Cluster
+from temper.app.settings import SetSources
+from temper.data.examples import Splits
+from temper.errors import NonFiniteError, SettingError
+from temper.methods.recipes import PLAIN, Recipe
+from temper.seeding import derive_seed
+from temper.study.budget import Budget
+from temper.study.cluster import Job, Machines
+from temper.study.dev_folds import FOLDS, FoldFolder, dev_folds
+from temper.study.goals import fold_evaluation, goal_weights, improvement, part_scores
+from temper.study.plan import Column, StudyConfig
+from temper.study.work import Work, evaluation_sets
+from temper.training.assignments import Tree, override
+from temper.training.config import RunConfig, model_identity, run_key
+from temper.training.passes import PLAIN as PASSES
+from temper.training.progress import Progress
+
+SPREAD: Final = 4.0
+"""A trial multiplies the given learning rate by a factor between 1 / SPREAD and SPREAD."""
+ATTACKED: Final = 100
+"""Rows attacked in the final comparison if no perspectives are given."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `temper.tune` was called with.
+
+    Args:
+        base: Nested settings of all runs: ``model``, ``data``, ``train``, ``architecture``, and
+            ``evaluate`` of the final comparison.
+        sets: Additional datasets of the final comparison.
+        recipes: Recipes by name, plain fine-tuning first.
+        named: Whether the user named the recipes; then one that does not fit is an error.
+        goal: The goal as written.
+        budget: The budget.
+        seeds: Seeds of the final comparison.
+        cluster: The Ray cluster; None for this process.
+    """
+
+    base: Tree
+    sets: SetSources
+    recipes: Mapping[str, Recipe]
+    named: bool
+    goal: str
+    budget: Budget
+    seeds: tuple[int, ...]
+    cluster: Cluster | None = None
+
+    def comparison(self, columns: Sequence[Column], seeds: Sequence[int]) -> StudyConfig:
+        """Return the plan of the final comparison."""
+        evaluate = self.base.get("evaluate", {})
+        if "perspectives" not in evaluate:
+            attack = {"pgd": {"steps": 5}}
+            evaluate = {"attack_rows": ATTACKED, "embedding_attack": attack, **evaluate}
+        tree = {**self.base, "evaluate": evaluate}
+        return StudyConfig.of(tree, columns=columns, seeds=seeds, sets=self.sets)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A recipe with the settings of one trial.
+
+    Args:
+        recipe: The recipe.
+        settings: Tables ``method`` and ``train``.
+        length: Training steps, relative to the given settings.
+        value: Mean improvement over the baseline on the dev folds.
+        trial: Number of the trial.
+    """
+
+    recipe: Recipe
+    settings: Tree = field(default_factory=lambda: {"method": {}, "train": {}})
+    length: float = 1.0
+    value: float = 0.0
+    trial: int = 0
+
+    @property
+    def cost(self) -> float:
+        """Cost of a training, relative to plain fine-tuning."""
+        return self.recipe.passes / PASSES * self.length
+
+    @property
+    def column(self) -> Column:
+        """The column of a comparison."""
+        return Column(self.recipe.name, self.recipe.method, self.settings)
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What the budget allows.
+
+    Args:
+        recipes: Names of the recipes, plain fine-tuning first.
+        seeds: Seeds of the final comparison.
+        alternatives: Names of the alternatives in the final comparison.
+        trial: Forecast of a trial of plain fine-tuning, in the unit of the budget.
+        reserve: Forecast of the final comparison.
+    """
+
+    recipes: Sequence[str]
+    seeds: int
+    alternatives: Sequence[str]
+    trial: float
+    reserve: float
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search before its first trial.
+
+    Args:
+        request: What the user asked for.
+        recipes: The recipes that fit the model and the data.
+        splits: The rows.
+        folder: The out folder.
+        progress: Receives notices.
+        machines: The connected cluster; None runs in this process.
+    """
+
+    request: Request
+    recipes: Mapping[str, Recipe]
+    splits: Splits
+    folder: Path
+    progress: Progress
+    machines: Machines | None = None
+
+    @cached_property
+    def weights(self) -> dict[str, float]:
+        """Weights of the goal's parts."""
+        return goal_weights(self.request.goal)
+
+    @cached_property
+    def plain_run(self) -> RunConfig:
+        """Plain fine-tuning with the given settings."""
+        return self._config(Candidate(self.recipes[PLAIN]), 0).any_run
+
+    @cached_property
+    def folds(self) -> list[Splits]:
+        """The dev folds."""
+        return dev_folds(self.splits, seed=self.plain_run.data.seed)
+
+    @cached_property
+    def fold_rows(self) -> float:
+        """Training rows of all folds, relative to all training rows."""
+        return sum(len(fold.train) for fold in self.folds) / len(self.splits.train)
+
+    @cached_property
+    def alternatives(self) -> list[Alternative]:
+        """Classifiers without fine-tuning that fit the model and the rows."""
+        return alternatives(self.plain_run, self.splits.train)
+
+    def _config(self, candidate: Candidate, fold: int) -> StudyConfig:
+        base = {name: table for name, table in self.request.base.items() if name != "evaluate"}
+        tree = {**base, "evaluate": fold_evaluation(self.weights)}
+        # The number of the fold is the seed of its run.
+        return StudyConfig.of(tree, columns=[candidate.column], seeds=[fold], sets=SetSources())
+
+    @cached_property
+    def _identity(self) -> Any:
+        return model_identity(self.plain_run.model)
+
+    def job(self, candidate: Candidate, fold: int) -> Job:
+        """Return the run of a candidate on a fold."""
+        config = self._config(candidate, fold)
+        ((cell, run),) = config.runs.items()
+        key = run_key(run, self.folds[fold], identity=self._identity)
+        return Job(FoldFolder(self.folder / "trials", config, {cell: key}, fold), cell)
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Train and evaluate; finished runs are kept.
+
+        Raises:
+            TemperError: A run failed.
+        """
+        if self.machines is None:
+            for job in jobs:
+                splits = self.folds[job.cell[1]]
+                work = Work(job.folder, splits, evaluation_sets(job.folder.config, splits))
+                work.do(job.cell, progress=self.progress)
+            return
+        with closing(self.machines.do(jobs)) as done:
+            errors = [ended.error for ended in done if ended.error is not None]
+        if errors:
+            # A loss that is not finite fails the trial only, any other error the search.
+            raise min(errors, key=lambda error: isinstance(error, NonFiniteError))
+
+    def allowed(self, trial: float | None = None) -> Allowed:
+        """Return what the budget allows.
+
+        Args:
+            trial: Measured seconds of a trial of plain fine-tuning; None for a budget in runs.
+
+        Raises:
+            SettingError: It is too small; the message has the smallest possible budget.
+        """
+        budget, run = self.request.budget, 1.0
+        if trial is None:
+            trial = self.fold_rows
+        else:
+            # Folds of few rows take most of their time to evaluate, as does a final run.
+            run = trial / min(1.0, self.fold_rows)
+        costs = {name: Candidate(recipe).cost for name, recipe in self.recipes.items()}
+        rivals = sorted((name for name in costs if name != PLAIN), key=costs.__getitem__)
+
+        def least(name: str, seeds: int) -> float:
+            return trial * (1 + costs[name]) + 2 * seeds * max(1.0, costs[name]) * run
+
+        for seeds in range(len(self.request.seeds), 0, -1):
+            names = [name for name in rivals if least(name, seeds) <= budget.amount]
+            if names:
+                break
+        else:
+            raise SettingError(
+                f"--budget {budget.text(budget.amount)} is too small: plain fine-tuning, one other "
+                f"recipe ({rivals[0]}) and the final comparison with one seed need at least "
+                f"{budget.text(least(rivals[0], 1))}. Give a larger budget, fewer rows or epochs."
+            )
+        rows, beside = len(self.splits.train), {}
+        for each in self.alternatives:
+            cost = (seeds if each.seeded else 1) * each.cost(self.plain_run, rows) * run
+            # Most of the budget is for trials.
+            if cost <= (budget.amount - least(names[0], seeds)) / 2:
+                beside[each.name] = cost
+        # Either side of the comparison may be as expensive as the most expensive recipe.
+        reserve = 2 * seeds * max(1.0, costs[names[-1]]) * run + sum(beside.values())
+        return Allowed([PLAIN, *names], seeds, list(beside), trial, reserve)
+
+
+class OutOfBudget(Exception):  # noqa: N818
+    """The next trial and the final comparison do not fit into the budget."""
+
+
+def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
+    """Run trials until the budget is used.
+
+    Returns:
+        The candidates that finished all folds, the best first; and what the budget allowed.
+
+    Raises:
+        SettingError: The budget is too small.
+        TemperError: A run failed.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        study_name="tune",
+        storage=JournalStorage(JournalFileBackend(str(search.folder / "journal.log"))),
+        direction="maximize",
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=1),
+        load_if_exists=True,
+    )
+    prepare = partial(_prepare, search)
+    prepare(study)
+    study.optimize(partial(_objective, search), callbacks=[prepare], catch=(OutOfBudget,))
+    candidates = [
+        Candidate(
+            search.recipes[trial.user_attrs["recipe"]],
+            trial.user_attrs["settings"],
+            trial.user_attrs["length"],
+            trial.value,
+            number,
+        )
+        for number, trial in enumerate(_finished(study))
+        if trial.state == TrialState.COMPLETE
+    ]
+    return sorted(candidates, key=lambda each: -each.value), _allowed(search, study)
+
+
+def _finished(study: Any) -> list[Any]:
+    """Return the finished trials; failed ones were stopped, and are repeated."""
+    states = (TrialState.COMPLETE, TrialState.PRUNED)
+    finished: list[Any] = study.get_trials(deepcopy=False, states=states)
+    return finished
+
+
+def _allowed(search: Search, study: Any) -> Allowed:
+    """Return what the budget allows, decided once: Optuna needs one set of recipes."""
+    if "allowed" not in study.user_attrs:
+        found = _measured(search, _finished(study)[0])
+        study.set_user_attr("allowed", vars(found))
+        wanted = [*search.recipes, *(each.name for each in search.alternatives)]
+        skipped = [n for n in wanted if n not in (*found.recipes, *found.alternatives)]
+        if skipped or found.seeds < len(search.request.seeds):
+            search.progress.notice(
+                f"The budget allows {found.seeds} of {len(search.request.seeds)} seeds in the "
+                f"final comparison. Skipped: {', '.join(skipped) or 'nothing'}. For more, give a "
+                "larger --budget."
+            )
+    return Allowed(**study.user_attrs["allowed"])
+
+
+def _measured(search: Search, baseline: Any) -> Allowed:
+    """Return what the budget allows, given a trial with at least one finished fold."""
+    if search.request.budget.unit == "runs":
+        return search.allowed()
+    return search.allowed(FOLDS * _spent([baseline]) / len(baseline.user_attrs["scores"]))
+
+
+def _spent(trials: Iterable[Any]) -> float:
+    return float(sum(trial.user_attrs["charge"] for trial in trials))
+
+
+def _prepare(search: Search, study: Any, last: Any = None) -> None:
+    """Seed the sampler for the next trial, and enqueue its recipe if the sampler is not to choose.
+
+    Every recipe starts with its own settings. Plain fine-tuning gets the budget of any other.
+    """
+    finished = _finished(study)
+    if last is not None and last.state.name != "FAIL":
+        _report(search, finished)
+    seed = derive_seed(search.plain_run.data.seed % 2**32, "tune", len(finished)) % 2**32
+    study.sampler = optuna.samplers.TPESampler(seed=seed)
+    if not finished or study.get_trials(states=(TrialState.WAITING,)):
+        return
+    allowed = _allowed(search, study)
+    tried = {trial.user_attrs["recipe"] for trial in finished}
+    spent = {n: _spent(t for t in finished if t.user_attrs["recipe"] == n) for n in tried}
+    name = next((name for name in allowed.recipes if name not in tried), None)
+    if name is not None:
+        first = {f"{name}.{key}": each[1] for key, each in search.recipes[name].search.items()}
+        study.enqueue_trial({"recipe": name, "rate": 1.0, f"{name}.length": 1, **first})
+    elif spent[PLAIN] < max(spent.values()):
+        study.enqueue_trial({"recipe": PLAIN})
+
+
+def _report(search: Search, finished: Sequence[Any]) -> None:
+    last, left = finished[-1].user_attrs, search.request.budget.amount - _spent(finished)
+    folds = len(last["scores"])
+    value = f"{100 * finished[-1].intermediate_values[folds]:+.1f}%" if folds else "failed"
+    search.progress.notice(
+        f"Trial {len(finished) - 1}: {last['recipe']} {value} after {folds} of {FOLDS} folds; "
+        f"{search.request.budget.text(max(left, 0))} left, including the final comparison."
+    )
+
+
+def _objective(search: Search, trial: Any) -> float:
+    """Train and evaluate a candidate on the folds; return its mean improvement over the baseline.
+
+    The first trial is the baseline: plain fine-tuning with the given settings.
+    """
+    study, finished = trial.study, _finished(trial.study)
+    candidate, scores = Candidate(search.recipes[PLAIN]), list[dict[str, float]]()
+    if finished:
+        allowed = _allowed(search, study)
+        candidate = _suggest(search, trial, allowed)
+        needed = candidate.cost * allowed.trial + allowed.reserve
+        if _spent(finished) + needed > search.request.budget.amount + 1e-9:
+            study.stop()
+            raise OutOfBudget
+    trial.set_user_attr("recipe", candidate.recipe.name)
+    trial.set_user_attr("settings", candidate.settings)
+    trial.set_user_attr("length", candidate.length)
+    baseline = finished[0].user_attrs["scores"] if finished else scores
+    charge = 0.0
+    # A cluster runs all folds at once.
+    step = 1 if search.machines is None else FOLDS
+    for start in range(0, FOLDS, step):
+        jobs = [search.job(candidate, fold) for fold in range(start, start + step)]
+        begun = time.monotonic()
+        try:
+            search.run(jobs)
+            scores += [part_scores(job.run.path / "evaluation", search.weights) for job in jobs]
+        except NonFiniteError as error:
+            if not finished:
+                raise
+            search.progress.notice(f"{candidate.recipe.name} failed: {error}")
+            scores.clear()
+        if search.request.budget.unit == "runs":
+            rows = sum(len(search.folds[job.cell[1]].train) for job in jobs)
+            charge += candidate.cost * rows / len(search.splits.train)
+        else:
+            charge += _seconds(study, jobs, time.monotonic() - begun)
+        trial.set_user_attr("charge", charge)
+        trial.set_user_attr("scores", scores)
+        if not scores:
+            raise optuna.TrialPruned
+        if not finished:
+            # A budget that is too small is reported as early as possible.
+            _measured(search, trial)
+        pairs = zip(scores, baseline, strict=False)
+        value = fmean(improvement(mine, plain, search.weights) for mine, plain in pairs)
+        trial.report(value, len(scores))
+        if len(scores) < FOLDS and trial.should_prune():
+            raise optuna.TrialPruned
+    return value
+
+
+def _seconds(study: Any, jobs: Sequence[Job], elapsed: float) -> float:
+    """Return the seconds of runs; those of runs finished before a stop are kept in the study."""
+    name = "+".join(job.key for job in jobs)
+    if name not in study.user_attrs:
+        training = [(job.run.record() or {}).get("times", {}) for job in jobs]
+        seconds = max(elapsed, *(times.get("train_seconds", 0.0) for times in training))
+        study.set_user_attr(name, seconds)
+    return float(study.user_attrs[name])
+
+
+def _suggest(search: Search, trial: Any, allowed: Allowed) -> Candidate:
+    """Return the candidate of a trial."""
+    recipe = search.recipes[trial.suggest_categorical("recipe", list(allowed.recipes))]
+    train = search.plain_run.train
+    factor = trial.suggest_float("rate", 1 / SPREAD, SPREAD, log=True)
+    values = {"train.learning_rate": factor * train.learning_rate}
+    for name, (low, _, high) in recipe.search.items():
+        values[name] = trial.suggest_float(f"{recipe.name}.{name}", low, high, log=True)
+    pairs: list[tuple[tuple[str, ...], Any]] = [
+        (tuple(name.split(".")), float(f"{value:.3g}")) for name, value in values.items()
+    ]
+    # A cheap recipe may train longer, up to the compute of the most expensive one.
+    most = max(search.recipes[name].passes for name in allowed.recipes) / recipe.passes
+    length = trial.suggest_int(f"{recipe.name}.length", 1, max(1, int(most)))
+    if length > 1:
+        steps = "epochs" if train.max_steps is None else "max_steps"
+        pairs.append((("train", steps), getattr(train, steps) * length))
+    return Candidate(recipe, override(recipe.settings, pairs), float(length))
