@@ -23,7 +23,7 @@ from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.sets import EvaluationSets
 from temper.app.settings import SetSources
 from temper.data.examples import Splits
-from temper.errors import CheckpointError, SettingError, TemperError
+from temper.errors import CheckpointError, SettingError
 from temper.files import make_folder, write_json, write_text
 from temper.methods.recipes import PLAIN, Recipe
 from temper.study.budget import Budget
@@ -152,15 +152,7 @@ def _machines(order: Order, progress: Progress) -> Iterator[Machines | None]:
 def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
     """Race, judge the winner, and return the whole record."""
     folder, splits, progress = race.out, race.splits, race.progress
-    is_new = not (folder / RECORD).exists()
     write_json(folder / RECORD, {**record, "status": "racing"})
-    if race.machines is not None:
-        try:
-            race.machines.check(race.job(race.reference(), 0).folder, folder / RECORD)
-        except TemperError:
-            if is_new:
-                (folder / RECORD).unlink()
-            raise
     ranking, field = race.run()
     winner = ranking[0]
     best_plain = next(each for each in ranking if each.recipe.name == PLAIN)
