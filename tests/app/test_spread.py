@@ -12,13 +12,13 @@ import pytest
 
 import temper
 from dev.drills.cluster import two_machines
-from temper.app.cluster import Cluster
+from temper.app.cluster import Cluster, cause_of
 from temper.app.predictors import predictor_identity
 from temper.app.settings import PredictorSettings
-from temper.app.spread import _Predict, _prediction, _reason, _table, spread, whole_name
+from temper.app.spread import _Predict, joined, spread, whole_name
 from temper.app.verify import verify
 from temper.data.examples import Examples
-from temper.errors import SettingError, TemperError
+from temper.errors import ModelError, SettingError, TemperError
 
 pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")
 ROWS = 700
@@ -43,9 +43,9 @@ def scores(folder: Path) -> Any:
 
 def on_machine(model: Path, *, identity: str | None = None, version: str = "") -> _Predict:
     settings, name = PredictorSettings(), str(model)
-    given = {"max_length": 16, "batch_size": 8}
     identity = identity or predictor_identity(name, settings)
-    return _Predict(1, name, settings, given, identity, (), version or temper.__version__)
+    given = {"model": name, "settings": settings, "max_length": 16, "batch_size": 8}
+    return _Predict(version or temper.__version__, (), identity, 1, **given)
 
 
 def test_a_cluster_answers_as_one_machine(
@@ -81,7 +81,13 @@ def test_a_machine_answers_in_the_rows_order_and_says_what_was_cut(
     examples = Examples("dev", texts, text_pair=texts[::-1] if pairs else None)
     machine = on_machine(tiny_model)
     whole = machine.predictor.predict(examples)
-    found = _prediction(machine(_table(examples)))
+    rows = {"index": np.arange(20), "text": np.array(texts, dtype=object)}
+    if pairs:
+        rows["text_pair"] = np.array(texts[::-1], dtype=object)
+    batches = [
+        {name: each[part] for name, each in rows.items()} for part in (slice(12), slice(12, 20))
+    ]
+    found = joined([machine(batch) for batch in reversed(batches)])
     np.testing.assert_allclose(found.probabilities, whole.probabilities, rtol=0, atol=1e-6)
     assert found.logits is not None
     assert found.prediction.tolist() == whole.prediction.tolist()
@@ -132,11 +138,11 @@ def test_what_a_cluster_cannot_be_asked_for_is_refused(
         Cluster.of(*given)
 
 
-def test_what_was_raised_on_a_machine_is_told_without_ray_s_wrapping() -> None:
+def test_the_error_of_a_machine_is_unwrapped() -> None:
     outer = RuntimeError("wrapped")
-    outer.__cause__ = TemperError("The model is broken.")
-    assert _reason(outer) == "The model is broken."
-    assert _reason(RuntimeError("of Ray\nitself")) == "of Ray itself"
+    outer.__cause__ = ModelError("The model is broken.")
+    assert cause_of(outer) is outer.__cause__
+    assert "RuntimeError: of Ray itself" in str(cause_of(RuntimeError("of Ray\nitself")))
 
 
 def test_an_object_in_memory_cannot_be_spread(

@@ -13,7 +13,7 @@ from typing import Any
 
 import temper
 from temper.app.store import Store
-from temper.errors import SettingError, TemperError, install_command
+from temper.errors import SettingError, TemperError, install_command, one_line
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,23 @@ def load_ray() -> Any:
             f"--cluster needs Ray, which is not installed. Run: {install_command('cluster')}"
         ) from error
     return ray
+
+
+def cause_of(error: Any) -> TemperError:
+    """Return the error of a machine, which Ray wraps in errors of its own.
+
+    Args:
+        error: The error that Ray raised here.
+    """
+    ray, inner = load_ray(), error
+    while inner is not None:
+        if isinstance(inner, TemperError) and not isinstance(inner, ray.exceptions.RayError):
+            return inner
+        error, inner = inner, getattr(inner, "cause", None) or inner.__cause__
+    return TemperError(
+        f"A machine of the cluster failed: {type(error).__name__}: {one_line(str(error))} What is "
+        "finished is kept; give the same command again."
+    )
 
 
 def check_version(version: str) -> None:

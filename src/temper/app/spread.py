@@ -17,11 +17,11 @@ import torch
 
 import temper
 from temper.app import plugins
-from temper.app.cluster import Cluster, check_version, load_ray
+from temper.app.cluster import Cluster, cause_of, check_version, load_ray
 from temper.app.predictors import load_predictor, names_code, predictor_identity
 from temper.app.settings import PredictorSettings
 from temper.data.examples import Examples
-from temper.errors import TemperError, one_line
+from temper.errors import TemperError
 from temper.evaluation.predictor import Prediction, Predictor
 from temper.models.hf import lasting_name
 
@@ -61,76 +61,64 @@ def spread(
         cluster: The connected cluster.
         given: Further arguments of `temper.app.predictors.load_predictor`.
     """
-    identity = predictor_identity(model, settings)
-    name, imports = whole_name(model), plugins.loaded()
-    loading = (cluster.cpus, name, settings, given, identity, imports, temper.__version__)
+    loading = {
+        "version": temper.__version__,
+        "imports": plugins.loaded(),
+        "identity": predictor_identity(model, settings),
+        "threads": cluster.cpus,
+        "model": whole_name(model),
+        "settings": settings,
+        **given,
+    }
     twin = copy.copy(predictor)
 
     def predict(examples: Examples, *, batch_size: int | None = None) -> Prediction:
         if len(examples) <= ROWS:
             return predictor.predict(examples, batch_size=batch_size)
-        return _prediction(_mapped(_table(examples), cluster, loading))
+        return _on_machines(examples, cluster, loading)
 
     # The class stays, because perspectives ask for it; a frozen dataclass refuses setattr.
     object.__setattr__(twin, "predict", predict)
     return twin
 
 
-def _table(examples: Examples) -> pa.Table:
-    columns: dict[str, Any] = {"place": range(len(examples)), "text": list(examples.text)}
+def _on_machines(examples: Examples, cluster: Cluster, loading: dict[str, Any]) -> Prediction:
+    """Return the predictions of the machines, in the order of the rows."""
+    ray, columns = load_ray(), {"text": list(examples.text)}
     if examples.text_pair is not None:
         columns["text_pair"] = list(examples.text_pair)
-    return pa.table(columns)
-
-
-def _mapped(rows: pa.Table, cluster: Cluster, loading: tuple[Any, ...]) -> pa.Table:
-    """Return the predictions of the machines in the order of the rows."""
-    ray = load_ray()
     with _quiet():
         from ray.data import ActorPoolStrategy, from_arrow
 
+        rows = pa.table({"index": range(len(examples)), **columns})
         pieces = [rows.slice(start, ROWS) for start in range(0, len(rows), ROWS)]
-        answered = from_arrow(pieces).map_batches(
+        most = max(1, min(cluster.at_once, len(pieces)))
+        predicted = from_arrow(pieces).map_batches(
             _Predict,
-            fn_constructor_args=loading,
+            fn_constructor_kwargs=loading,
             batch_size=ROWS,
-            batch_format="pyarrow",
-            compute=ActorPoolStrategy(
-                min_size=1, max_size=max(1, min(cluster.at_once, len(pieces)))
-            ),
+            compute=ActorPoolStrategy(min_size=1, max_size=most),
             num_cpus=cluster.cpus,
             num_gpus=cluster.gpus,
         )
         try:
-            results = list(answered.iter_batches(batch_size=None, batch_format="pyarrow"))
+            return joined(list(predicted.iter_batches(batch_size=None)))
         except ray.exceptions.RayError as error:
-            raise TemperError(f"The cluster could not predict: {_reason(error)}") from error
-    return pa.concat_tables(results).sort_by("place")
+            raise cause_of(error) from error
 
 
-def _prediction(answers: pa.Table) -> Prediction:
-    """Return the predictions of the machines as one."""
+def joined(batches: list[dict[str, Any]]) -> Prediction:
+    """Return the predictions of batches, which arrive in any order, as one.
 
-    def matrix(name: str) -> Any:
-        return np.array(answers[name].to_pylist(), dtype=np.float64).reshape(len(answers), -1)
-
-    cut = answers["cut"].to_numpy()
-    return Prediction(
-        matrix("probabilities"),
-        answers["prediction"].to_numpy(),
-        matrix("logits") if "logits" in answers.column_names else None,
-        None if np.isnan(cut).any() else float(cut.mean()),
-    )
-
-
-def _reason(error: BaseException | None) -> str:
-    """Return the error of the machine, which Ray wraps in errors of its own."""
-    last = error
-    while error is not None:
-        if isinstance(error, TemperError):
-            return str(error)
-        last, error = error, getattr(error, "cause", None) or error.__cause__
-    return one_line(str(last))
+    Args:
+        batches: As the machines return them.
+    """
+    found = {name: np.concatenate([each[name] for each in batches]) for name in batches[0]}
+    order = np.argsort(found.pop("index"))
+    found = {name: values[order] for name, values in found.items()}
+    cut = found.pop("truncated")
+    found.setdefault("probabilities", np.empty((len(order), 0)))
+    return Prediction(**found, truncated=None if np.isnan(cut).any() else float(cut.mean()))
 
 
 @contextmanager
@@ -141,55 +129,43 @@ def _quiet() -> Iterator[None]:
         warnings.simplefilter("ignore")
         from ray.data import DataContext
 
-        context = DataContext.get_current()
-        older, context.enable_progress_bars = context.enable_progress_bars, False
+        DataContext.get_current().enable_progress_bars = False
         # It sets its loggers up anew with every map.
         logging.disable(logging.WARNING)
         try:
             yield
         finally:
             logging.disable(level)
-            context.enable_progress_bars = older
-
-
-# Below: the class that runs on the machines.
 
 
 class _Predict:
-    """The predictor of a machine, loaded with its first rows."""
+    """The predictor of a machine."""
 
     def __init__(
-        self,
-        threads: int,
-        model: str,
-        settings: PredictorSettings,
-        given: dict[str, Any],
-        identity: str,
-        imports: tuple[str, ...],
-        version: str,
+        self, version: str, imports: tuple[str, ...], identity: str, threads: int, **given: Any
     ) -> None:
         check_version(version)
         torch.set_num_threads(threads)
         plugins.load_all(imports)
-        if predictor_identity(model, settings) != identity:
+        if predictor_identity(given["model"], given["settings"]) != identity:
             raise TemperError(
-                f"Machine {socket.gethostname()} of the cluster has another model under {model}. "
-                "Give a path that means the same on all machines."
+                f"Machine {socket.gethostname()} of the cluster has another model under "
+                f"{given['model']}. Give a path that means the same on all machines."
             )
-        self.predictor = load_predictor(model, settings=settings, **given)
+        self.predictor = load_predictor(**given)
 
-    def __call__(self, rows: pa.Table) -> pa.Table:
+    def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
         """Predict rows."""
-        pairs = rows["text_pair"].to_pylist() if "text_pair" in rows.column_names else None
+        pairs = rows["text_pair"].tolist() if "text_pair" in rows else None
         found = self.predictor.predict(
-            Examples("rows", rows["text"].to_pylist(), text_pair=pairs, kind="unlabelled")
+            Examples("rows", rows["text"].tolist(), text_pair=pairs, kind="unlabelled")
         )
-        columns: dict[str, Any] = {
-            "place": rows["place"],
+        cut = np.nan if found.truncated is None else found.truncated
+        matrices = {"probabilities": found.probabilities, "logits": found.logits}
+        return {
+            "index": rows["index"],
             "prediction": found.prediction,
-            "probabilities": found.probabilities.tolist(),
-            "cut": np.full(len(found), np.nan if found.truncated is None else found.truncated),
+            "truncated": np.full(len(found), cut),
+            # A regression has no probabilities, and Arrow no matrices without columns.
+            **{name: each for name, each in matrices.items() if each is not None and each.size},
         }
-        if found.logits is not None:
-            columns["logits"] = found.logits.tolist()
-        return pa.table(columns)

@@ -26,7 +26,7 @@ import torch
 
 import temper
 from temper.app import plugins
-from temper.app.cluster import Cluster, check_version, load_ray
+from temper.app.cluster import Cluster, cause_of, check_version, load_ray
 from temper.app.store import Store, is_url
 from temper.errors import LockedError, SettingError, TemperError, shown
 from temper.locks import STALE
@@ -103,8 +103,6 @@ def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Clu
             f"--out {shown(out)} is a URL, to which only the machines of a cluster write. Give "
             "the cluster's address as --cluster, or a folder."
         )
-    if str(out).startswith("memory:"):
-        raise SettingError(f"--out {shown(out)} is the memory of one process. Give another store.")
     made = Path(tempfile.mkdtemp(prefix="temper-")).resolve()
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     store = Store(str(out).rstrip("/"), made / "study")
@@ -211,16 +209,10 @@ class Machines:
         try:
             seconds, notices = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if not isinstance(cause, TemperError):
-                cause = TemperError(f"A run failed on the cluster: {type(cause).__name__}: {cause}")
-            return Ended(job, error=cause)
+            return Ended(job, error=cause_of(error))
         except ray.exceptions.RayError as error:
-            raise TemperError(
-                f"The run of {run_in_words(job.cell)} was lost with its machine or process after "
-                f"{RETRIES} retries ({type(error).__name__}). Finished runs are kept; give the "
-                "same command again."
-            ) from error
+            # Not an error of the run: the retries are used up, or the cluster is gone.
+            raise cause_of(error) from error
         self.progress.notice_all(notices)
         if store is not None:
             store.fetch(job.run.path)
