@@ -85,6 +85,7 @@ class Store:
                 for name in names
                 if name.startswith(prefix)
                 and not name.endswith("/")
+                and "/." not in f"/{name}"
                 and (not (run := RUN.match(name)) or f"{run[0]}/run.json" in names)
                 and (weights or not (name.endswith(".safetensors") or "/checkpoints/" in name))
             }
