@@ -28,7 +28,7 @@ import temper
 from temper.app import plugins
 from temper.app.cluster import Cluster, cause_of, check_version, load_ray
 from temper.app.store import Store, is_url
-from temper.errors import LockedError, SettingError, TemperError, shown
+from temper.errors import LockedError, SettingError, TemperError, Terminated, shown
 from temper.locks import STALE
 from temper.stopping import GRACE
 from temper.study.work import GridCell, StudyFolder, Work
@@ -197,6 +197,9 @@ class Machines:
                 done, _ = ray.wait(list(running), timeout=10.0)
                 for reference in done:
                     yield self._ended(running.pop(reference), reference)
+        except SystemExit as error:
+            # Ray replaces the exit code of a signal by 1.
+            raise Terminated from error
         finally:
             if running:
                 for reference in running:
