@@ -12,13 +12,13 @@ import pytest
 
 import temper
 from dev.drills.cluster import two_machines
-from temper.app.cluster import Cluster
+from temper.app.cluster import Cluster, cause_of
+from temper.app.predictors import predictor_identity
 from temper.app.settings import PredictorSettings
-from temper.app.spread import Loading, _Answering, _look, _prediction, _reason, _table, whole_name
+from temper.app.spread import _Predict, joined, spread, whole_name
 from temper.app.verify import verify
 from temper.data.examples import Examples
-from temper.errors import SettingError, TemperError
-from temper.evaluation.predictor import PerturbablePredictor
+from temper.errors import ModelError, SettingError, TemperError
 
 pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")
 ROWS = 700
@@ -41,8 +41,11 @@ def scores(folder: Path) -> Any:
     return json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
 
 
-def loading_of(model: Path) -> Loading:
-    return Loading(str(model), 16, 8, "fp32", PredictorSettings())
+def on_machine(model: Path, *, identity: str | None = None, version: str = "") -> _Predict:
+    settings, name = PredictorSettings(), str(model)
+    identity = identity or predictor_identity(name, settings)
+    given = {"model": name, "settings": settings, "max_length": 16, "batch_size": 8}
+    return _Predict(version or temper.__version__, (), identity, 1, **given)
 
 
 def test_a_cluster_answers_as_one_machine(
@@ -74,23 +77,37 @@ def test_a_cluster_answers_as_one_machine(
 def test_a_machine_answers_in_the_rows_order_and_says_what_was_cut(
     tiny_model: Path, pairs: bool
 ) -> None:
-    loading = loading_of(tiny_model)
     texts = [f"word{row} " * (row % 30 + 1) for row in range(20)]
     examples = Examples("dev", texts, text_pair=texts[::-1] if pairs else None)
-    predictor = loading.load()
-    whole = predictor.predict(examples)
-    found = _prediction(_Answering(loading, 1)(_table(examples)))
+    machine = on_machine(tiny_model)
+    whole = machine.predictor.predict(examples)
+    rows = {"index": np.arange(20), "text": np.array(texts, dtype=object)}
+    if pairs:
+        rows["text_pair"] = np.array(texts[::-1], dtype=object)
+    batches = [
+        {name: each[part] for name, each in rows.items()} for part in (slice(12), slice(12, 20))
+    ]
+    found = joined([machine(batch) for batch in reversed(batches)])
     np.testing.assert_allclose(found.probabilities, whole.probabilities, rtol=0, atol=1e-6)
     assert found.logits is not None
     assert found.prediction.tolist() == whole.prediction.tolist()
     assert found.truncated == pytest.approx(whole.truncated)
-    assert isinstance(predictor, PerturbablePredictor)
 
 
-def test_another_model_under_the_same_name_is_told(tiny_model: Path) -> None:
-    loading = loading_of(tiny_model)
-    assert not _look(loading, loading.identity())
-    assert "has another model under" in _look(loading, "another")
+def test_a_machine_refuses_another_model_or_version(tiny_model: Path) -> None:
+    with pytest.raises(TemperError, match="has another model under"):
+        on_machine(tiny_model, identity="another")
+    with pytest.raises(TemperError, match="has Temper"):
+        on_machine(tiny_model, version="0.0.1")
+
+
+def test_a_spread_predictor_keeps_its_class_and_its_few_rows(tiny_model: Path) -> None:
+    predictor = on_machine(tiny_model).predictor
+    twin = spread(predictor, str(tiny_model), PredictorSettings(), Cluster("nowhere"))
+    assert type(twin) is type(predictor)
+    examples = Examples("dev", ["good", "bad"])
+    expected = predictor.predict(examples).probabilities
+    np.testing.assert_array_equal(twin.predict(examples).probabilities, expected)
 
 
 def test_a_model_is_called_by_its_whole_name_on_other_machines(
@@ -109,9 +126,9 @@ def test_a_model_is_called_by_its_whole_name_on_other_machines(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((None, 4, 0.0), "Give its address as --cluster"),
-        (("auto", 1, 1.5), "whole number, or less than 1"),
-        (("auto", 0, 0.0), "at least one core"),
+        ((None, 4, 0.0), "its address as --cluster"),
+        (("auto", 1, 1.5), "whole number or a fraction"),
+        (("auto", 0, 0.0), "must be at least 1"),
     ],
 )
 def test_what_a_cluster_cannot_be_asked_for_is_refused(
@@ -121,17 +138,11 @@ def test_what_a_cluster_cannot_be_asked_for_is_refused(
         Cluster.of(*given)
 
 
-def test_how_many_runs_a_machine_does_at_once() -> None:
-    machine = {"CPU": 8.0, "GPU": 2.0}
-    for cluster, runs in (((2, 0.0), 4), ((1, 0.6), 2), ((1, 0.5), 4), ((1, 2.0), 1), ((9, 0), 0)):
-        assert Cluster("auto", *cluster)._runs_of(machine) == runs
-
-
-def test_what_was_raised_on_a_machine_is_told_without_ray_s_wrapping() -> None:
+def test_the_error_of_a_machine_is_unwrapped() -> None:
     outer = RuntimeError("wrapped")
-    outer.__cause__ = TemperError("The model is broken.")
-    assert _reason(outer) == "The model is broken."
-    assert _reason(RuntimeError("of Ray\nitself")) == "of Ray itself"
+    outer.__cause__ = ModelError("The model is broken.")
+    assert cause_of(outer) is outer.__cause__
+    assert "RuntimeError: of Ray itself" in str(cause_of(RuntimeError("of Ray\nitself")))
 
 
 def test_an_object_in_memory_cannot_be_spread(

@@ -1,4 +1,4 @@
-"""A cluster does the runs of a study as this machine does them, or says at once why it cannot."""
+"""A cluster does the runs of a study as this machine does them, or refuses in one line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import torch
 import temper
 from dev.drills.cluster import two_machines
 from temper.app.cluster import Cluster
-from temper.app.cluster import _look as _look_at_version
 from temper.app.verify import verify
-from temper.errors import SettingError, TemperError
-from temper.study.cluster import _look
+from temper.errors import ModelError, SettingError, TemperError
+from temper.study.cluster import Job, _do_run
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import Study, load_study, run_study
 from temper.study.work import StudyFolder
@@ -43,8 +42,8 @@ def config_of(model: Path, data: Path) -> StudyConfig:
     )
 
 
-class Told(Progress):
-    """Keep what is told of runs."""
+class Begun(Progress):
+    """Keep the names of runs that begin."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -56,10 +55,10 @@ class Told(Progress):
 def test_a_cluster_does_what_one_machine_does(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
 ) -> None:
-    config, told = config_of(tiny_model, tiny_data), Told()
-    with pytest.raises(SettingError, match=r"64 cores and 0 GPUs \(.*1 cores, 0 GPUs; "):
+    config, begun = config_of(tiny_model, tiny_data), Begun()
+    with pytest.raises(SettingError, match="No machine .* 64 cores and 0 GPUs"):
         run_study(config, tmp_path / "much", cluster=Cluster(machines[0], cpus=64))
-    found = run_study(config, tmp_path / "there", cluster=Cluster(machines[0]), progress=told)
+    found = run_study(config, tmp_path / "there", cluster=Cluster(machines[0]), progress=begun)
     # A run there has one thread; sums of several are taken in another order.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -67,7 +66,7 @@ def test_a_cluster_does_what_one_machine_does(
     torch.set_num_threads(threads)
     assert weights(found.folder) == weights(here.folder)
     assert found.comparison.to_json() == here.comparison.to_json()
-    assert sorted(told.begun) == ["short, seed 0", "vanilla, seed 0"]
+    assert sorted(begun.begun) == ["short, seed 0", "vanilla, seed 0"]
 
 
 def test_a_cluster_puts_a_study_into_a_store(
@@ -102,7 +101,7 @@ def test_what_cannot_be_asked_of_a_cluster_is_refused(
         nobody = f"127.0.0.1:{free.getsockname()[1]}"
     for cpus, message in (
         (1, f"No Ray cluster answers at {nobody}"),
-        (0, "at least one core"),
+        (0, "must be at least 1"),
     ):
         with pytest.raises(SettingError, match=message):
             Cluster.of(nobody, cpus, 0.0)
@@ -116,23 +115,30 @@ def test_what_cannot_be_asked_of_a_cluster_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_machine_says_what_it_lacks(tiny_model: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_the_error_of_a_run_is_the_error_of_the_study(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
+) -> None:
+    tree = study_tree(tiny_model, tiny_data / "reviews", train={"learning_rate": 1e30})
+    with pytest.raises(ModelError, match="Logits must be finite"):
+        temper.compare(tmp_path, methods="vanilla", seeds=(0,), cluster=machines[0], config=tree)
+
+
+def test_a_machine_refuses_other_versions_folders_and_rows(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     config = config_of(tiny_model, tiny_data)
     splits, _ = load_study(config, Progress())
     identity = model_identity(config.any_run.model)
     keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
-    folder = StudyFolder(tmp_path, config, keys)
-    folder.write(cost={})
-    file = tmp_path / "study.json"
-    study = file.read_bytes()
-    assert not _look_at_version(temper.__version__, _look, (folder, file, study, ()))
-    assert "has Temper" in _look_at_version("0.0.1", _look, (folder, file, study, ()))
-    for place, content in ((tmp_path / "away" / "study.json", study), (file, study + b" ")):
-        assert "does not see the study" in _look(folder, place, content, ())
-    others = replace(folder, keys=dict.fromkeys(keys, "of other rows"))
-    assert "reads other rows" in _look(others, file, study, ())
-    with pytest.raises(TemperError):
-        _look(folder, file, study, ("no_such_module",))
+    folder, cell = StudyFolder(tmp_path, config, keys), next(iter(keys))
+    for given, version, message in (
+        (folder, "0.0.1", "has Temper"),
+        (replace(folder, path=tmp_path / "away"), temper.__version__, "does not see"),
+        (replace(folder, keys=dict.fromkeys(keys, "0" * 64)), temper.__version__, "other rows"),
+    ):
+        with pytest.raises(TemperError, match=message):
+            _do_run(Job(given, cell), None, torch.get_num_threads(), (), version)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_cluster_searches_recipes_in_a_store(

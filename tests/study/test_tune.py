@@ -27,10 +27,9 @@ from temper.evaluation.folder import read
 from temper.methods.recipes import Recipe, recipes
 from temper.study import search as module
 from temper.study.budget import Budget
-from temper.study.cluster import Ended, Job, _look
+from temper.study.cluster import Ended, Job
 from temper.study.dev_folds import FOLDS, check_apart, dev_folds
 from temper.study.goals import GOALS, goal_weights, improvement
-from temper.study.work import StudyFolder
 from temper.training.progress import Progress
 from tests.cli.tiny_project import make_model, sentences, write_csv
 from tests.training.listeners import Heard
@@ -185,9 +184,6 @@ class TwoMachines:
     def __init__(self, progress: Progress) -> None:
         self.progress, self.rounds = progress, []
 
-    def check(self, folder: StudyFolder, file: Path) -> None:
-        assert not _look(folder, file, file.read_bytes(), ())
-
     def do(self, jobs: Sequence[Job]) -> Generator[Ended]:
         assert len({job.key for job in jobs}) == len(jobs)
         self.rounds.append(len(jobs))
@@ -218,7 +214,8 @@ def test_a_cluster_that_cannot_do_the_runs_leaves_no_record_behind(
     def refuse(*_: object) -> None:
         raise SettingError("No machine of the cluster has what a run takes")
 
-    monkeypatch.setattr(TwoMachines, "check", refuse)
+    monkeypatch.setattr(Cluster, "check", lambda _: None)
+    monkeypatch.setattr("temper.study.final.connected", refuse)
     with pytest.raises(SettingError, match="No machine of the cluster"):
         temper.tune(tmp_path / "out", **options(project, cluster="HOST:1"))
     assert not (tmp_path / "out" / "tune.json").exists()

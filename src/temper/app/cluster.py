@@ -1,76 +1,65 @@
-"""A Ray cluster: what of it is asked for, the connection, and its machines asked what they have."""
+"""Connect to a Ray cluster, with the cores and GPUs that one run takes there."""
 
 from __future__ import annotations
 
+import math
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import temper
 from temper.app.store import Store
-from temper.errors import SettingError, TemperError, Terminated, install_command
-from temper.training.progress import Progress
-
-ANSWER = 600.0
-"""Seconds in which a machine must have said what it has."""
+from temper.errors import SettingError, TemperError, install_command, one_line
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Ray cluster, and what of it a run takes.
+    """A Ray cluster and the resources of one run.
 
     Args:
         address: As ``ray.init`` takes it: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``.
-        cpus: Cores of a run, and its threads, at least 1.
-        gpus: GPUs of a run, 0 or more; parts of one let several runs share it.
-        store: Where runs are kept; None where all machines share the study's folder.
-        is_checked: Whether `check` has let it pass; else `connection` asks it.
+        cpus: Cores and threads of a run, at least 1.
+        gpus: GPUs of a run; several runs share a GPU if it is a fraction.
+        store: Object store of the runs; None if all machines share the study's folder.
     """
 
     address: str
     cpus: int = 1
     gpus: float = 0.0
     store: Store | None = None
-    is_checked: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, address: str | None, cpus: int, gpus: float) -> Cluster | None:
-        """Return the cluster at an address, checked; None where there is no address.
+        """Return the checked cluster at an address; None without an address.
 
         Raises:
-            SettingError: As `check`; or cores or GPUs are given and no address.
+            SettingError: As `check`; or cores or GPUs are given without an address.
         """
         if address is not None:
             cluster = cls(address, cpus, gpus)
             cluster.check()
-            return replace(cluster, is_checked=True)
+            return cluster
         if (cpus, gpus) != (1, 0.0):
             raise SettingError(
-                "--cluster-cpus and --cluster-gpus say what a run takes on a cluster. Give its "
-                "address as --cluster, or leave them out."
+                "--cluster-cpus and --cluster-gpus are the resources of a run on a cluster. Give "
+                "its address as --cluster, or leave them out."
             )
         return None
 
     def check(self) -> None:
-        """Refuse what cannot be asked for, before any work.
+        """Check the settings and the address before any work; Ray would wait for minutes.
 
         Raises:
-            SettingError: Ray is not installed, nothing listens at the address, or a number is out
-                of bounds.
+            SettingError: A number is out of bounds, Ray is not installed, or nothing listens.
         """
-        if self.cpus < 1 or self.gpus < 0:
+        if self.cpus < 1 or self.gpus < 0 or (self.gpus > 1 and self.gpus % 1):
             raise SettingError(
-                "A run takes at least one core and no less than no GPU, got "
-                f"--cluster-cpus {self.cpus} and --cluster-gpus {self.gpus:g}."
-            )
-        if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise SettingError(
-                "Ray gives a run a part of one GPU or whole ones, got --cluster-gpus "
-                f"{self.gpus:g}. Give a whole number, or less than 1."
+                "--cluster-cpus must be at least 1, and --cluster-gpus a whole number or a "
+                f"fraction of one GPU, got {self.cpus} and {self.gpus:g}."
             )
         load_ray()
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
@@ -86,112 +75,58 @@ class Cluster:
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """Connect this process inside this context, unless it is connected already; give Ray.
+        """Connect this process inside this context, unless it is connected already.
+
+        Yields:
+            The module ``ray``.
 
         Raises:
-            SettingError: As `check`; or Ray cannot connect.
+            SettingError: As `check`; Ray cannot connect; or no machine has enough for a run.
         """
+        self.check()
         ray = load_ray()
-        own = not ray.is_initialized()
-        if own and not self.is_checked:
-            # Ray would wait for minutes where nobody answers.
-            self.check()
-        if own:
-            is_main = threading.current_thread() is threading.main_thread()
+        is_new = not ray.is_initialized()
+        if is_new:
             older = signal.getsignal(signal.SIGTERM)
             try:
-                # Workers tell what matters by themselves.
                 ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
             except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-                said = str(error).strip().splitlines()
                 raise SettingError(
-                    f"Ray could not connect to {self.address}: {said[0] if said else error!r} "
-                    "Start a cluster of the same versions of Python and Ray (`ray start --head`), "
-                    "or give the address that `ray status` knows as --cluster."
+                    f"Ray could not connect to {self.address}: {str(error).strip()[:200]} Use the "
+                    "same versions of Python and Ray as the cluster (`ray status`)."
                 ) from error
-            if is_main:
-                # Ray takes the signal for itself, and what is under way is to be saved first.
+            if threading.current_thread() is threading.main_thread():
+                # Ray replaces the handler, which lets runs save a checkpoint first.
                 signal.signal(signal.SIGTERM, older)
         try:
+            if not self.at_once:
+                raise SettingError(
+                    "No machine of the cluster has the resources of a run, "
+                    f"{self.cpus} cores and {self.gpus:g} GPUs. Reduce --cluster-cpus or "
+                    "--cluster-gpus; `ray status` lists what the machines have."
+                )
             yield ray
         finally:
-            if own:
+            if is_new:
                 ray.shutdown()
 
     @property
     def at_once(self) -> int:
-        """How many runs all machines of the cluster that is connected can do at once."""
-        return sum(self._runs_of(node["Resources"]) for node in load_ray().nodes() if node["Alive"])
-
-    def _runs_of(self, resources: Mapping[str, float]) -> int:
-        """Return how many runs a machine with these cores and GPUs can do at once."""
-        cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
-        at_once = cpus // self.cpus
-        if self.gpus:
-            # A part is one of a single GPU.
-            each = gpus / self.gpus if self.gpus >= 1 else int(gpus) * int(1 / self.gpus + 1e-9)
-            at_once = min(at_once, each)
-        return int(at_once)
-
-    def ask(self, look: Callable[..., str], *arguments: Any, progress: Progress) -> None:
-        """Ask every machine that could do a run whether it can.
-
-        Args:
-            look: Says on a machine why it cannot; empty where it can.
-            arguments: What ``look`` is called with.
-            progress: Hears of machines that are gone.
-
-        Raises:
-            SettingError: None has enough for a run.
-            TemperError: One has another version of Temper or says why it cannot; or all are gone.
-        """
-        ray = load_ray()
-        alive = [node for node in ray.nodes() if node["Alive"]]
-        able = [node for node in alive if self._runs_of(node["Resources"])]
-        if not able:
-            has = "; ".join(
-                f"{node['NodeManagerAddress']}: {node['Resources'].get('CPU', 0):g} cores, "
-                f"{node['Resources'].get('GPU', 0):g} GPUs"
-                for node in alive
-            )
-            raise SettingError(
-                f"No machine of the cluster has what a run takes, {self.cpus} cores and "
-                f"{self.gpus:g} GPUs ({has}). Give less as --cluster-cpus and --cluster-gpus."
-            )
-        asked = {
-            ray.remote(
-                num_cpus=0,
-                max_retries=0,
-                scheduling_strategy=on_machine(node["NodeID"], soft=False),
-            )(_look).remote(temper.__version__, look, arguments): node["NodeManagerAddress"]
-            for node in able
-        }
-        done, silent = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER)
-        lost = 0
-        for reference in done:
-            try:
-                fault = ray.get(reference)
-            except ray.exceptions.RayTaskError as error:
-                fault = str(cause_of(error))
-            except ray.exceptions.RayError as error:
-                # A cluster takes some seconds to see that a machine is gone.
-                fault, lost = "", lost + 1
-                progress.notice(
-                    f"Machine {asked[reference]} of the cluster is gone ({type(error).__name__})."
+        """How many runs the connected cluster can do at once."""
+        alive = [node["Resources"] for node in load_ray().nodes() if node["Alive"]]
+        return sum(
+            int(
+                min(
+                    each.get("CPU", 0.0) / self.cpus,
+                    each.get("GPU", 0.0) / self.gpus if self.gpus else math.inf,
                 )
-            if fault:
-                raise TemperError(f"Machine {asked[reference]} of the cluster: {fault}")
-        if lost == len(asked):
-            raise TemperError("Every machine of the cluster is gone. Look at `ray status`.")
-        if silent:
-            raise TemperError(
-                f"Machine {asked[silent[0]]} of the cluster has not said in {ANSWER:.0f} s whether "
-                "it can do a run. Look at `ray status`."
             )
+            for each in alive
+        )
 
 
 def load_ray() -> Any:
-    """Return Ray.
+    """Return the module ``ray``.
 
     Raises:
         SettingError: It is not installed.
@@ -205,23 +140,34 @@ def load_ray() -> Any:
     return ray
 
 
-def on_machine(node: str, *, soft: bool) -> Any:
-    """Return what keeps a task or an actor on a machine."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+def cause_of(error: Any) -> TemperError:
+    """Return the error of a machine, which Ray wraps in errors of its own.
 
-    return NodeAffinitySchedulingStrategy(node, soft=soft)
+    Args:
+        error: The error that Ray raised here.
+    """
+    ray, inner = load_ray(), error
+    while inner is not None:
+        if isinstance(inner, TemperError) and not isinstance(inner, ray.exceptions.RayError):
+            return inner
+        error, inner = inner, getattr(inner, "cause", None) or inner.__cause__
+    return TemperError(
+        f"A machine of the cluster failed: {type(error).__name__}: {one_line(str(error))} What is "
+        "finished is kept; give the same command again."
+    )
 
 
-def cause_of(error: Any) -> BaseException:
-    """Return what a task raised."""
-    cause: BaseException = error.cause if isinstance(error.cause, BaseException) else error
-    if isinstance(cause, TemperError | Terminated):
-        return cause
-    return TemperError(f"A run failed on the cluster: {type(cause).__name__}: {cause}")
+def check_version(version: str) -> None:
+    """Refuse to work on a machine that has another version of Temper.
 
+    Args:
+        version: The version of the process that asks for the work.
 
-def _look(version: str, look: Callable[..., str], arguments: tuple[Any, ...]) -> str:
-    """Say on a machine why it cannot do a run; empty where it can."""
+    Raises:
+        TemperError: This process has another one.
+    """
     if temper.__version__ != version:
-        return f"it has Temper {temper.__version__}, and here is {version}. Install the same."
-    return look(*arguments)
+        raise TemperError(
+            f"Machine {socket.gethostname()} of the cluster has Temper {temper.__version__}, and "
+            f"the command has {version}. Install the same version."
+        )

@@ -305,7 +305,7 @@ def evaluate_model(
         uncovered = unknown_in(predictor, request.model, rows_of)
         sets = replace(sets, notices=(*sets.notices, *uncovered))
         sets = with_reference(sets, request.model, predictor, request.evaluate)
-        with _answering(request, predictor, progress) as answering:
+        with _answering(request, predictor) as answering:
             evaluation = measure(
                 answering,
                 sets,
@@ -324,30 +324,26 @@ def evaluate_model(
 
 
 @contextmanager
-def _answering(
-    request: EvaluationRequest, predictor: Predictor, progress: Progress
-) -> Iterator[Predictor]:
-    """Give who answers the rows: the predictor, or the machines of a cluster for it."""
+def _answering(request: EvaluationRequest, predictor: Predictor) -> Iterator[Predictor]:
+    """Yield the predictor of the rows; with a cluster, its machines predict large sets."""
     if request.cluster is None:
         yield predictor
         return
-    from temper.app import plugins
-    from temper.app.predictors import longest_row, predictor_identity
-    from temper.app.spread import Loading, spread, whole_name
+    from temper.app.predictors import longest_row
+    from temper.app.spread import spread
     from temper.evaluation.classifier import ClassifierPredictor
 
     is_checkpoint = type(predictor) is ClassifierPredictor
-    loading = Loading(
-        whole_name(request.model),
-        longest_row(predictor) if is_checkpoint else None,
-        request.evaluate.batch_size,
-        request.evaluate.precision,
-        request.predictor,
-        plugins.loaded(),
-    )
-    identity = predictor_identity(request.model, request.predictor)
     with request.cluster.connection():
-        yield spread(predictor, loading, request.cluster, identity=identity, progress=progress)
+        yield spread(
+            predictor,
+            request.model,
+            request.predictor,
+            request.cluster,
+            max_length=longest_row(predictor) if is_checkpoint else None,
+            batch_size=request.evaluate.batch_size,
+            precision=request.evaluate.precision,
+        )
 
 
 def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:

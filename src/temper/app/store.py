@@ -1,42 +1,28 @@
-"""A study's files in an object store, and the folder of this machine in which they are worked on.
-
-The store is whatever fsspec knows by a URL.
-"""
+"""Copy the files of a study to and from an object store: any URL that fsspec opens."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from temper.errors import CheckpointError, SettingError, TemperError, WriteError, one_line, shown
-from temper.files import CHECKSUMS
 
-PART_MARKS = (CHECKSUMS, "settings.json")
-"""Files that say what lies in the folder of a checkpoint or of an evaluation."""
-MARKS = (*PART_MARKS, "run.json", "study.json", "tune.json")
-FIRST = {"study.json", "tune.json", "journal.log", "rates"}
-"""What is put first of a study or of a race."""
-PART = re.compile(r"(?<![^/])(runs|checkpoints)/[^/]+/")
-"""The folder of a run or a checkpoint in a name."""
-WHOLE = {"runs": "run.json", "checkpoints": CHECKSUMS}
-"""What lies in such a folder that is there whole."""
-OF_MACHINES = re.compile(r"(?:.*?/)?runs/[^/]+-[0-9a-f]{12}/(?!calibration\.json$)")
-"""How names begin that the machines of a cluster put: all of a run but a race's temperature."""
-ATTEMPT = ".attempt"
-"""File of a run that says whose copy puts it."""
-FileState = tuple[int, int]
-WEIGHTS = ".safetensors"
+RUN = re.compile(r"(?:.*/)?runs/[^/]+")
+"""The folder of a run in a file's name."""
+MARKS = ("settings.json", "run.json")
+"""Written last: an evaluation is complete with the first, a run with the second."""
+OF_A_STUDY = {"study.json", "tune.json", "journal.log", "rates", "runs", "trials"}
 
 
 def is_url(out: object) -> bool:
-    """Say whether an out folder is the URL of a store.
+    """Return whether an out folder is the URL of a store.
 
     Example:
         >>> is_url("s3://bucket/study"), is_url(Path("runs/study"))
@@ -47,196 +33,124 @@ def is_url(out: object) -> bool:
 
 @dataclass(frozen=True)
 class Store:
-    """A study in an object store, and its copy on this machine.
-
-    A mark lies in the store only while all files do that it speaks of: it is put after them, and
-    that of a checkpoint or an evaluation is removed before they are replaced. ``run.json`` is only
-    ever replaced: "running" stays true of the checkpoints beside it, and a finished run, whose key
-    is part of its name, is never trained again.
+    """A study in an object store, and a copy of it on this machine.
 
     Args:
-        url: Where the study lies, without a slash at the end.
+        url: The URL, without a slash at the end.
         folder: The copy; files have the same names in both.
-        known: Files of the store by name: size and time of the copy's; None for those of a half
-            run or checkpoint, which the copy lacks.
-        attempt: What tells this copy from others that put the same run.
+        known: Size and time of the copy's files that the store has too, by name.
     """
 
     url: str = field(repr=False)
     folder: Path
-    known: dict[str, FileState | None] = field(default_factory=dict, compare=False, repr=False)
-    attempt: str = field(default_factory=lambda: uuid4().hex, compare=False)
+    known: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
 
-    @contextmanager
-    def probe(self) -> Iterator[str]:
-        """Hold a small file in the store inside this context, and yield its name.
+    def check(self) -> None:
+        """Write, read, list and remove a small file, before any work.
 
         Raises:
-            SettingError: The package is missing that knows such stores.
-            WriteError: The store cannot be reached, or forbids to write, read, list or remove.
+            SettingError: The package for such stores is not installed.
+            WriteError: The store refuses.
+            CheckpointError: The store holds something else than a study.
         """
         name = f".temper-{uuid4().hex}"
-        with self._reached() as (remote, root):
+        with self._opened() as (remote, root):
             remote.pipe_file(f"{root}/{name}", name.encode())
-        try:
-            with self._reached() as (remote, root):
+            try:
                 remote.cat_file(f"{root}/{name}")
-            yield name
-        finally:
-            with self._reached() as (remote, root):
+                entries = {Path(entry.rstrip("/")).name for entry in remote.ls(root, detail=False)}
+            finally:
                 remote.rm_file(f"{root}/{name}")
-
-    def holds(self, name: str) -> bool:
-        """Say whether the store has a file.
-
-        Args:
-            name: Its name below the URL.
-        """
-        with self._reached() as (remote, root):
-            return bool(remote.exists(f"{root}/{name}"))
-
-    def check_room(self) -> None:
-        """Refuse a place that holds something else than a study or a race.
-
-        Raises:
-            CheckpointError: It does.
-            WriteError: It cannot be listed.
-        """
-        with self._reached() as (remote, root):
-            held = {name.removeprefix(root).strip("/") for name in remote.ls(root, detail=False)}
-        foreign = sorted(name for name in held if name and not _is_hidden(name))
-        if foreign and held.isdisjoint(FIRST):
+        foreign = sorted(entry for entry in entries if not entry.startswith("."))
+        if foreign and entries.isdisjoint(OF_A_STUDY):
             raise CheckpointError(
                 f"{shown(self.url)} holds {foreign[0]!r} but no study. Give another --out."
             )
 
-    def fetch(self, folder: Path | None = None, *, weights: bool) -> None:
-        """Make the copy what the store holds, half runs and checkpoints left out.
+    def fetch(self, part: Path | None = None, *, weights: bool = False) -> None:
+        """Replace the copy, or a folder of it, by the files of the store; skip incomplete runs.
 
         Args:
-            folder: The part of the copy; None for all of it. It stays as it is where this fails.
-            weights: Whether models' weights are wanted too.
-
-        Raises:
-            WriteError: The store or this machine's disk refuses.
+            part: The folder of the copy. It stays as it is if the store fails.
+            weights: Whether to fetch weights and checkpoints too.
         """
-        place = folder or self.folder
+        place = part or self.folder
         prefix, staged = self._prefix(place), place.with_name(f".{place.name}.fetched")
-        try:
-            with self._reached() as (remote, root):
-                held = self._remote_names(remote, root, prefix)
-                whole = {name for name in held if _is_whole(name, held)}
-                names = {name for name in whole if weights or not name.endswith(WEIGHTS)}
-                if names:
-                    copies = [str(staged / name.removeprefix(prefix)) for name in names]
-                    remote.get([f"{root}/{name}" for name in names], copies)
-                # First: a copy that an interrupt leaves without files must not empty the store.
-                for name in [name for name in self.known if name.startswith(prefix)]:
-                    del self.known[name]
-                shutil.rmtree(place, ignore_errors=True)
-                if names:
-                    os.replace(staged, place)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
-        self.known.update(dict.fromkeys(held - whole))
-        self.known.update(self._local_files(names.__contains__))
+        shutil.rmtree(staged, ignore_errors=True)
+        with self._opened() as (remote, root):
+            # Some stores list folders as files with a slash at the end, or with no name.
+            names = {name.removeprefix(f"{root}/") for name in remote.find(f"{root}/{prefix}")}
+            names = {
+                name
+                for name in names
+                if name.startswith(prefix)
+                and not name.endswith("/")
+                and "/." not in f"/{name}"
+                and (not (run := RUN.match(name)) or f"{run[0]}/run.json" in names)
+                and (weights or not (name.endswith(".safetensors") or "/checkpoints/" in name))
+            }
+            if names:
+                copies = [str(staged / name.removeprefix(prefix)) for name in names]
+                remote.get([f"{root}/{name}" for name in names], copies)
+        shutil.rmtree(place, ignore_errors=True)
+        if names:
+            os.replace(staged, place)
+        self.known.update(self._states(place))
 
-    def begin(self, folder: Path) -> None:
-        """Note in the store that this copy puts a run from now on, and no older one.
-
-        Args:
-            folder: The run's folder in the copy.
-
-        Raises:
-            WriteError: The store refuses.
-        """
-        with self._reached() as (remote, root):
-            remote.pipe_file(f"{root}/{self._prefix(folder)}{ATTEMPT}", self.attempt.encode())
-
-    def put(self, folder: Path) -> None:
-        """Make the store hold a run as the copy does, hidden files left out.
+    def put(self, folder: Path, mark: str) -> None:
+        """Replace a folder in the store by that of the copy; without its mark it is left alone.
 
         Args:
-            folder: The run's folder in the copy.
-
-        Raises:
-            TemperError: Another copy began the run after this one.
-            WriteError: The store refuses.
+            folder: The folder of the copy.
+            mark: Name of the file that makes it complete: removed first, written last.
         """
-        prefix, attempt = self._prefix(folder), b""
-        with self._reached() as (remote, root):
-            with suppress(FileNotFoundError):
-                attempt = remote.cat_file(f"{root}/{prefix}{ATTEMPT}")
-            if attempt != self.attempt.encode():
-                raise TemperError(
-                    f"Another machine has taken {shown(self.url)}/{prefix} over. This one stops."
-                )
-            self._mirror(remote, root, lambda name: name.startswith(prefix))
+        files = self._states(folder)
+        if (last := self._prefix(folder) + mark) not in files:
+            return
+        with self._opened() as (remote, root):
+            if remote.exists(f"{root}/{last}"):
+                remote.rm_file(f"{root}/{last}")
+            place = f"{root}/{self._prefix(folder)}".rstrip("/")
+            if remote.exists(place):
+                remote.rm(place, recursive=True)
+            self._upload(remote, root, [name for name in files if name != last])
+            self._upload(remote, root, [last])
 
     def push(self) -> None:
-        """Make the store hold what the study's own process writes as the copy does.
+        """Write to the store what has changed in the copy since it was fetched or pushed."""
+        states = self._states(self.folder)
+        changed = [name for name in states if states[name] != self.known.get(name)]
+        with self._opened() as (remote, root):
+            self._upload(remote, root, [name for name in changed if Path(name).name not in MARKS])
+            self._upload(remote, root, [name for name in changed if Path(name).name in MARKS])
+        self.known.update(states)
 
-        Raises:
-            WriteError: The store refuses.
-        """
-        with self._reached() as (remote, root):
-            self._mirror(remote, root, lambda name: not OF_MACHINES.match(name))
-
-    def _mirror(self, remote: Any, root: str, is_meant: Callable[[str], bool]) -> None:
-        """Put what has changed in the copy, and remove what is gone, in an order that keeps marks.
-
-        A new checkpoint counts once its own mark is there, and the older ones go after it.
-        """
-        local = self._local_files(is_meant)
-        changed = {name for name in local if self.known.get(name) != local[name]}
-        # The weights of the best epoch ("best-N") come before the checkpoint that counts on them.
-        marks = sorted(filter(_is_mark, changed), key=lambda name: (-name.count("/"), name))
-        files = sorted(changed.difference(marks))
-        outdated = [name for name in marks if Path(name).name in PART_MARKS and name in self.known]
-        self._remove(remote, root, outdated)
-        for names in filter(None, (files, *([mark] for mark in marks))):
+    def _upload(self, remote: Any, root: str, names: list[str]) -> None:
+        if names:
             copies = [str(self.folder / name) for name in names]
             remote.put(copies, [f"{root}/{name}" for name in names])
-            self.known.update((name, local[name]) for name in names)
-        gone = [name for name in self.known if is_meant(name) and name not in local]
-        self._remove(remote, root, sorted(gone, key=_is_mark, reverse=True))
-
-    def _remove(self, remote: Any, root: str, names: Iterable[str]) -> None:
-        for name in names:
-            with suppress(FileNotFoundError):
-                remote.rm_file(f"{root}/{name}")
-            del self.known[name]
 
     def _prefix(self, folder: Path) -> str:
-        """Return how the names of a folder's files begin."""
         inside = folder.relative_to(self.folder).as_posix()
         return "" if inside == "." else f"{inside}/"
 
-    def _remote_names(self, remote: Any, root: str, prefix: str) -> set[str]:
-        """Return the names of the store's files that begin so."""
-        found = remote.find(f"{root}/{prefix}".rstrip("/"))
-        names = {name.removeprefix(root).removeprefix("/") for name in found}
-        # A name that ends with a slash, or is none, stands for a folder in stores that have none.
-        return {name for name in names if name[-1:] not in ("", "/") and not _is_hidden(name)}
-
-    def _local_files(self, is_meant: Callable[[str], bool]) -> dict[str, FileState]:
-        """Return size and time of files of the copy by name."""
-        states = {}
-        for file in self.folder.rglob("*"):
-            name = file.relative_to(self.folder).as_posix()
-            if is_meant(name) and not _is_hidden(name) and file.is_file():
-                found = file.stat()
-                states[name] = found.st_size, found.st_mtime_ns
-        return states
+    def _states(self, folder: Path) -> dict[str, tuple[int, int]]:
+        """Return size and time of the files in a folder of the copy, hidden ones left out."""
+        names = {file: file.relative_to(self.folder).as_posix() for file in folder.rglob("*")}
+        return {
+            name: (file.stat().st_size, file.stat().st_mtime_ns)
+            for file, name in names.items()
+            if file.is_file() and "/." not in f"/{name}"
+        }
 
     @contextmanager
-    def _reached(self) -> Iterator[tuple[Any, str]]:
-        """Give the store and what its names begin with; what it raises becomes one error."""
+    def _opened(self) -> Iterator[tuple[Any, str]]:
+        """Yield the file system and the path of the URL; its errors become one of Temper's."""
         from fsspec.core import url_to_fs
 
         try:
             remote, root = url_to_fs(self.url)
-            # Another machine may have written since; folders of a disk are made as they are needed.
+            # Another machine may have written since.
             remote.invalidate_cache()
             remote.auto_mkdir = True
             yield remote, root.rstrip("/")
@@ -247,26 +161,11 @@ class Store:
                 f"{shown(self.url)} needs a package that is not installed ({error}). Install it "
                 "with pip, here and on all machines."
             ) from error
-        # Each store's package has errors of its own.
+        # The packages of the stores raise errors of their own classes.
         except Exception as error:
             reason = one_line(shown(str(error))) or "no reason was given"
             raise WriteError(
-                f"{shown(self.url)} cannot be used: {type(error).__name__}: {reason}. Give a "
-                "place, and credentials that may list, read, write and remove files there, here "
-                "and on all machines."
+                f"{shown(self.url)} cannot be used: {type(error).__name__}: {reason}. Check the "
+                "URL, and that credentials here and on all machines may list, read, write and "
+                "remove files there."
             ) from error
-
-
-def _is_hidden(name: str) -> bool:
-    """Say whether a file is a lock, a probe or half of another file."""
-    return name.startswith(".") or "/." in name
-
-
-def _is_mark(name: str) -> bool:
-    """Say whether a file says that others lie beside it."""
-    return Path(name).name in MARKS
-
-
-def _is_whole(name: str, held: set[str]) -> bool:
-    """Say whether the marks of the run and the checkpoint that a file is of are held too."""
-    return all(name[: part.end()] + WHOLE[part[1]] in held for part in PART.finditer(name))

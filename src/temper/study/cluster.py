@@ -1,28 +1,22 @@
-"""Runs of a study on a Ray cluster: a task each, done by another machine if its own is lost.
+"""Do the runs of a study as Ray tasks, which Ray repeats if a machine is lost.
 
-The study's folder, the data and the model lie where every machine sees them under the same path.
-Each machine says before the first run whether it has the same version of Temper, sees the folder,
-and reads the same rows. A run is held by its lock, so that a machine that was only cut off and the
-one that took its run over never write at once.
+Ray Tune keeps trials in folders and records of its own, so it does not fit a fixed list of runs
+whose folders are named by their settings.
 
-A study in an object store has no such folder and no locks: a run is fetched into a folder of its
-machine, and put into the store with every checkpoint and at its end, unless another machine has
-begun it since; only what is being put at that moment is not stopped. The study's process fetches
-what the report reads of a finished run into a folder of its own, and puts nothing of it.
+If the machines share the study's folder, a repeated run resumes from its last checkpoint. With an
+object store, a run is done in a temporary folder of its machine and copied to the store at its
+end, so a run whose machine is lost starts again.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
-import queue
 import shutil
-import signal
+import socket
 import tempfile
 import warnings
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -30,29 +24,30 @@ from typing import Any
 
 import torch
 
+import temper
 from temper.app import plugins
-from temper.app.cluster import Cluster, cause_of, load_ray, on_machine
+from temper.app.cluster import Cluster, cause_of, check_version, load_ray
 from temper.app.store import Store, is_url
 from temper.errors import LockedError, SettingError, TemperError, Terminated, shown
 from temper.locks import STALE
-from temper.stopping import raise_terminated
+from temper.stopping import GRACE
 from temper.study.work import GridCell, StudyFolder, Work
-from temper.study.workers import WAIT, SharedProgress, WorkerProgress, load_work, run_in_words
+from temper.study.workers import load_work, run_in_words
 from temper.training.checkpoint_folder import RunFolder
 from temper.training.config import model_identity, run_key
 from temper.training.progress import Progress
 
-LOSSES = 5
-"""Machines or workers that one run may lose before the study ends."""
+RETRIES = 5
+"""How often Ray repeats a run whose machine or process is lost."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that the cluster shall do.
+    """A run for the cluster.
 
     Args:
-        folder: The study that it is part of.
-        cell: Its place there.
+        folder: The study of the run.
+        cell: Column and seed.
     """
 
     folder: StudyFolder
@@ -65,18 +60,18 @@ class Job:
 
     @property
     def run(self) -> RunFolder:
-        """Where the run lies."""
+        """The run's folder."""
         return self.folder.run(self.cell)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a job ended.
+    """The end of a job.
 
     Args:
-        job: It.
-        seconds: The median seconds of its step, where they are known.
-        error: What it was stopped by; None of a run that is finished.
+        job: The job.
+        seconds: The median seconds of a step, if known.
+        error: The error that stopped it; None if the run is finished.
     """
 
     job: Job
@@ -86,37 +81,33 @@ class Ended:
 
 @contextmanager
 def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Cluster | None]]:
-    """Give the folder of this machine that a study is worked on in, and the cluster for its runs.
+    """Yield the folder of this machine for a study, and the cluster for its runs.
 
-    Of a study in an object store that is a copy of what the store holds, models' weights left out.
-    What this process changes there is put into the store when the cluster is given runs, and when
-    this context ends. The copy is gone with the process.
+    For a URL the folder is a copy of the store without weights, which is removed when the process
+    ends. Changes of this process are written to the store before runs begin and at the end.
 
     Args:
         out: A folder, or the URL of a store.
         cluster: Machines that do the runs.
 
     Raises:
-        SettingError: A URL without a cluster, or of a kind of store that is not known here.
-        WriteError: The store cannot be reached, or forbids what is needed.
+        SettingError: A URL without a cluster, or of a kind that is not known.
+        WriteError: The store cannot be written to.
     """
     if not is_url(out):
-        # Other machines know the folder by its whole name.
+        # Other machines need the absolute path.
         yield Path(out) if cluster is None else Path(out).expanduser().resolve(), cluster
         return
     if cluster is None:
         raise SettingError(
-            f"--out {shown(out)} is a URL, to which a study is written by the machines of a "
-            "cluster alone. Give the cluster's address as --cluster, or a folder."
+            f"--out {shown(out)} is a URL, to which only the machines of a cluster write. Give "
+            "the cluster's address as --cluster, or a folder."
         )
-    if str(out).startswith("memory:"):
-        raise SettingError(f"--out {shown(out)} is the memory of one process. Give another store.")
     made = Path(tempfile.mkdtemp(prefix="temper-")).resolve()
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     store = Store(str(out).rstrip("/"), made / "study")
-    with store.probe():
-        store.check_room()
-    store.fetch(weights=False)
+    store.check()
+    store.fetch()
     try:
         yield store.folder, replace(cluster, store=store)
     finally:
@@ -129,42 +120,47 @@ def on_cluster(
     """Do all runs of a study on a cluster.
 
     Args:
-        work: The study; its folder holds ``study.json``.
-        cluster: Where.
-        progress: Hears which runs are under way, their steps taken together, and notices.
+        work: The study.
+        cluster: The cluster.
+        progress: Receives the runs that begin, and their notices.
 
     Yields:
-        A run that is finished and the median seconds of its step, in the order of finishing.
+        A finished run and the median seconds of its step, in the order of finishing.
 
     Raises:
-        SettingError: The cluster has too little for a run.
-        TemperError: A machine has other versions or data, or the first error of a run.
+        SettingError: No machine has the resources of a run.
+        TemperError: The first error of a run.
     """
-    with connected(cluster, progress) as machines:
-        machines.check(work.folder, work.folder.path / "study.json")
-        jobs = [Job(work.folder, cell) for cell in work.folder.config.order()]
-        with closing(machines.do(jobs)) as done:
-            for ended in done:
-                if ended.error is not None:
-                    raise ended.error
-                yield ended.job.cell, ended.seconds
+    jobs = [Job(work.folder, cell) for cell in work.folder.config.order()]
+    with connected(cluster, progress) as machines, closing(machines.do(jobs)) as done:
+        for ended in done:
+            if ended.error is not None:
+                raise ended.error
+            yield ended.job.cell, ended.seconds
 
 
+@contextmanager
+def connected(cluster: Cluster, progress: Progress) -> Iterator[Machines]:
+    """Connect to a cluster inside this context; see `Cluster.connection`."""
+    with cluster.connection():
+        yield Machines(cluster, progress)
+
+
+@dataclass(frozen=True)
 class Machines:
-    """A cluster that this process is connected to; see `connected`.
+    """The machines of a connected cluster.
 
     Args:
-        cluster: It, and what of it a run takes.
-        progress: Hears which runs are under way, their steps taken together, and notices.
-        hub: The actor that carries what runs say.
+        cluster: The cluster.
+        progress: Receives the runs that begin, and their notices.
     """
 
-    def __init__(self, cluster: Cluster, progress: Progress, hub: Any) -> None:
-        self.cluster, self.progress, self._hub = cluster, progress, hub
+    cluster: Cluster
+    progress: Progress
 
     @property
     def runs(self) -> int:
-        """How many runs the cluster can do at once."""
+        """How many runs the machines can do at once."""
         return self.cluster.at_once
 
     def do(self, jobs: Sequence[Job]) -> Generator[Ended]:
@@ -176,285 +172,124 @@ class Machines:
         Raises:
             TemperError: A run was lost too often with its machine.
         """
-        ray, heard = load_ray(), _Heard(self._hub)
-        shared = SharedProgress(self.progress, len(jobs))
-        imports, threads, store = plugins.loaded(), self.cluster.cpus, self.cluster.store
+        ray, store = load_ray(), self.cluster.store
         if store is not None:
             store.push()
+        for folder in {job.folder.path for job in jobs}:
+            # A machine that does not see it must not begin.
+            folder.mkdir(parents=True, exist_ok=True)
         task: Any = ray.remote(
             num_cpus=self.cluster.cpus,
             num_gpus=self.cluster.gpus,
-            max_retries=0,
+            max_retries=RETRIES,
             scheduling_strategy="SPREAD",
         )(_do_run)
-
-        def begin(job: Job, losses: int) -> Any:
-            return task.remote(job.folder, imports, threads, job.cell, losses, self._hub, store)
-
-        waiting = {begin(job, 0): (job, 0) for job in jobs}
+        shared = (store, self.cluster.cpus, plugins.loaded(), temper.__version__)
+        pending, running = list(jobs), dict[Any, Job]()
         try:
-            while waiting:
-                done, _ = ray.wait(list(waiting), timeout=WAIT)
-                shared.hear(heard)
+            while pending or running:
+                while pending and len(running) < max(1, self.runs):
+                    job = pending.pop(0)
+                    number = len(jobs) - len(pending)
+                    self.progress.runs(number, len(jobs), run_in_words(job.cell))
+                    running[task.remote(job, *shared)] = job
+                # A limit, because machines may join.
+                done, _ = ray.wait(list(running), timeout=10.0)
                 for reference in done:
-                    job, losses = waiting.pop(reference)
-                    try:
-                        ended = Ended(job, ray.get(reference))
-                    except ray.exceptions.RayTaskError as error:
-                        ended = Ended(job, error=cause_of(error))
-                    except (ray.exceptions.RayError, OSError) as error:
-                        self._lose(job, losses + 1, error)
-                        waiting[begin(job, losses + 1)] = (job, losses + 1)
-                        continue
-                    if store is not None and ended.error is None:
-                        store.fetch(job.run.path, weights=False)
-                    shared.end(job.cell)
-                    yield ended
+                    yield self._ended(running.pop(reference), reference)
+        except SystemExit as error:
+            # Ray replaces the exit code of a signal by 1.
+            raise Terminated from error
         finally:
-            # Runs under way save the step in hand first.
-            if waiting:
-                with suppress(ray.exceptions.RayError):
-                    ray.get(self._hub.end.remote())
-                    ray.wait(list(waiting), num_returns=len(waiting), timeout=30.0)
+            if running:
+                for reference in running:
+                    ray.cancel(reference)
+                # Each saves a checkpoint first.
+                ray.wait(list(running), num_returns=len(running), timeout=GRACE + 10.0)
 
-    def _lose(self, job: Job, losses: int, error: Exception) -> None:
-        """Say that a run was lost with its machine.
-
-        Raises:
-            TemperError: It was lost too often.
-        """
-        run = run_in_words(job.cell)
-        if losses == LOSSES:
-            raise TemperError(
-                f"The run of {run} was lost {LOSSES} times with its machine or worker, the last "
-                f"time by {type(error).__name__}. Finished runs are kept; give the same command "
-                "again."
-            ) from error
-        self.progress.notice(
-            f"The machine or worker of {run} was lost ({type(error).__name__}); another goes on "
-            "with the run."
-        )
-
-    def check(self, folder: StudyFolder, file: Path) -> None:
-        """Ask every machine that could do a run whether it can.
-
-        Args:
-            folder: The study of the runs.
-            file: A file in the out folder, which all machines must see where there is no store.
-
-        Raises:
-            SettingError: None has enough for a run.
-            TemperError: One has another version, does not see the file or may not use the store, or
-                reads other rows; or all are gone.
-        """
-        store, imports, progress = self.cluster.store, plugins.loaded(), self.progress
-        if store is None:
-            content = file.read_bytes()
-            self.cluster.ask(_look, folder, file, content, imports, progress=progress)
-            return
-        with store.probe() as name:
-            self.cluster.ask(_look_at_store, folder, store, name, imports, progress=progress)
+    def _ended(self, job: Job, reference: Any) -> Ended:
+        ray, store = load_ray(), self.cluster.store
+        try:
+            seconds, notices = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            return Ended(job, error=cause_of(error))
+        except ray.exceptions.RayError as error:
+            # Not an error of the run: the retries are used up, or the cluster is gone.
+            raise cause_of(error) from error
+        self.progress.notice_all(notices)
+        if store is not None:
+            store.fetch(job.run.path)
+        return Ended(job, seconds)
 
 
-@contextmanager
-def connected(cluster: Cluster, progress: Progress) -> Iterator[Machines]:
-    """Connect this process to a cluster inside this context, unless it is connected already.
-
-    Args:
-        cluster: Where.
-        progress: Hears what happens there.
-
-    Raises:
-        SettingError: Ray cannot connect to it.
-    """
-    with cluster.connection() as ray:
-        # Where the study's own process is; begun anew elsewhere if that is lost.
-        here = on_machine(ray.get_runtime_context().get_node_id(), soft=True)
-        hub: Any = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(_Hub).remote()
-        yield Machines(cluster, progress, hub)
+# Below: the functions that run on the machines.
 
 
-# Below: what the cluster's processes do.
-
-
-class _Hub:
-    """Carry what runs say to the study's process, and its wish to stop to them."""
+class _Notices(Progress):
+    """Keep the notices of a run for the study's process."""
 
     def __init__(self) -> None:
-        self._said: list[Any] = []
-        self._ending = False
+        self.kept: list[str] = []
 
-    def say(self, message: Any) -> None:
-        """Keep what a run said."""
-        self._said.append(message)
-
-    def take(self) -> list[Any]:
-        """Return what was said since."""
-        said, self._said = self._said, []
-        return said
-
-    def end(self) -> None:
-        """Let all runs stop."""
-        self._ending = True
-
-    def ending(self) -> bool:
-        """Say whether runs shall stop."""
-        return self._ending
+    def notice(self, text: str) -> None:
+        self.kept.append(text)
 
 
-class _Heard:
-    """The hub as the study's process reads it: a queue."""
-
-    def __init__(self, hub: Any) -> None:
-        self._hub, self._held = hub, deque[Any]()
-
-    def get_nowait(self) -> Any:
-        if not self._held:
-            ray = load_ray()
-            # What was said while the hub began anew is lost, and was no more than progress.
-            with suppress(ray.exceptions.RayError):
-                self._held.extend(ray.get(self._hub.take.remote()))
-        if not self._held:
-            raise queue.Empty
-        return self._held.popleft()
-
-
-class _Channel:
-    """The hub as a run sees it: a queue to write to, and an event that is looked at once a second.
-
-    Where the study's own process ends without a word, Ray ends its runs.
-    """
-
-    def __init__(self, hub: Any) -> None:
-        self._hub, self._ending, self._looked = hub, False, monotonic()
-
-    def put(self, message: Any) -> None:
-        self._hub.say.remote(message)
-
-    def is_set(self) -> bool:
-        ray = load_ray()
-        if not self._ending and monotonic() - self._looked >= 1.0:
-            self._looked = monotonic()
-            with suppress(ray.exceptions.RayError):
-                self._ending = ray.get(self._hub.ending.remote(), timeout=30.0)
-        return self._ending
-
-
-_loaded: tuple[str, Work] | None = None
-
-
-def _work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
-    """Load what the runs of a study share, once a process."""
-    global _loaded
-    name = f"{folder.path} {sorted(folder.keys.values())}"
-    if _loaded is None or _loaded[0] != name:
-        warnings.simplefilter("ignore")
-        _loaded = name, load_work(folder, imports)
-    return _loaded[1]
-
-
-def _look(folder: StudyFolder, file: Path, content: bytes, imports: tuple[str, ...]) -> str:
-    """Say why this machine cannot do runs of a study; empty where it can."""
-    try:
-        is_seen = file.read_bytes() == content
-    except OSError:
-        is_seen = False
-    if not is_seen:
-        return (
-            f"it does not see the study in {file.parent}. Give an --out on a file system that all "
-            "machines share under that path, or a URL of an object store."
-        )
-    return _look_at_rows(folder, imports)
-
-
-def _look_at_store(folder: StudyFolder, store: Store, name: str, imports: tuple[str, ...]) -> str:
-    """Say why this machine cannot do runs of a study in a store; empty where it can."""
-    with store.probe():
-        if not store.holds(name):
-            url = shown(store.url)
-            return f"it finds another place under {url}. Give a URL that means one for all."
-    return _look_at_rows(folder, imports)
-
-
-def _look_at_rows(folder: StudyFolder, imports: tuple[str, ...]) -> str:
-    """Say what else a machine trains on than the study's process; empty where it is the same."""
-    work = _work(folder, imports)
-    cell, settings = next(iter(folder.config.runs.items()))
-    if run_key(settings, work.splits, identity=model_identity(settings.model)) != folder.keys[cell]:
-        return (
-            f"it reads other rows from {folder.config.data.source}, or another model from "
-            f"{settings.model}. Give both where all machines see the same."
-        )
-    return ""
+_loaded: dict[str, Work] = {}
 
 
 def _do_run(
-    folder: StudyFolder,
-    imports: tuple[str, ...],
-    threads: int,
-    cell: GridCell,
-    losses: int,
-    hub: Any,
-    store: Store | None,
-) -> float | None:
-    """Do one run in a process of the cluster."""
+    job: Job, store: Store | None, threads: int, imports: tuple[str, ...], version: str
+) -> tuple[float | None, list[str]]:
+    """Do a run, and return the seconds of its step and its notices."""
+    check_version(version)
     torch.set_num_threads(threads)
-    channel = _Channel(hub)
-    channel.put((cell, "begin", os.getpid()))
-    older = raise_terminated()
-    # The lock of a machine that was lost is in the way for a while.
-    until = monotonic() + (2 * STALE if losses else 0.0)
-    try:
-        while True:
-            try:
-                work = _work(folder, imports)
-                if store is not None:
-                    return _do_stored(work, cell, channel, store)
-                progress = WorkerProgress(cell, channel, channel)
-                return work.do(cell, progress=progress)
-            except LockedError:
-                if monotonic() > until or channel.is_set():
-                    raise
-                sleep(1.0)
-    except Terminated as error:
-        # An exit would end the process, which Ray counts as lost.
-        raise TemperError(f"{run_in_words(cell)} was stopped.") from error
-    finally:
-        signal.signal(signal.SIGTERM, older)
+    warnings.simplefilter("ignore")
+    if store is None and not job.folder.path.exists():
+        raise TemperError(
+            f"Machine {socket.gethostname()} of the cluster does not see {job.folder.path}. Give "
+            "an --out that all machines share under that path, or a URL of an object store."
+        )
+    name = f"{job.folder.path} {sorted(job.folder.keys.values())}"
+    if name not in _loaded:
+        _loaded.clear()
+        _loaded[name] = load_work(job.folder, imports)
+    work, settings, progress = _loaded[name], job.folder.config.runs[job.cell], _Notices()
+    if run_key(settings, work.splits, identity=model_identity(settings.model)) != job.key:
+        raise TemperError(
+            f"Machine {socket.gethostname()} of the cluster reads other rows from "
+            f"{settings.data.source}, or another model from {settings.model}. Give paths that "
+            "mean the same on all machines."
+        )
+    if store is not None:
+        return _do_stored(work, job.cell, store, progress), progress.kept
+    # The lock of a lost machine stays for a while.
+    until = monotonic() + 2 * STALE
+    while True:
+        try:
+            return work.do(job.cell, progress=progress), progress.kept
+        except LockedError:
+            if monotonic() > until:
+                raise
+            sleep(1.0)
 
 
-def _do_stored(work: Work, cell: GridCell, channel: _Channel, store: Store) -> float | None:
-    """Do one run in a folder of this machine, and put it into the store."""
+def _do_stored(work: Work, cell: GridCell, store: Store, progress: Progress) -> float | None:
+    """Do a run in a temporary folder; copy it from the store before and to the store after."""
     with tempfile.TemporaryDirectory(prefix="temper-") as made:
         here = Store(store.url, Path(made))
-        place = here.folder / work.folder.path.relative_to(store.folder)
-        work = replace(work, folder=replace(work.folder, path=place))
+        path = here.folder / work.folder.path.relative_to(store.folder)
+        work = replace(work, folder=replace(work.folder, path=path))
         run = work.folder.run(cell)
-        here.fetch(run.path, weights=False)
+        here.fetch(run.path)
         if work.is_done(cell):
-            progress = WorkerProgress(cell, channel, channel)
             return work.do(cell, progress=progress)
-        here.begin(run.path)
+        is_trained = (run.record() or {}).get("status") == "finished"
         here.fetch(run.path, weights=True)
         try:
-            progress = _StoringProgress(cell, channel, here, run)
             return work.do(cell, progress=progress)
         finally:
-            here.put(run.path)
-
-
-class _StoringProgress(WorkerProgress):
-    """Put each checkpoint of a run into the store, so that another machine can go on from it."""
-
-    def __init__(self, cell: GridCell, channel: _Channel, store: Store, run: RunFolder) -> None:
-        super().__init__(cell, channel, channel)
-        self._store, self._run = store, run
-        self._kept = run.last_checkpoint()
-
-    def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """Tell of a step; a checkpoint is written after the step was told of."""
-        newest = self._run.last_checkpoint()
-        if newest not in (None, self._kept):
-            self._kept = newest
-            self._store.put(self._run.path)
-        super().steps(done, total, loss=loss)
+            if is_trained:
+                here.put(run.path / "evaluation", "settings.json")
+            else:
+                here.put(run.path, "run.json")

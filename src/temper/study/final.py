@@ -20,7 +20,7 @@ from temper import report
 from temper.app.alternatives import Alternative, fit_alternative
 from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.sets import EvaluationSets
-from temper.errors import CheckpointError, ModelError, SettingError, TemperError
+from temper.errors import CheckpointError, ModelError, SettingError
 from temper.files import make_folder, write_json, write_text
 from temper.methods.recipes import PLAIN, Recipe
 from temper.study.cluster import connected
@@ -77,13 +77,6 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
     machines = nullcontext() if cluster is None else connected(cluster, progress)
     with held_folder(folder), machines as found:
         write_json(folder / RECORD, {**record, "status": "searching"})
-        if found is not None:
-            try:
-                found.check(search.job(Candidate(recipes[PLAIN]), 0).folder, folder / RECORD)
-            except TemperError:
-                if not before:
-                    (folder / RECORD).unlink()
-                raise
         return _finish(replace(search, machines=found), record)
 
 

@@ -59,8 +59,8 @@ class Study(Result):
         folder: Where it lies.
         page: Its report.
         comparison: Its table.
-        store: The store that it lies in; the folder is then a copy without models' weights, and
-            gone with this process.
+        store: Its object store; the folder is then a copy without weights, which is removed when
+            this process ends.
     """
 
     folder: Path
@@ -155,10 +155,8 @@ def run_study(
         try:
             _do_all(work, _runs(work, workers, cluster, progress))
         except (TemperError, KeyboardInterrupt, SystemExit):
-            # A model that cannot be loaded shows with the first run, and leaves nothing. Runs that
-            # a cluster has begun lie in the store alone, and belong to the plan.
-            is_put = store is not None and "study.json" in store.known
-            if is_new and not is_put and not (path / "runs").exists():
+            # A model that cannot be loaded shows with the first run, and leaves nothing.
+            if is_new and not (path / "runs").exists():
                 (path / "study.json").unlink(missing_ok=True)
             raise
         return replace(finish_study(work, margin=margin, detect=detect), store=store)
