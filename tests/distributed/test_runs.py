@@ -139,7 +139,6 @@ def test_what_one_process_lacks_stops_both_and_it_says_so_itself(launch: Launch)
 
 WORDS = {
     "indivisible": "`train.batch_size` is 5, .* 2 processes .* Give a multiple of 2",
-    "auto": "`train.learning_rate` 'auto' is for a run of one process, and there are 2",
     "halve": "`train.on_oom` 'halve' is for a run of one process",
     "device": "`train.device` is 'cuda:1'.*Use 'auto', 'cuda' or 'cpu'",
     "lora": "`train.lora` is not supported with `train.fsdp`",

@@ -400,7 +400,6 @@ def test_what_cannot_be_raced_is_refused_before_any_work(
     refused("Unknown goal", goal="fast")
     refused("Unknown recipe 'nothing'", recipes="nothing")
     refused("a recipe beside plain fine-tuning", recipes="plain")
-    refused("finds each recipe's rate by itself", train={"learning_rate": "auto"})
     refused("at least 50 training rows", rows=30)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     refused(r"pip install 'optuna>=")

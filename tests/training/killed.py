@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from temper.training import checkpoint_files
 from tests.training.tiny_training import make_trainer
 
 SETTINGS: dict[str, Any] = {
@@ -48,14 +49,14 @@ def main(folder: Path, moment: str, step: int) -> None:
     if moment == "between":
         trainer.add_callback(DieAfter(step))
     else:
-        save = trainer._save_rng_state
+        states = checkpoint_files.generator_states
 
-        def die_while_saving(output_dir: str) -> None:
+        def die_while_saving() -> dict[str, Any]:
             if trainer.state.global_step == step:
                 die()
-            save(output_dir)
+            return states()
 
-        trainer._save_rng_state = die_while_saving  # type: ignore[method-assign]
+        checkpoint_files.generator_states = die_while_saving
     trainer.train()
 
 

@@ -267,3 +267,14 @@ def test_train_settings_that_pass_survive_their_record(table: dict[str, Any]) ->
         return
     again = RunConfig.of(tree(train=config.settings()["train"]))
     assert again == config
+
+
+def test_short_names_bring_the_rate_at_which_their_model_learns() -> None:
+    def rate(model: str, **train: Any) -> Any:
+        data = {"source": "demo"}
+        return RunConfig.of({"model": model, "data": data, "train": train}).train.learning_rate
+
+    assert rate("minilm") == 1e-4
+    assert rate("bert-base-uncased") == rate("some/model") == 2e-5
+    assert rate("minilm", learning_rate=3e-5) == 3e-5
+    assert rate("text_cnn") == 2e-3

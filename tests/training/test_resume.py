@@ -239,6 +239,19 @@ def test_other_ways_to_train_resume_alike(tmp_path: Path, changes: dict[str, Any
     assert differing(whole / f"checkpoint-{STEPS}", resumed / f"checkpoint-{STEPS}") == []
 
 
+def test_a_loss_scaler_resumes_with_its_scale(tmp_path: Path) -> None:
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    for folder, checkpoint in ((whole, None), (resumed, whole / "checkpoint-5")):
+        trainer = make_trainer(
+            folder, rows=14, num_train_epochs=2, save_strategy="steps", save_steps=1
+        )
+        trainer.accelerator.scaler = torch.amp.GradScaler("cpu", growth_interval=3)
+        trainer.train(resume_from_checkpoint=checkpoint)
+    assert differing(whole / f"checkpoint-{STEPS}", resumed / f"checkpoint-{STEPS}") == []
+    scaler = json.loads((resumed / f"checkpoint-{STEPS}" / "scaler.json").read_text())
+    assert dict(scaler["dict"])["scale"] == 4 * 2.0**16
+
+
 def test_a_stream_that_has_begun_anew_cannot_be_resumed(tmp_path: Path) -> None:
     saving(tmp_path, "vanilla", rows=Stream(8), max_steps=5)
     with pytest.raises(SettingError, match=r"a stream \(Stream\) .* in pass 2"):

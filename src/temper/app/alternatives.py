@@ -9,6 +9,7 @@ choose: on the encoder as it is, or on one that the package ``setfit`` has train
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,7 +34,6 @@ from temper.seeding import seeded
 from temper.training.config import RunConfig, is_scratch
 from temper.training.passes import PLAIN
 from temper.training.prepared import label_names
-from temper.training.rate import passes_over_rows
 
 STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
 """Values of C, from which the folds choose."""
@@ -72,6 +72,14 @@ class Alternative:
             rows: Rows that it trains on.
         """
         return self.length + 1 / (PLAIN * passes_over_rows(run, rows))
+
+
+def passes_over_rows(config: RunConfig, rows: int) -> float:
+    """Return the number of times that a run sees a row, out of ``rows`` training rows."""
+    train = config.train
+    per_step = train.batch_size * train.accumulation
+    steps = train.max_steps or math.ceil(train.epochs * math.ceil(rows / per_step))
+    return steps * per_step / rows
 
 
 FROZEN: Final = Alternative("frozen_embeddings", "logistic regression on frozen embeddings")

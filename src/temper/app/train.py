@@ -69,7 +69,6 @@ def train(
         from temper.data.reading import splits_read_as
         from temper.data.sources import load_splits
         from temper.training.config import RunConfig
-        from temper.training.rate import found_rate
         from temper.training.run import train as train_run
 
         with processes.together():
@@ -79,7 +78,6 @@ def train(
             splits = load_splits(run.data)
             progress.info_all(splits_read_as(splits))
             progress.notice_all(splits.notices)
-            run, splits = found_rate(run, splits, folder.path, progress)
         train_run(
             run,
             folder.path,

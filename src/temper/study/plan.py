@@ -15,7 +15,7 @@ from temper.evaluation.settings import EvaluationSettings
 from temper.methods import Method
 from temper.methods.recipes import recipe_named
 from temper.training.assignments import Faults, Tree, override, parse_assignment, section
-from temper.training.config import RunConfig, with_rate, without_unread
+from temper.training.config import RunConfig, without_unread
 
 PLACES = ("model", "data", "train", "architecture", "evaluate")
 # A column may be called after a composition: r_drop+at.
@@ -184,18 +184,6 @@ class StudyConfig:
             )
         faults.refuse()
         return cls(base, tuple(columns), tuple(seeds), evaluate, sets, runs)
-
-    def with_rates(self, rates: Mapping[str, float]) -> StudyConfig:
-        """Return the plan with learning rates that were found.
-
-        Args:
-            rates: The rate of each column whose own is ``auto``, by its name.
-        """
-        runs = {
-            (column, seed): with_rate(run, rates[column]) if column in rates else run
-            for (column, seed), run in self.runs.items()
-        }
-        return replace(self, runs=runs)
 
     @property
     def reference(self) -> str:

@@ -291,7 +291,7 @@ class Race:
         settings: Tree = override({}, [])
         for table, values in recipe.settings.items():
             settings[table] = dict(values)
-        rate = float(f"{factor * train.peak_rate:.3g}")
+        rate = float(f"{factor * train.learning_rate:.3g}")
         pairs: list[tuple[tuple[str, ...], Any]] = [(("train", "learning_rate"), rate)]
         for name, (low, _, high) in recipe.search.items():
             value = trial.suggest_float(f"{recipe.name}.{name}", low, high, log=True)

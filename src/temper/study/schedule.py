@@ -46,8 +46,6 @@ from temper.training.checks import check_head
 from temper.training.config import model_identity, run_key, weights_size
 from temper.training.prepared import with_head
 from temper.training.progress import Progress
-from temper.training.rate import RateSearch
-from temper.training.settings import AUTO
 
 PAIRED = "paired.json"
 """What rows say of the columns' differences; see `_pair_columns`."""
@@ -144,7 +142,6 @@ def run_study(
     path = Path(out)
     splits, sets = load_study(config, progress)
     check_study_room(path)
-    config = config.with_rates(_found_rates(config, splits, path / "rates", progress))
     identity = model_identity(config.any_run.model)
     keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
     folder = StudyFolder(path, config, keys)
@@ -224,21 +221,6 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
     check_named_models(config.evaluate, regression=splits.train.kind == "regression")
     progress.notice_all(notice for notice in sets.notices if notice not in sets.seen)
     return splits, sets
-
-
-def _found_rates(
-    config: StudyConfig, splits: Splits, folder: Path, progress: Progress
-) -> dict[str, float]:
-    """Find the learning rate of each column that leaves it open, once for all its seeds."""
-    rates = {}
-    for (column, _), run in config.runs.items():
-        if run.train.learning_rate != AUTO or column in rates:
-            continue
-        rows = splits if run.data.unlabeled is not None else splits.labelled()
-        file = folder / f"{column}-{run_key(run, rows)}.json"
-        rates[column] = RateSearch(run, rows, file, progress).run()
-        progress.notice(f"{column}: learning rate {rates[column]:g} ({file})")
-    return rates
 
 
 def finish_study(work: Work, *, margin: float = MARGIN, detect: float | None = None) -> Study:

@@ -26,7 +26,6 @@ from temper.study.goals import goal_weights
 from temper.training.assignments import section
 from temper.training.checkpoint_folder import check_room
 from temper.training.progress import LoggedNotices, Progress
-from temper.training.settings import AUTO
 
 RECORD = "tune.json"
 MODEL = "minilm"
@@ -107,7 +106,6 @@ def tune(
             *(partial(recipe_named, name) for name in chosen),
             *of_settings(tree),
             *of_sources(sets.given()),
-            partial(_check_rate, tree),
             *([] if is_url(out) else [partial(_check_folder, Path(out))]),
         ]
     )
@@ -146,15 +144,6 @@ def _contenders(chosen: list[str]) -> dict[str, Recipe]:
             "--recipes, or leave it out for all."
         )
     return {name: recipe_named(name) for name in names}
-
-
-def _check_rate(tree: Mapping[str, Any]) -> None:
-    train = tree.get("train", {})
-    if isinstance(train, Mapping) and train.get("learning_rate") == AUTO:
-        raise SettingError(
-            "`train.learning_rate` is 'auto', and a race finds each recipe's rate by itself. Leave "
-            "it out, or give the rate to begin with."
-        )
 
 
 def _check_optuna() -> None:

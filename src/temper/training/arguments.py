@@ -53,7 +53,7 @@ def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict
         "max_steps": settings.max_steps or -1,
         "per_device_train_batch_size": settings.batch_size,
         "gradient_accumulation_steps": settings.accumulation,
-        "learning_rate": settings.peak_rate,
+        "learning_rate": settings.learning_rate,
         "weight_decay": settings.weight_decay,
         "warmup_steps": settings.warmup_ratio,
         "lr_scheduler_type": settings.schedule,

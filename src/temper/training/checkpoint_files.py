@@ -287,11 +287,11 @@ def set_generator_states(states: dict[str, Any]) -> None:
 
 
 @contextmanager
-def of_same_sizes(checkpoint: str) -> Iterator[None]:
+def of_same_sizes(checkpoint: str | None) -> Iterator[None]:
     """Turn the error that torch raises for weights of other sizes into a `CheckpointError`.
 
     Args:
-        checkpoint: Folder that the weights are loaded from inside.
+        checkpoint: Folder that the weights are loaded from inside; None if there is none.
 
     Raises:
         CheckpointError: A weight has another size in the model.
@@ -300,7 +300,7 @@ def of_same_sizes(checkpoint: str) -> Iterator[None]:
         yield
     except RuntimeError as error:
         mismatch = next((li for li in str(error).splitlines() if "size mismatch" in li), None)
-        if mismatch is None:
+        if checkpoint is None or mismatch is None:
             raise
         raise CheckpointError(
             f"The weights of {checkpoint} have other sizes than the model's, for example due to "

@@ -36,14 +36,12 @@ from temper.training.progress import Progress
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 PARTIAL = ".partial-"
 STAGING = ".publishing"
-RATE_FILE = "rate.json"
-"""What the search for a learning rate found, where the settings say ``auto``."""
 TEACHER_ANSWERS = "teacher_answers.parquet"
 """What the model of a folder answered to rows that a student was taught on."""
 TRACKED, EVENTS = "trackers.json", "tensorboard"
 """Which runs of experiment trackers a run is, and the folder of TensorBoard's events."""
 OF_A_RUN = ("run.json", "metrics.jsonl", TEACHER_ANSWERS, TRACKED)
-WRITTEN = (*OF_A_RUN, RATE_FILE, "study.json", "paired.json")
+WRITTEN = (*OF_A_RUN, "study.json", "paired.json")
 """Files that are written under a hidden name first."""
 OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
@@ -88,12 +86,7 @@ class RunFolder:
             CheckpointError: Where it is damaged, or the folder holds something else than a run.
         """
         file = self.path / "run.json"
-        names = ("run.json", RATE_FILE)
-        check_room(
-            self.path,
-            what="run.json",
-            held=lambda: any(os.path.exists(self.path / name) for name in names),
-        )
+        check_room(self.path, what="run.json", held=lambda: os.path.exists(file))
         return read_json(file) if os.path.exists(file) else None
 
     def held(self) -> AbstractContextManager[bool]:
@@ -291,7 +284,7 @@ def check_study_room(out: Path) -> None:
             f"{out} holds the kept scores of a study, whose runs cannot go on. Give another --out."
         )
     # A damaged plan is removed by hand; its runs are known by their keys.
-    known = ("study.json", "runs/*/run.json", "rates/*.json")
+    known = ("study.json", "runs/*/run.json")
     check_room(out, what="study", held=lambda: any(any(out.glob(name)) for name in known))
 
 

@@ -51,7 +51,7 @@ from temper.models.classical.registry import ArchitectureSettings
 from temper.models.classical.vectors import content_hash
 from temper.models.names import MODELS, resolve
 from temper.training.assignments import Faults, Tree, section
-from temper.training.checkpoint_folder import RATE_FILE, TRACKED
+from temper.training.checkpoint_folder import TRACKED
 from temper.training.checks import check_kept, check_unlabelled, wants_unlabelled
 from temper.training.settings import TrainSettings
 
@@ -62,7 +62,6 @@ MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
 # What Temper writes beside a model's files does not decide what its weights are.
 RECORDS = {
     "run.json",
-    RATE_FILE,
     TRACKED,
     "scores.json",
     "table.json",
@@ -289,17 +288,6 @@ def weights_size(name: str) -> int | None:
     folder = Path(resolve(name)).expanduser()
     sizes = [file.stat().st_size for file in folder.glob("*.safetensors")]
     return sum(sizes) or None
-
-
-def with_rate(config: RunConfig, rate: float) -> RunConfig:
-    """Return a run's settings with a rate that was found.
-
-    Args:
-        config: The settings; the rate is ``auto``.
-        rate: The rate.
-    """
-    train = config.train.model_copy(update={"learning_rate": rate})
-    return config.model_copy(update={"train": train})
 
 
 def without_unread(tree: Mapping[str, Any]) -> Tree:

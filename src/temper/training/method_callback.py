@@ -24,10 +24,10 @@ class MethodCallback(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell the number of steps, go on logging after a resume, run a pre-pass before step 0."""
+        """Set the number of steps; restore a checkpoint, or run a pre-pass before step 0."""
         stepper = self.trainer.running()
         stepper.total = state.max_steps
-        self.trainer.go_on_logging()
+        self.trainer.restore()
         if state.global_step:
             check_resumable(self.trainer.train_dataset, epoch=state.epoch)
         if state.global_step == 0 and stepper.prepares:

@@ -59,7 +59,6 @@ from temper.training.progress import Progress
 from temper.training.recorder import DEV
 from temper.training.rewriting import rewriters_of
 from temper.training.run import ActiveRun
-from temper.training.settings import AUTO
 
 FOLDER = "tasks"
 """Where a run keeps the plain classifier of each task."""
@@ -175,7 +174,6 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
         "An adapter (`train.lora`)": config.train.lora is not None,
         "`train.class_weights`": config.train.class_weights is not None,
         "A teacher of the method": bool(teachers_of(methods.build(config.method_config()))),
-        "`train.learning_rate` 'auto'": config.train.learning_rate == AUTO,
     }
     Faults(
         f"{setting} is for a training on one task. Leave it out."

@@ -160,7 +160,7 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
         model: The network.
         tokenizer: Its tokenizer.
     """
-    counts, rate, lora = parameter_counts(model), config.train.peak_rate, config.train.lora
+    counts, rate, lora = parameter_counts(model), config.train.learning_rate, config.train.lora
     if lora is not None:
         notices = [
             f"LoRA of rank {lora.rank}: {counts['trained']:,} of {counts['all']:,} parameters are "

@@ -219,7 +219,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     """
     from temper import methods
     from temper.training.config import teachers_of
-    from temper.training.settings import AUTO, HALVE
+    from temper.training.settings import HALVE
 
     train, count = config.train, processes.count
     if count == 1 and not train.fsdp:
@@ -253,7 +253,6 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     if count > 1 and train.device != "cpu" and (fault := _missing_gpu()):
         faults.append(fault)
     one_process = {
-        "`train.learning_rate` 'auto'": train.learning_rate == AUTO,
         "`train.on_oom` 'halve'": train.on_oom == HALVE,
         "Rows changed by a model (`data.augment`)": config.data.augment_masked_model is not None,
         "A teacher of the method": bool(teachers_of(methods.build(config.method_config()))),

@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from temper.models.adapters import Lora
 import importlib.util
 
-from temper.errors import SettingError, unknown
+from temper.errors import unknown
 
 KEEP_SHARE = 0.1
 STOP: Final = "stop"
 HALVE: Final = "halve"
 OnOOM = Literal["stop", "halve"]
 """What becomes of a step that memory is not enough for."""
-AUTO: Final = "auto"
-"""A learning rate that is to be found, see `temper.training.rate`."""
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
@@ -205,8 +203,7 @@ class TrainSettings(BaseModel):
         batch_size: Rows of one micro-batch, >= 1; the processes of a run have equal shares of them.
         accumulation: Micro-batches per optimiser step, >= 1: ``batch_size`` 4 with 4 of them sees
             the rows of ``batch_size`` 16.
-        learning_rate: Peak learning rate, > 0; ``auto`` finds it by a range test and short
-            trainings, judged on rows held back from training.
+        learning_rate: Peak learning rate, > 0.
         weight_decay: Decoupled weight decay, >= 0; biases and norms are spared.
         warmup_ratio: Share of the steps over which the rate climbs from 0, in [0, 1).
         schedule: Course of the learning rate after the warm-up.
@@ -250,7 +247,7 @@ class TrainSettings(BaseModel):
     max_steps: int | None = Field(None, ge=1)
     batch_size: int = Field(16, ge=1)
     accumulation: int = Field(1, ge=1)
-    learning_rate: Rate | Literal["auto"] = 2e-5
+    learning_rate: Rate = 2e-5
     weight_decay: float = Field(0.01, ge=0)
     warmup_ratio: float = Field(0.06, ge=0, lt=1)
     schedule: Literal["linear", "cosine", "constant_with_warmup", "constant"] = "linear"
@@ -286,20 +283,6 @@ class TrainSettings(BaseModel):
                 "train.keep=best, or leave it out."
             )
         return self
-
-    @property
-    def peak_rate(self) -> float:
-        """The learning rate, once it is known.
-
-        Raises:
-            SettingError: It is ``auto``.
-        """
-        if self.learning_rate == AUTO:
-            raise SettingError(
-                "`train.learning_rate` is 'auto', and here no rate is looked for: `temper.train`, "
-                "`temper train` and comparisons find it first. Give a rate."
-            )
-        return float(self.learning_rate)
 
     def deciding(self) -> Tree:
         """Return the settings that decide the trained weights; a key is made of them."""

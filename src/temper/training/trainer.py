@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -113,13 +113,17 @@ class RobustTrainer(Trainer):
         self._stop, self._agreed = StopRequest(), 0
         self._kept: list[Batch] = []
         self.sampler: LengthBucketSampler | Phases | MixedBatches | None = None
-        self._carried: dict[str, Any] | None = None
+        self._checkpoint: str | None = None
         if args is not None:
             check_arguments(args)
             sharding.check_arguments(args, settings)
         check_hooks(self, RobustTrainer)
         with sharding.without_plugin(args):
             super().__init__(model, args, **settings)
+        # Losses are made of logits here, so a model need not take labels itself.
+        self._set_signature_columns_if_needed()
+        columns: list[str] = self._signature_columns  # type: ignore[has-type]
+        self._signature_columns = [*columns, "labels", ROW, TEACHER]
         checks.check_processes(self)
         check_sequence_classifier(self.model)
         checks.check_loss_call(self.compute_loss_func)
@@ -286,10 +290,6 @@ class RobustTrainer(Trainer):
         self._micro, self._kept = 0, []
         return samples, None
 
-    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
-        if inputs:
-            super()._track_num_input_tokens(inputs)
-
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         norm = sharding.whole(super()._get_grad_norm(model, grad_norm), keep=True)
         # A loss scaler meets infinite gradients as a matter of course, and skips those steps.
@@ -329,46 +329,27 @@ class RobustTrainer(Trainer):
                 for it. At SIGTERM it is `temper.errors.Terminated`, a ``SystemExit``.
         """
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = str(checkpoint_files.newest_checkpoint(self.args.output_dir))
+            resume_from_checkpoint = checkpoint_files.newest_checkpoint(self.args.output_dir)
         check_arguments(self.args)
         check_hooks(self, RobustTrainer)
         checks.check_rows(self)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
-
-    def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
+        self._checkpoint = str(resume_from_checkpoint) if resume_from_checkpoint else None
+        if self._checkpoint is not None:
+            self._check_checkpoint(self._checkpoint)
         if self.args.should_save:
             for unfinished in Path(self.args.output_dir).glob(f"{PARTIAL}*"):
                 shutil.rmtree(unfinished)
-        self._carried = None
         self._step = Step(number=-1)
-        if self.args.fsdp:
-            sharding.shard(self.model)
-            # Transformers then leaves placement and the exchange of gradients to the model.
-            self.is_distributed_loading_by_transformers = True
-        special = getattr(self.processing_class, "all_special_ids", None) or ()
-        self.stepper = Stepper(
-            self.model,
-            smoothed(self.method, self.args.label_smoothing_factor),
-            seed=self.args.seed,
-            rank=self.args.process_index,
-            ranks=self.args.world_size,
-            special_ids=special,
-            class_weights=self.class_weights,
-            task_loss=task_loss_of(self.compute_loss_func, outputs=SequenceClassifierOutput),
-        )
+        exchanging = checks.exchanging(self.args.process_index, self.args.world_size)
+        loading = checkpoint_files.of_same_sizes(self._checkpoint)
         try:
-            exchanging = checks.exchanging(self.args.process_index, self.args.world_size)
-            with StopRequest() as self._stop, exchanging:
-                return super()._inner_training_loop(*args, **kwargs)
+            with StopRequest() as self._stop, exchanging, loading:
+                return super().train(self._checkpoint, *args, **kwargs)
         finally:
-            # A callback may have failed between two micro-batches, with weights moved.
-            self.stepper.leave()
-            self.stepper.release()
-
-    @contextmanager
-    def _defer_fsdp_gradient_reduction(self) -> Iterator[None]:
-        # Gradients that wait for the last micro-batch would be whole ones.
-        yield
+            if self.stepper is not None:
+                # A callback may have failed between two micro-batches, with weights moved.
+                self.stepper.leave()
+                self.stepper.release()
 
     @property
     def stop_signal(self) -> int:
@@ -386,7 +367,26 @@ class RobustTrainer(Trainer):
         return self.stepper
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> Any:
-        """Count the steps of the run: those that ``args`` asks for, in each of its trainings."""
+        """Count the steps of the run: those that ``args`` asks for, in each of its trainings.
+
+        The model is made and loaded by now, and the optimizer is not.
+        """
+        if self.args.fsdp:
+            sharding.shard(self.model)
+            # Transformers then leaves placement and the exchange of gradients to the model.
+            self.is_distributed_loading_by_transformers = True
+            # Gradients that wait for the last micro-batch would be whole ones.
+            self.accelerator.gradient_state.plugin_kwargs["sync_each_batch"] = True
+        self.stepper = Stepper(
+            self.model,
+            smoothed(self.method, self.args.label_smoothing_factor),
+            seed=self.args.seed,
+            rank=self.args.process_index,
+            ranks=self.args.world_size,
+            special_ids=getattr(self.processing_class, "all_special_ids", None) or (),
+            class_weights=self.class_weights,
+            task_loss=task_loss_of(self.compute_loss_func, outputs=SequenceClassifierOutput),
+        )
         longer = times_as_long(args, trainings_of(self.method.rule))
         return super().set_initial_training_values(longer, dataloader)
 
@@ -408,34 +408,28 @@ class RobustTrainer(Trainer):
 
     # Data
 
-    def _get_dataloader(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("is_training") or not countable(dataset):
-            return super()._get_dataloader(dataset, *args, **kwargs)
-        made = training_loader(self, dataset, lambda rows: self._numbered(rows, *args, **kwargs))
-        loader, self.sampler = made
+    def get_train_dataloader(self) -> Any:
+        """Make the loader of the training rows, which carry their numbers."""
+        if self.train_dataset is None or not countable(self.train_dataset):
+            return super().get_train_dataloader()
+        loader, self.sampler = training_loader(self, self.train_dataset, self._numbered)
         return loader
 
-    def _numbered(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def _numbered(self, dataset: Any) -> tuple[Any, Any]:
         """Return Transformers' loader of rows that carry their numbers, and its sampler."""
         plain: Any = self.data_collator  # type: ignore[has-type]
-        inner = plain
+        inner, rows = plain, self.train_dataset  # type: ignore[has-type]
         if hasattr(dataset, "remove_columns"):
             dataset = self._remove_unused_columns(dataset, description="Training")
         else:
             inner = self._get_collator_with_removed_columns(plain, description="Training")
-        self.data_collator = RowKeeper(inner)
+        self.data_collator, self.train_dataset = RowKeeper(inner), NumberedRows(dataset)
         try:
-            loader = super()._get_dataloader(NumberedRows(dataset), *args, **kwargs)
-            share_equally(loader)
-            return loader, self.sampler
+            loader = super().get_train_dataloader()
         finally:
-            self.data_collator = plain
-
-    def _set_signature_columns_if_needed(self) -> None:
-        super()._set_signature_columns_if_needed()
-        columns: list[str] = self._signature_columns  # type: ignore[has-type]
-        # Losses are made of logits here, so a model need not take labels itself.
-        self._signature_columns = list(dict.fromkeys((*columns, "labels", ROW, TEACHER)))
+            self.data_collator, self.train_dataset = plain, rows
+        share_equally(loader)
+        return loader, self.sampler
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Any:
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
@@ -478,10 +472,7 @@ class RobustTrainer(Trainer):
             if best == final or best.exists():
                 self.state.best_model_checkpoint = str(best)
         if not self.args.save_only_model:
-            self._save_optimizer_and_scheduler(str(partial_folder))
-            self._save_scaler(str(partial_folder))
-            self._save_rng_state(str(partial_folder))
-            self._save_progress(str(partial_folder))
+            self._save_states(partial_folder)
         if self.args.should_save:
             self._export_callbacks()
             self.state.save_to_json(str(partial_folder / "trainer_state.json"))
@@ -506,11 +497,11 @@ class RobustTrainer(Trainer):
                 else:
                     held[name] = callback.state()
 
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write weights, tokenizer and arguments, none of them pickled; all processes call this."""
         folder, mine = Path(output_dir or self.args.output_dir), self.args.should_save
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        if self.args.fsdp:
-            state_dict = sharding.state_of(model, keep=mine)
+        state_dict = sharding.state_of(model, keep=mine) if self.args.fsdp else None
         if not mine:
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -523,75 +514,61 @@ class RobustTrainer(Trainer):
         arguments = json.dumps(self.args.to_dict(), default=str, indent=1)
         (folder / "training_args.json").write_text(arguments, encoding="utf-8")
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        mine = self.args.should_save
-        for name, part in self._parts_to_save().items():
-            held = sharding.whole(part.state_dict(), keep=mine)
-            if mine:
-                write_state(held, output_dir, name=name)
-
-    def _parts_to_save(self) -> dict[str, Any]:
-        return {
+    def _states(self) -> dict[str, Any]:
+        """Return what a checkpoint holds the state of, in the order in which it is restored."""
+        states = {
             "optimizer": sharding.OptimizerState(self.optimizer),
             "scheduler": self.lr_scheduler,
             "method": self.running(),
         }
+        scaler = self.accelerator.scaler
+        return states if scaler is None else {**states, "scaler": scaler}
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        rank = checkpoint_files.rank_in(resume_from_checkpoint, self.args.process_index)
-        checkpoint_files.check_checkpoint(
-            resume_from_checkpoint,
-            states=["optimizer", "scheduler", "method", f"progress_{rank}", f"rng_state_{rank}"],
-        )
-        if sharding.is_sharded(self.model):
-            raise CheckpointError(
-                "The model of this trainer is shared out between processes since an earlier "
-                "train(). Make a new trainer to go on from a checkpoint."
-            )
-        with checkpoint_files.of_same_sizes(resume_from_checkpoint):
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
-        for name, part in self._parts_to_save().items():
-            checkpoint_files.load_part(part, checkpoint, name=name)
-        rank = checkpoint_files.rank_in(checkpoint, self.args.process_index)
-        self._carried = read_state(checkpoint, name=f"progress_{rank}")
-
-    def _save_progress(self, folder: str) -> None:
-        """Write the sums since the last log, so that a resumed run logs what the whole one does."""
+    def _save_states(self, folder: Path) -> None:
+        mine, rank = self.args.should_save, self.args.process_index
+        for name, part in self._states().items():
+            state = sharding.whole(part.state_dict(), keep=mine)
+            if mine:
+                write_state(state, folder, name=name)
+        write_state(checkpoint_files.generator_states(), folder, name=f"rng_state_{rank}")
+        # With the sums since the last log, a resumed run logs what the whole one does.
         progress = {
             "loss": self._tr_loss,
             "last_logged": self._globalstep_last_logged,
             "log": self.running().log.state_dict(),
             "rows_at_once": self.rows_at_once,
         }
-        write_state(progress, folder, name=f"progress_{self.args.process_index}")
+        write_state(progress, folder, name=f"progress_{rank}")
 
-    def go_on_logging(self) -> None:
-        """Take the sums of the checkpoint up, once Transformers' loop has set its own to zero."""
-        if self._carried is None:
+    def _check_checkpoint(self, folder: str) -> None:
+        rank = checkpoint_files.rank_in(folder, self.args.process_index)
+        checkpoint_files.check_checkpoint(
+            folder,
+            states=["optimizer", "scheduler", "method", f"progress_{rank}", f"rng_state_{rank}"],
+        )
+        if sharding.is_sharded(self.model):
+            raise CheckpointError(
+                "The model of this trainer is sharded since an earlier train(). Make a new trainer "
+                "to resume from a checkpoint."
+            )
+
+    def restore(self) -> None:
+        """Load the states of the checkpoint to resume from, once Transformers has made the parts.
+
+        Random generators are restored later, after the rows of earlier steps were skipped.
+        """
+        if self._checkpoint is None:
             return
-        carried, self._carried = self._carried, None
-        self._tr_loss = carried["loss"].to(self.args.device)
-        self._globalstep_last_logged = carried["last_logged"]
-        self.rows_at_once = carried.get("rows_at_once", 0)
-        self.running().log.load_state_dict(carried["log"], self.args.device)
+        for name, part in self._states().items():
+            checkpoint_files.load_part(part, self._checkpoint, name=name)
+        rank = checkpoint_files.rank_in(self._checkpoint, self.args.process_index)
+        progress = read_state(self._checkpoint, name=f"progress_{rank}")
+        self._tr_loss = progress["loss"].to(self.args.device)
+        self._globalstep_last_logged = progress["last_logged"]
+        self.rows_at_once = progress.get("rows_at_once", 0)
+        self.running().log.load_state_dict(progress["log"], self.args.device)
         # `train_loss` stays the mean over the steps of this call.
         self._total_loss_scalar = -float(self._tr_loss)
-
-    def _save_scaler(self, output_dir: str) -> None:
-        if self.accelerator.scaler is not None and self.args.should_save:
-            write_state(self.accelerator.scaler.state_dict(), output_dir, name="scaler")
-
-    def _load_scaler(self, checkpoint: str | None) -> None:
-        if checkpoint is not None and self.accelerator.scaler is not None:
-            checkpoint_files.load_part(self.accelerator.scaler, checkpoint, name="scaler")
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        states = checkpoint_files.generator_states()
-        write_state(states, output_dir, name=f"rng_state_{self.args.process_index}")
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
