@@ -23,7 +23,6 @@ from temper.app.settings import Within
 from temper.errors import SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Prediction
-from temper.functional.scaling import Scaling
 from tests.app.serving import Model, running
 from tests.cli.calls import call, refused
 
@@ -50,7 +49,7 @@ def calibrated(seed: int = 0, *, rows: int = 400, by: Within = "all") -> Classif
     held = HeldOut(own, labels, detector.score(own, own, np.zeros((rows, 0))), groups)
     known = Calibration(
         None,
-        Scaling.of_temperature(1.0),
+        1.0,
         held,
         SetRule("lac", by, (0.9, 0.8), ("print", "web") if by == "group" else ()),
         detector,

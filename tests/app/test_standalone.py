@@ -21,18 +21,15 @@ from temper.app.sidecar import read_calibration, write_calibration
 from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
+from temper.functional.calibration import scaled
 from temper.functional.detectors import Mahalanobis, Neighbours
-from temper.functional.scaling import Scaling
 from temper.models.standalone.pipeline import Pipeline
 from temper.models.standalone.shift import shift
 from tests.cli.tiny_project import BAD, GOOD, OTHERS, make_model
 
 WORDS = (*GOOD, *BAD, *OTHERS)
 GROUPS = ("print", "web")
-SCALINGS = (
-    Scaling.of_temperature(0.7),
-    Scaling(np.array([1.5, 0.5, 1.0]), np.array([0.4, -0.2, 0.0])),
-)
+TEMPERATURE = 0.7
 
 
 def texts_of(count: int, seed: int) -> list[str]:
@@ -76,28 +73,28 @@ class Setting:
         if classes == 1:
             self.labels = self.held.prediction + draws.normal(size=240)
         else:
-            shares = np.exp(SCALINGS[0].log_probabilities(self.held.logits))
+            shares = np.exp(scaled(self.held.logits, TEMPERATURE))
             self.labels = (shares.cumsum(axis=1) < draws.random((240, 1))).sum(axis=1).astype(float)
         self.groups = np.arange(240) % 2
         self.pipeline = Pipeline(folder, batch_size=8)
 
     def kept(self, made: Calibration) -> Pipeline:
         """Write a calibration, and return the pipeline that has read it."""
-        told = {} if self.classes == 1 else {"temperature": 0.7, **vector_of(made)}
+        told = {} if self.classes == 1 else {"temperature": TEMPERATURE}
         record = write_calibration(self.folder, made, told)
         self.pipeline.calibration = json.loads((self.folder / "calibration.json").read_bytes())
         self.pipeline.arrays = load_file(self.folder / record["arrays"]["file"])
         return self.pipeline
 
-    def calibration(self, conformal: Any, by: Any, detector: Any, scaling: Any) -> Calibration:
+    def calibration(self, conformal: Any, by: Any, detector: Any) -> Calibration:
         kinds = np.zeros(120) if self.classes == 1 else self.labels[:120]
         fitted: Any = None
         if detector == "mahalanobis":
             fitted = Mahalanobis.of(self.states[:120], kinds)
         elif detector == "knn":
             fitted = Neighbours.of(self.states[:120], k=10)
-        scaling = None if self.classes == 1 else scaling
-        made = Calibration(24, scaling, detector=Detector(detector, fitted), false_alarms=0.1)
+        temperature = None if self.classes == 1 else TEMPERATURE
+        made = Calibration(24, temperature, detector=Detector(detector, fitted), false_alarms=0.1)
         own, seen = self.held.take(np.arange(120, 240)), self.states[120:]
         scores = made.detector.score(own, made.applied(own), seen)
         groups = self.groups[120:] if by == "group" else None
@@ -145,27 +142,19 @@ def alike(setting: Setting, made: Calibration, texts: list[str], **asked: Any) -
     )
 
 
-def vector_of(made: Calibration) -> dict[str, Any]:
-    """Return what the record says of the scaling, as `temper calibrate` writes it."""
-    if made.scaling is None or made.scaling.keeps_order:
-        return {}
-    weights, bias = made.scaling.weights.tolist(), made.scaling.bias.tolist()
-    return {"vector": {"weights": weights, "bias": bias}}
-
-
 def kinds() -> Iterator[tuple[Any, ...]]:
-    """Pair every score, every kind of coverage and every detector, both scalings with each."""
+    """Pair every score, every kind of coverage and every detector."""
     detectors = ("mahalanobis", "knn", "energy", "max_softmax")
     for place in range(36):
         conformal = ("lac", "aps", "raps")[place % 3]
         by = ("all", "class", "group")[place // 3 % 3]
-        yield conformal, by, detectors[place % 4], SCALINGS[place // 2 % 2]
+        yield conformal, by, detectors[place % 4]
 
 
 def test_every_kind_of_calibration_is_answered_alike(classifier: Setting) -> None:
     seen = set()
     for number, kind in enumerate(kinds()):
-        seen.add(kind[:3])
+        seen.add(kind)
         alike(
             classifier,
             classifier.calibration(*kind),
@@ -183,7 +172,7 @@ def test_every_kind_of_calibration_is_answered_alike(classifier: Setting) -> Non
 def test_a_regression_is_answered_alike(
     regression: Setting, by: str, detector: str, spread: bool
 ) -> None:
-    made = regression.calibration("lac", by, detector, None)
+    made = regression.calibration("lac", by, detector)
     if spread:
         values, targets = regression.held.prediction[:120], regression.labels[:120]
         scores = made.detector.score(
@@ -194,7 +183,7 @@ def test_a_regression_is_answered_alike(
 
 
 def test_the_risk_that_is_kept_is_that_of_the_tests(classifier: Setting) -> None:
-    made = classifier.calibration("lac", "all", "energy", SCALINGS[0])
+    made = classifier.calibration("lac", "all", "energy")
     arrays = classifier.kept(made).arrays
     shown = []
     for risk in np.linspace(0.02, 0.9, 45).tolist():
@@ -211,7 +200,7 @@ def test_the_risk_that_is_kept_is_that_of_the_tests(classifier: Setting) -> None
 def test_a_model_that_shows_no_states_is_compared_by_its_outputs(
     classifier: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = classifier.calibration("lac", "all", "energy", SCALINGS[0])
+    made = classifier.calibration("lac", "all", "energy")
     made = replace(made, reference=None)
     assert not made.wants_states
     monkeypatch.setitem(classifier.pipeline.record, "states", False)
@@ -229,7 +218,7 @@ def test_a_model_that_shows_no_states_is_compared_by_its_outputs(
 def test_what_was_not_calibrated_is_refused(
     classifier: Setting, asked: dict[str, Any], words: str
 ) -> None:
-    made = classifier.calibration("lac", "all", "energy", SCALINGS[0])
+    made = classifier.calibration("lac", "all", "energy")
     with pytest.raises(ValueError, match=words):
         classifier.kept(made)(["a"], **asked)
 
@@ -237,11 +226,11 @@ def test_what_was_not_calibrated_is_refused(
 def test_groups_are_needed_and_rules_of_classes_refused(
     classifier: Setting, regression: Setting
 ) -> None:
-    kept = classifier.kept(classifier.calibration("aps", "group", "energy", SCALINGS[0]))
+    kept = classifier.kept(classifier.calibration("aps", "group", "energy"))
     for groups in ([], ["radio"]):
         with pytest.raises(ValueError, match=r"one of \['print', 'web'\] for each text"):
             kept(["a"], groups=groups)
-    of_values = regression.kept(regression.calibration("lac", "all", "knn", None))
+    of_values = regression.kept(regression.calibration("lac", "all", "knn"))
     with pytest.raises(ValueError, match="of what was calibrated"):
         of_values(["a"], abstain="set>1")
     assert of_values([]) == []

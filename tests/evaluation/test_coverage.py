@@ -21,7 +21,6 @@ from temper.evaluation.predictor import Prediction
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.conformal import chance_coverage
-from temper.functional.scaling import Scaling
 from temper.report.figures import figures
 from temper.report.page import build
 from temper.report.table import comparison
@@ -94,7 +93,7 @@ def test_predict_has_sets_of_the_size_that_evaluate_measures(kind: Any) -> None:
     held = Prediction.of_logits(np.log(both[:1000]))
     made = Calibration(
         None,
-        Scaling.of_temperature(1.0),
+        1.0,
         HeldOut(held, labels[:1000].astype(float), np.zeros(1000)),
         SetRule(kind, "all", (0.9,)),
         Detector("energy"),

@@ -1,6 +1,6 @@
 """Fit on held-out rows what makes a checkpoint's answers trustworthy, and keep it in its folder.
 
-The rows are drawn into two parts by a hash of each row. The scaling is fitted, and the
+The rows are drawn into two parts by a hash of each row. The temperature is fitted, and the
 detector chosen, on the first; every threshold is a quantile over the second, on which nothing was
 fitted, so that conformal guarantees hold as they stand for split conformal prediction.
 """
@@ -47,20 +47,18 @@ from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.files import writing
-from temper.functional.calibration import EveryRowRightError
+from temper.functional.calibration import EveryRowRightError, fit_temperature
 from temper.functional.conformal import BooleanArray, least_rows
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.resampling import FloatArray, IntegerArray
-from temper.functional.scaling import FittedScaling, Scaling, best_scaling
 from temper.locks import locked
 from temper.models.names import checkpoint_folder
 from temper.seeding import derive_seed
 from temper.training.checkpoint_folder import read_json
 from temper.training.progress import Progress
 
-FOLDS = 5
 MOST_FITTED = 2000
-"""Rows that a scaling is fitted on, and that a detector learns from, at most."""
+"""Rows that a temperature is fitted on, and that a detector learns from, at most."""
 ANOMALIES = 1000
 """Rows of a set of anomalies that detectors are chosen by at most."""
 
@@ -72,7 +70,7 @@ def calibrate(
     with_dev: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Fit a scaling, thresholds and a detector, and write ``calibration.json`` (docs/formats.md).
+    """Fit a temperature, thresholds and a detector; write ``calibration.json`` (docs/formats.md).
 
     Rows that the run was trained on are left out: a model is too sure of them. So are its dev rows,
     on which scores are reported. With fewer than 100 rows, and nothing asked for by name, only a
@@ -176,10 +174,9 @@ class _Fit:
             self.tell(notice)
         labels = labels_of(self.rows)
         told: dict[str, Any] = {}
-        scaling = None
         if not answers.regression:
-            scaling = self._scaling(labels[first], answers.take(first), first, told)
-        made = Calibration(longest_row(self.predictor), scaling)
+            told["temperature"] = self._temperature(labels[first], answers.take(first))
+        made = Calibration(longest_row(self.predictor), told.get("temperature"))
         told["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
         if not answers.regression:
             self._measure(made, labels, answers, second if len(second) else first, told)
@@ -333,18 +330,13 @@ class _Fit:
                 self.tell(said)
         return self.predictor.predict(rows, batch_size=size), np.zeros((len(rows), 0))
 
-    def _scaling(
-        self, labels: FloatArray, answers: Prediction, first: IntegerArray, told: dict[str, Any]
-    ) -> Scaling:
-        """Fit the scaling, and say which and why."""
+    def _temperature(self, labels: FloatArray, answers: Prediction) -> float:
+        """Fit the temperature, and warn about classes without rows."""
         logits = answers.logits
         # It `gives` logits.
         assert logits is not None
-        keys = [self.rows.rows[place] for place in first]
-        seed = self.request.data.seed
-        folds = np.asarray([derive_seed(seed, "scaling", key) % FOLDS for key in keys])
         try:
-            found = best_scaling(labels, logits, folds)
+            temperature = fit_temperature(labels, logits).value
         except EveryRowRightError:
             # Prediction sets and the detector need no temperature, so calibration continues.
             self.tell(
@@ -352,29 +344,18 @@ class _Fit:
                 "temperature is optimal. Temperature 1 is kept, which leaves the probabilities "
                 "unchanged. To fit one, give more rows (--data) until some predictions are wrong."
             )
-            found = FittedScaling(1.0, None, np.zeros(0))
+            temperature = 1.0
         except ValueError as error:
             raise DataError(
                 f"No temperature can be fitted: of the {len(labels)} rows of "
                 f"{self.request.data.source} {error}. Give more rows, or others, with --data."
             ) from error
-        told["temperature"] = found.temperature
-        if found.vector is not None:
-            told["vector"] = {
-                "weights": found.vector.weights.tolist(),
-                "bias": found.vector.bias.tolist(),
-            }
-            gain = found.gains.mean()
-            self.tell(
-                f"Vector scaling is taken: on rows of other folds its NLL is {gain:.4f} lower than "
-                "a temperature's. It may predict another class than the model by itself."
-            )
         missing = sorted(set(range(logits.shape[1])) - set(labels_of(self.rows).astype(int)))
         names = self.predictor.label_names
         for label in missing:
             name = label if names is None else names[label]
             self.tell(f"No held-out row is of class {name!r}, so nothing is known of its sets.")
-        return found.chosen
+        return temperature
 
     def _measure(
         self,
@@ -384,7 +365,7 @@ class _Fit:
         places: IntegerArray,
         told: dict[str, Any],
     ) -> None:
-        """Measure calibration on rows that the scaling was not fitted on, where there are some."""
+        """Measure calibration on rows that the temperature was not fitted on, if there are any."""
         rows, own = self.rows.select(places.tolist()), answers.take(places)
         before, after = _measures(rows, own), _measures(rows, made.applied(own))
         for name in before:

@@ -18,6 +18,7 @@ from temper.app.settings import Conformal, Within
 from temper.errors import SettingError
 from temper.evaluation.predictor import Prediction
 from temper.functional import detectors
+from temper.functional.calibration import scaled as scaled_logits
 from temper.functional.conformal import (
     SET_SCORES,
     BooleanArray,
@@ -31,7 +32,6 @@ from temper.functional.conformal import (
 )
 from temper.functional.detectors import Mahalanobis, Neighbours
 from temper.functional.resampling import FloatArray, IntegerArray
-from temper.functional.scaling import Scaling
 from temper.functional.selective import Selection, shown_risks
 
 FAILURE = 0.1
@@ -178,8 +178,8 @@ class Calibration:
 
     Args:
         max_length: Tokens that texts were cut to, None where they were not.
-        scaling: Makes probabilities of logits; None of a regression.
-        held_out: The rows that set thresholds; None where only a scaling is kept.
+        temperature: Temperature that divides logits; None for a regression.
+        held_out: The rows that set thresholds; None if only a temperature is kept.
         rule: How sets and intervals are made.
         detector: How anomalies are found.
         false_alarms: Share of ordinary rows that may be flagged.
@@ -191,7 +191,7 @@ class Calibration:
     """
 
     max_length: int | None
-    scaling: Scaling | None = None
+    temperature: float | None = None
     held_out: HeldOut | None = None
     rule: SetRule | None = None
     detector: Detector | None = None
@@ -214,22 +214,16 @@ class Calibration:
         return outputs(self.held_out.prediction)[:REFERENCE]
 
     def applied(self, prediction: Prediction) -> Prediction:
-        """Return a model's answers with calibrated probabilities.
-
-        What is predicted stays under a temperature; under vector scaling it is the class that is
-        then likeliest.
+        """Return predictions with calibrated probabilities; the predicted classes stay.
 
         Args:
-            prediction: What the model answered.
+            prediction: The model's own predictions.
         """
-        if self.scaling is None:
+        if self.temperature is None:
             return prediction
         assert prediction.logits is not None
-        logits = self.scaling.log_probabilities(prediction.logits)
-        chosen = prediction.prediction
-        if not self.scaling.keeps_order:
-            chosen = logits.argmax(axis=1).astype(np.float64)
-        return replace(prediction, logits=logits, probabilities=np.exp(logits), prediction=chosen)
+        logits = scaled_logits(prediction.logits, self.temperature)
+        return replace(prediction, logits=logits, probabilities=np.exp(logits))
 
     def in_sets(
         self, scaled: Prediction, *, coverage: float, groups: IntegerArray | None = None

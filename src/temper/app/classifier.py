@@ -217,7 +217,7 @@ class Classifier:
                 )
         if known is None or known.rule is None:
             return Terms()
-        if known.scaling is None and (rules.largest_set or rules.max_risk):
+        if known.temperature is None and (rules.largest_set or rules.max_risk):
             raise SettingError(
                 f"'set>K' and `max_risk` are of classes, and {name} is a regression."
             )

@@ -28,7 +28,6 @@ from temper.errors import CheckpointError, faults
 from temper.evaluation.predictor import Prediction
 from temper.files import replaced, sha256, write_json, writing
 from temper.functional.detectors import Mahalanobis, Neighbours
-from temper.functional.scaling import Scaling
 from temper.functional.shift import share_matrix
 from temper.locks import locked
 from temper.training.checkpoint_folder import read_json
@@ -37,13 +36,6 @@ from temper.training.recorder import versions
 
 FILE = "calibration.json"
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class Vector(BaseModel):
-    """Vector scaling, one number a class."""
-
-    weights: tuple[float, ...]
-    bias: tuple[float, ...]
 
 
 class SetsRecord(BaseModel):
@@ -74,7 +66,6 @@ class CalibrationRecord(BaseModel):
     """What is read of ``calibration.json``; it says more of how it came about."""
 
     temperature: Positive | None = None
-    vector: Vector | None = None
     max_length: int | None
     model: str
     sets: SetsRecord | None = None
@@ -290,21 +281,16 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         KeyError: One is missing.
         OSError, SafetensorError: They cannot be read.
     """
-    scaling = None
     arrays: dict[str, Any] = {}
     if record.arrays is not None:
         file = folder / record.arrays.file
         if sha256(file) != record.arrays.sha256:
             raise ValueError(f"{file} is not the file that belongs to it.")
         arrays = load_file(file)
-    if record.vector is not None:
-        scaling = Scaling(np.asarray(record.vector.weights), np.asarray(record.vector.bias))
-    elif record.temperature is not None:
-        scaling = Scaling.of_temperature(record.temperature)
-    elif not arrays:
-        raise ValueError("`temperature` is missing.")
     if not arrays:
-        return Calibration(record.max_length, scaling)
+        if record.temperature is None:
+            raise ValueError("`temperature` is missing.")
+        return Calibration(record.max_length, record.temperature)
     answers = arrays["held_out.answers"]
     made = Prediction.of_values if answers.ndim == 1 else Prediction.of_logits
     held = HeldOut(
@@ -326,7 +312,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         detector = Detector(record.anomaly.detector, fitted)
     return Calibration(
         record.max_length,
-        scaling,
+        record.temperature,
         held,
         None if record.sets is None else SetRule(**record.sets.model_dump()),
         detector,

@@ -166,8 +166,6 @@ class Pipeline:
 
     def scaled(self, logits: Array) -> Array:
         """Return calibrated logits, [n, C]."""
-        if (vector := self.calibration.get("vector")) is not None:
-            return np.asarray(logits * vector["weights"] + vector["bias"])
         return np.asarray(logits / self.calibration.get("temperature", 1.0))
 
     def _strangeness(self, outputs: Array, shares: Array, states: Array) -> Array:
