@@ -14,7 +14,7 @@ import torch
 from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from temper.app.calibration import Calibration, Detector, HeldOut, SetRule, Spread
+from temper.app.calibration import Calibration, Detector, HeldOut, SetRule
 from temper.app.classifier import Classifier
 from temper.app.export import Likeness
 from temper.app.sidecar import read_calibration, write_calibration
@@ -168,17 +168,8 @@ def test_every_kind_of_calibration_is_answered_alike(classifier: Setting) -> Non
 
 @pytest.mark.parametrize("by", ["all", "group"])
 @pytest.mark.parametrize("detector", ["mahalanobis", "knn"])
-@pytest.mark.parametrize("spread", [False, True])
-def test_a_regression_is_answered_alike(
-    regression: Setting, by: str, detector: str, spread: bool
-) -> None:
+def test_a_regression_is_answered_alike(regression: Setting, by: str, detector: str) -> None:
     made = regression.calibration("lac", by, detector)
-    if spread:
-        values, targets = regression.held.prediction[:120], regression.labels[:120]
-        scores = made.detector.score(
-            regression.held.take(np.arange(120)), None, regression.states[:120]
-        )
-        made = replace(made, spread=Spread.of(values, scores, targets, coverage=0.8))
     alike(regression, made, texts_of(230, seed=2), coverage=0.8, abstain="anomaly")
 
 

@@ -229,11 +229,6 @@ def test_the_command_writes_sets_flags_reasons_and_a_summary(
     assert shown[0].split() == ["label", "probability", "set", "anomaly", "abstain", "text"]
 
 
-def test_quantile_regression_is_of_a_regression(calibrated: Path, rows: Path) -> None:
-    asked = ("--data", rows, "--intervals", "cqr", "--device", "cpu")
-    refused(call("calibrate", calibrated, *asked), "of a regression", "calibrate.conformal")
-
-
 def test_a_risk_is_kept_by_a_confidence_or_refused(calibrated: Path) -> None:
     classifier = Classifier.load(calibrated, device="cpu")
     texts = texts_of(40, seed=17)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
 from temper.functional.conformal import (
@@ -25,11 +25,8 @@ from temper.functional.conformal import (
     chance_coverage,
     conformal_quantile,
     conformal_quantiles,
-    interval_scores,
     least_rows,
-    prediction_intervals,
     prediction_sets,
-    quantile_weights,
 )
 from temper.functional.detectors import Mahalanobis, Neighbours
 
@@ -217,14 +214,10 @@ def test_intervals_cover_over_splits_of_real_pairs(data_dir: Path) -> None:
         rows = [json.loads(line) for line in itertools.islice(lines, 2600)]
     inputs, targets = unlike_by_two(rows), np.array([row["label"] for row in rows], dtype=float)
     fit, held = slice(600), slice(600, None)
-    # Ends that are no good quantiles are enough, whatever the model is.
     value = Ridge().fit(inputs[fit], targets[fit]).predict(inputs[held])
-    spread = Ridge().fit(inputs[fit], abs(targets - targets[fit].mean())[fit])
-    wide = np.maximum(spread.predict(inputs[held]), 0.1)
-    for name, ends in {"residual": (value, value), "cqr": (value - wide, value + wide)}.items():
-        scores = interval_scores(targets[held], *ends)
-        share = shares_over_splits(scores, 299, 0.9)
-        assert share.mean() == pytest.approx(0.9, abs=reach(299, len(scores) - 299, 0.9)), name
+    residuals = np.abs(targets[held] - value)
+    share = shares_over_splits(residuals, 299, 0.9)
+    assert share.mean() == pytest.approx(0.9, abs=reach(299, len(residuals) - 299, 0.9))
 
 
 def test_false_alarms_come_at_the_stated_rate_over_splits_of_real_texts(data_dir: Path) -> None:
@@ -298,40 +291,6 @@ def test_thresholds_of_groups_hold_for_the_rows_of_the_group() -> None:
     assert sets.tolist() == [[False, True], [True, False]]
 
 
-def test_intervals_hold_the_target_where_its_score_is_not_above_the_threshold() -> None:
-    targets, low, high = np.array([0.0, 2.5, 9.0]), np.array([1.0, 1.0, 1.0]), np.full(3, 3.0)
-    scores = interval_scores(targets, low, high)
-    assert scores.tolist() == [1.0, -0.5, 6.0]
-    for threshold in (-0.6, -0.5, 1.0, 6.0):
-        lower, upper = prediction_intervals(low, high, threshold)
-        assert ((lower <= targets) & (targets <= upper)).tolist() == (scores <= threshold).tolist()
-
-
-@given(st.integers(0, 1000), st.sampled_from([0.05, 0.3, 0.5, 0.9]))
-def test_a_fitted_quantile_has_its_share_of_rows_below_and_the_least_loss(
-    seed: int, level: float
-) -> None:
-    draws = np.random.default_rng(seed)
-    rows = int(draws.integers(5, 60))
-    features = np.column_stack([np.ones(rows), draws.normal(size=(rows, 2))])
-    targets = features @ draws.normal(size=3) + draws.gumbel(size=rows) * np.exp(features[:, 1])
-    weights = quantile_weights(features, targets, level=level)
-    errors = targets - features @ weights
-    # With an intercept the level lies between the shares below and not above (Koenker and Bassett,
-    # Theorem 3.4).
-    assert (errors < -1e-9).mean() <= level <= (errors <= 1e-9).mean()
-    theirs = QuantileRegressor(quantile=level, alpha=0.0, fit_intercept=False)
-    other = targets - theirs.fit(features, targets).predict(features)
-    losses = [np.maximum(level * each, (level - 1) * each).sum() for each in (errors, other)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
-def test_with_one_prediction_the_score_is_the_absolute_residual() -> None:
-    predicted = np.array([1.0, 4.0])
-    assert interval_scores([3.0, 3.5], predicted, predicted).tolist() == [2.0, 0.5]
-    assert interval_scores([3, 5], [1, 4], [1, 4]).dtype == np.float64
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -348,7 +307,6 @@ def test_with_one_prediction_the_score_is_the_absolute_residual() -> None:
         (lambda: SET_SCORES["lac"].scores([[1.5, 0.5]]), "Pass probabilities, not logits"),
         (lambda: SET_SCORES["lac"].scores([[0.5, -0.5]]), "Pass probabilities, not logits"),
         (lambda: SET_SCORES["aps"].scores([0.5, 0.5]), r"probabilities \[N, C\], got shape \[2\]"),
-        (lambda: quantile_weights([[1.0]], [np.inf], level=0.5), "finite rows, got 1, or one"),
         (lambda: Raps(penalty=-1.0), "must be >= 0, got -1.0 and 1"),
         (lambda: at_labels([[0.5, 0.5]], [2]), "whole numbers in 0..1"),
         (lambda: at_labels([[0.5, 0.5]], [1, 0]), r"got \[1, 2\] and \[2\]"),
@@ -358,11 +316,3 @@ def test_with_one_prediction_the_score_is_the_absolute_residual() -> None:
 def test_what_cannot_be_is_refused(call, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
-
-
-def test_interval_scores_are_differences_of_doubles_whatever_comes() -> None:
-    ends = np.array([3], dtype=np.uint8)
-    assert interval_scores(np.array([1], dtype=np.uint8), ends, ends).tolist() == [2.0]
-    single = [np.array([value], dtype=np.float32) for value in (0.1, 0.3, 0.3)]
-    double = [values.astype(np.float64) for values in single]
-    assert interval_scores(*single).tolist() == interval_scores(*double).tolist()

@@ -22,7 +22,6 @@ from temper.app.calibration import (
     Detector,
     HeldOut,
     SetRule,
-    Spread,
 )
 from temper.app.detecting import Ordinary, choose_detector
 from temper.app.evaluate import EvaluationRequest
@@ -211,7 +210,6 @@ class _Fit:
                 false_alarms=self.settings.false_alarms,
                 reference=reference,
                 confidences=None if answers.regression else _levels(made, answers.take(first)),
-                spread=self._spread(detector, answers.take(alone), states[alone], labels[alone]),
             )
         return made, told
 
@@ -257,11 +255,6 @@ class _Fit:
 
     def _check_kind(self) -> None:
         """Refuse settings that are of the other kind of model."""
-        if self.settings.intervals == "cqr" and self.predictor.gives != "values":
-            raise SettingError(
-                f"calibrate.intervals=cqr is of a regression, and {self.request.model} is a "
-                "classifier. Choose its sets with calibrate.conformal."
-            )
         if self.settings.by == "class" and self.predictor.gives == "values":
             raise SettingError(
                 f"calibrate.by=class is of classes, and {self.request.model} is a regression. Take "
@@ -403,15 +396,6 @@ class _Fit:
             listed = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
             self.tell(f"The detector of anomalies is {best.name}: mean AUROC {listed}.")
         return best
-
-    def _spread(
-        self, detector: Detector, answers: Prediction, states: FloatArray, targets: FloatArray
-    ) -> Spread | None:
-        """Fit how wide intervals are, where that was asked for."""
-        if self.settings.intervals == "residual":
-            return None
-        scores = detector.score(answers, answers, states)
-        return Spread.of(answers.prediction, scores, targets, coverage=self.settings.coverage[0])
 
     def _teacher(self) -> tuple[FloatArray, FloatArray] | None:
         """Read states and classes of training rows, None where they cannot be read."""

@@ -25,10 +25,7 @@ from temper.functional.conformal import (
     at_labels,
     conformal_quantile,
     conformal_quantiles,
-    interval_scores,
-    prediction_intervals,
     prediction_sets,
-    quantile_weights,
 )
 from temper.functional.detectors import Mahalanobis, Neighbours
 from temper.functional.resampling import FloatArray, IntegerArray
@@ -119,60 +116,6 @@ class Detector:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How far targets lie from a regression's values: two quantiles, linear in four features.
-
-    The features are 1, z, z^2 and a: z the predicted value and a the detector's score, each as a
-    share of the range that was seen, and cut to it.
-
-    Args:
-        seen: Least and largest of the values and of the scores, [2, 2].
-        weights: Of the lower and the upper quantile, [2, 4].
-    """
-
-    seen: FloatArray
-    weights: FloatArray
-
-    @classmethod
-    def of(
-        cls, values: FloatArray, anomaly: FloatArray, targets: FloatArray, *, coverage: float
-    ) -> Spread:
-        """Fit the quantiles that leave out half of ``1 - coverage`` on either side.
-
-        Args:
-            values: Predicted values, [n].
-            anomaly: The detector's scores, [n].
-            targets: [n].
-            coverage: In (0, 1).
-
-        References:
-            Romano, Patterson and Candes, "Conformalized Quantile Regression", NeurIPS 2019.
-        """
-        both = np.stack([values, anomaly])
-        blank = cls(np.stack([both.min(axis=1), both.max(axis=1)], axis=1), np.zeros((2, 4)))
-        features, edge = blank._features(values, anomaly), (1.0 - coverage) / 2
-        ends = [quantile_weights(features, targets, level=each) for each in (edge, 1.0 - edge)]
-        return replace(blank, weights=np.stack(ends))
-
-    def ends(self, values: FloatArray, anomaly: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and the upper quantile, [N] each; sorted where they cross.
-
-        Args:
-            values: Predicted values, [N].
-            anomaly: The detector's scores, [N].
-        """
-        both = np.sort(self._features(values, anomaly) @ self.weights.T, axis=1)
-        return both[:, 0], both[:, 1]
-
-    def _features(self, values: FloatArray, anomaly: FloatArray) -> FloatArray:
-        (z, a) = (
-            (given.clip(*seen) - seen[0]) / (np.ptp(seen) or 1.0)
-            for given, seen in zip((values, anomaly), self.seen, strict=True)
-        )
-        return np.stack([np.ones_like(z), z, z**2, a], axis=1)
-
-
-@dataclass(frozen=True)
 class Calibration:
     """What is known of a model's answers from held-out rows.
 
@@ -187,7 +130,6 @@ class Calibration:
             model shows none, and answers are compared.
         confidences: Confidences from high to low that may be needed for an answer, chosen on rows
             that set no threshold, [k]; None of a regression.
-        spread: What makes intervals wide and narrow; None makes all equally wide.
     """
 
     max_length: int | None
@@ -198,7 +140,6 @@ class Calibration:
     false_alarms: float = 0.05
     reference: FloatArray | None = None
     confidences: FloatArray | None = None
-    spread: Spread | None = None
 
     @property
     def wants_states(self) -> bool:
@@ -247,18 +188,12 @@ class Calibration:
         return prediction_sets(scores, threshold)
 
     def intervals(
-        self,
-        values: FloatArray,
-        anomaly: FloatArray,
-        *,
-        coverage: float,
-        groups: IntegerArray | None = None,
+        self, values: FloatArray, *, coverage: float, groups: IntegerArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Return the ends of each predicted value's interval, [N] each.
 
         Args:
             values: Predicted values, [N].
-            anomaly: The detector's scores, [N].
             coverage: How often the intervals shall hold the truth.
             groups: As `in_sets` takes them.
 
@@ -268,12 +203,7 @@ class Calibration:
         threshold = self.threshold(coverage)
         if groups is not None:
             threshold = threshold[groups]
-        low, high = prediction_intervals(*self._ends(values, anomaly), threshold)
-        # Quantiles that are too wide by more than their distance cross.
-        return np.minimum(low, high), np.maximum(low, high)
-
-    def _ends(self, values: FloatArray, anomaly: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return (values, values) if self.spread is None else self.spread.ends(values, anomaly)
+        return values - threshold, values + threshold
 
     def threshold(self, coverage: float) -> FloatArray:
         """Return the conformal threshold: one number [], or one a class or a group.
@@ -317,8 +247,8 @@ class Calibration:
         if rule.by == "group":
             kinds, size = held.groups, len(rule.groups)
         if answers.regression:
-            ends = self._ends(answers.prediction, held.anomaly)
-            return interval_scores(held.labels, *ends), kinds, size
+            # The absolute residual (Lei et al., JASA 2018).
+            return np.abs(held.labels - answers.prediction), kinds, size
         if rule.by == "class":
             kinds, size = held.labels.astype(np.int64), answers.probabilities.shape[1]
         scores = SET_SCORES[rule.conformal].scores(answers.probabilities)

@@ -368,9 +368,7 @@ class Classifier:
         for each, score, flag in zip(fields, scores.tolist(), flagged.tolist(), strict=True):
             each |= {"anomaly": score, "anomalous": flag}
         if scaled.regression:
-            low, high = known.intervals(
-                scaled.prediction, scores, coverage=terms.coverage, groups=groups
-            )
+            low, high = known.intervals(scaled.prediction, coverage=terms.coverage, groups=groups)
             for each, *ends in zip(fields, low.tolist(), high.tolist(), strict=True):
                 each["interval"] = tuple(ends)
         else:

@@ -36,7 +36,6 @@ ROOT = "TEMPER_DATA"
 
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Conformal = Literal["lac", "aps", "raps"]
-Intervals = Literal["residual", "cqr"]
 Within = Literal["all", "class", "group"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -238,9 +237,6 @@ class CalibrationSettings(BaseModel):
             first one is what answers are given at where none is asked for.
         conformal: What a class's place in a set goes by: ``lac`` makes the smallest sets, ``aps``
             and ``raps`` make larger ones for hard rows.
-        intervals: Of a regression: ``residual`` makes all equally wide; ``cqr``, conformalised
-            quantile regression, makes them wide where held-out rows are far off, by the predicted
-            value and by how strange the text is; its quantiles are fitted at the first coverage.
         by: Within what the coverage holds: over ``all`` rows, in each true ``class``, or in each
             ``group`` of --group-column.
         false_alarms: Share of ordinary rows that may be flagged as anomalies.
@@ -252,7 +248,6 @@ class CalibrationSettings(BaseModel):
 
     coverage: tuple[OpenShare, ...] = Field(default=(0.9, 0.95), min_length=1)
     conformal: Conformal = "lac"
-    intervals: Intervals = "residual"
     by: Within = "all"
     false_alarms: OpenShare = 0.05
     fit_rows: int | None = Field(default=None, ge=1)

@@ -21,7 +21,6 @@ from temper.app.calibration import (
     DetectorName,
     HeldOut,
     SetRule,
-    Spread,
 )
 from temper.app.settings import Conformal, OpenShare, Within
 from temper.errors import CheckpointError, faults
@@ -231,13 +230,12 @@ def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
         entry: dict[str, Any] = {"threshold": made.threshold(coverage).tolist()}
         asked: dict[str, Any] = {"coverage": coverage, "groups": held.groups}
         if scaled.regression:
-            low, high = made.intervals(scaled.prediction, held.anomaly, **asked)
+            low, high = made.intervals(scaled.prediction, **asked)
             entry["mean_width"] = float((high - low).mean())
         else:
             entry["mean_size"] = float(made.in_sets(scaled, **asked).sum(axis=1).mean())
         thresholds[f"{coverage:g}"] = entry
-    kind = {"intervals": "residual" if made.spread is None else "cqr"} if scaled.regression else {}
-    return {**asdict(rule), **kind, "thresholds": thresholds}
+    return {**asdict(rule), "thresholds": thresholds}
 
 
 def _arrays(made: Calibration) -> dict[str, Any]:
@@ -257,8 +255,6 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         arrays |= {"mahalanobis.means": fitted.means, "mahalanobis.factor": fitted.factor}
     elif fitted is not None:
         arrays["knn.states"] = fitted.states
-    if made.spread is not None:
-        arrays |= {"cqr.seen": made.spread.seen, "cqr.weights": made.spread.weights}
     if made.reference is not None:
         arrays["shift.states"] = made.reference
     if held is not None and made.confidences is not None:
@@ -319,5 +315,4 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         0.05 if record.anomaly is None else record.anomaly.false_alarms,
         arrays.get("shift.states"),
         arrays.get("risk.confidences"),
-        Spread(arrays["cqr.seen"], arrays["cqr.weights"]) if "cqr.weights" in arrays else None,
     )

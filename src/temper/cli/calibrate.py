@@ -114,8 +114,6 @@ def lines(made: Mapping[str, Any]) -> list[str]:
             if size is None:
                 widths = [f"{each:.4g}" for each in (width if isinstance(width, list) else [width])]
                 kind, what = "Intervals", f"{listed(widths)} to either side"
-                if made["sets"].get("intervals") == "cqr":
-                    what = f"{entry['mean_width']:.4g} wide on average"
             told.append(
                 f"{kind} that hold the truth with probability {coverage}: {what} "
                 f"({rows['thresholds']} rows, by {made['sets']['by']})."

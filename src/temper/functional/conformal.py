@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, sparse, stats
+from scipy import stats
 
 from temper.functional.resampling import FloatArray, pair
 
@@ -249,100 +249,6 @@ def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
     """
     limits = np.asarray(thresholds, dtype=np.float64) + ROUNDING
     return np.asarray(scores, dtype=np.float64) <= limits
-
-
-def interval_scores(targets: ArrayLike, low: ArrayLike, high: ArrayLike) -> FloatArray:
-    """Return how far each target lies outside predicted quantiles, below 0 inside.
-
-    ``max(low - y, y - high)``, CQR's score. With a predicted value as both ends it is the absolute
-    residual ``|y - f|``.
-
-    Args:
-        targets: Targets y, [n].
-        low: Lower predicted quantile, or the predicted value, [n].
-        high: Upper predicted quantile, or the predicted value, [n].
-
-    Example:
-        >>> interval_scores([1.0, 5.0], [0.0, 3.0], [3.0, 3.0]).tolist()
-        [-1.0, 2.0]
-
-    References:
-        Romano, Patterson and Candes, "Conformalized Quantile Regression", NeurIPS 2019, Eq. 6.
-    """
-    truth, below = (side.astype(np.float64) for side in pair(targets, low))
-    _, above = pair(targets, high)
-    return np.maximum(below - truth, truth - above.astype(np.float64))
-
-
-def quantile_weights(features: ArrayLike, targets: ArrayLike, *, level: float) -> FloatArray:
-    """Return weights w by which ``features @ w`` is closest to a quantile of the targets.
-
-    They minimise the pinball loss ``sum max(level e, (level - 1) e)``, e the target less its
-    quantile, which is solved as a linear program.
-
-    Args:
-        features: [n, p]; a column of ones is the intercept.
-        targets: [n].
-        level: Of the quantile, in (0, 1).
-
-    Returns:
-        Weights, [p].
-
-    Raises:
-        ValueError: There are no rows, or a number is not finite.
-
-    Example:
-        >>> quantile_weights([[1.0]] * 5, [3.0, 1.0, 2.0, 9.0, 4.0], level=0.5).tolist()
-        [3.0]
-
-    References:
-        Koenker and Bassett, "Regression Quantiles", Econometrica 1978, Eq. 3.1.
-    """
-    given, truth = np.asarray(features, dtype=np.float64), np.asarray(targets, dtype=np.float64)
-    if not (len(truth) and np.isfinite(given).all() and np.isfinite(truth).all()):
-        raise ValueError(f"Quantiles need finite rows, got {len(truth)}, or one that is not.")
-    rows, count = given.shape
-    # targets = features @ w + above - below, with both parts at least 0.
-    apart = sparse.hstack(
-        [sparse.csr_array(given), sparse.eye_array(rows), -sparse.eye_array(rows)]
-    )
-    found = optimize.linprog(
-        np.repeat([0.0, level, 1.0 - level], [count, rows, rows]),
-        A_eq=apart,
-        b_eq=truth,
-        bounds=[(None, None)] * count + [(0.0, None)] * (2 * rows),
-        method="highs",
-    )
-    # Bounded below by 0, and any w can be made to fit by the two parts.
-    assert found.status == 0, found.message
-    return np.asarray(found.x[:count], dtype=np.float64)
-
-
-def prediction_intervals(
-    low: ArrayLike, high: ArrayLike, threshold: ArrayLike
-) -> tuple[FloatArray, FloatArray]:
-    """Widen predicted quantiles, or values, by the threshold: ``[low - q, high + q]``.
-
-    Args:
-        low: Lower predicted quantile, or the predicted value, [N].
-        high: Upper predicted quantile, or the predicted value, [N].
-        threshold: Quantile q of `interval_scores`, below 0 where the predicted ones are too wide:
-            one number, or one a row, [N].
-
-    Returns:
-        Lower and upper ends, [N]; an interval whose ends cross is empty.
-
-    Example:
-        >>> low, high = prediction_intervals([1.0], [1.0], 0.5)
-        >>> low.tolist(), high.tolist()
-        ([0.5], [1.5])
-
-    References:
-        Romano, Patterson and Candes, "Conformalized Quantile Regression", NeurIPS 2019, Eq. 7.
-    """
-    below, above = pair(low, high)
-    wider = np.asarray(threshold, dtype=np.float64)
-    return below.astype(np.float64) - wider, above.astype(np.float64) + wider
 
 
 def chance_coverage(

@@ -134,13 +134,7 @@ class Pipeline:
                 held = _set_scores(sets["conformal"], shares) <= limit + 1e-12
                 told["set"] = [list(compress(names, row)) for row in held]
             else:
-                ends = outputs.repeat(2, axis=1)
-                if (weights := self.arrays.get("cqr.weights")) is not None:
-                    low, high = self.arrays["cqr.seen"].T
-                    both = np.hstack([outputs, odd[:, None]]).clip(low, high) - low
-                    z, a = (both / np.where(high > low, high - low, 1.0)).T
-                    ends = np.sort(np.stack([z**0, z, z**2, a], axis=1) @ weights.T)
-                told["interval"] = np.sort(ends + limit * [-1.0, 1.0]).tolist()
+                told["interval"] = (outputs + limit * [-1.0, 1.0]).tolist()
         found = [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True)]
         asked = abstain or max_risk is not None
         return self._abstaining(found, abstain, max_risk) if asked else found
