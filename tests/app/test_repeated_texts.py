@@ -44,7 +44,7 @@ def parts_of(texts: list[str]) -> tuple[Any, Any, Any]:
 def calibration_of(sure: FloatArray, labels: FloatArray, repeats: Any) -> Calibration:
     logits = np.log(np.column_stack([1 - sure, sure]))
     held = HeldOut(Prediction.of_logits(logits), labels, -sure, repeats=repeats)
-    temperature, rule = 1.0, SetRule("lac", "all", (0.9,))
+    temperature, rule = 1.0, SetRule("all", (0.9,))
     return Calibration(None, temperature, held, rule, Detector("max_softmax"), 0.1)
 
 

@@ -51,7 +51,7 @@ def calibrated(seed: int = 0, *, rows: int = 400, by: Within = "all") -> Classif
         None,
         1.0,
         held,
-        SetRule("lac", by, (0.9, 0.8), ("print", "web") if by == "group" else ()),
+        SetRule(by, (0.9, 0.8), ("print", "web") if by == "group" else ()),
         detector,
         confidences=np.asarray([0.99, 0.9, 0.8]),
     )

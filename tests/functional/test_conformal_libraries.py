@@ -7,10 +7,10 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from temper.functional.conformal import (
-    SET_SCORES,
     at_labels,
     conformal_quantile,
     conformal_quantiles,
+    lac_scores,
     prediction_sets,
 )
 
@@ -59,8 +59,8 @@ def values(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return predicted, predicted + draws.normal(size=len(predicted))
 
 
-def our_sets(name: str, shares: np.ndarray, labels: np.ndarray, coverage: float) -> np.ndarray:
-    scores = SET_SCORES[name].scores(shares)
+def our_sets(shares: np.ndarray, labels: np.ndarray, coverage: float) -> np.ndarray:
+    scores = lac_scores(shares)
     threshold = conformal_quantile(at_labels(scores, labels)[:HELD_OUT], coverage=coverage)
     return prediction_sets(scores[HELD_OUT:], threshold)
 
@@ -74,26 +74,7 @@ def test_sets_are_those_of_mapie(coverage: float) -> None:
             Classifier(), confidence_level=coverage, conformity_score="lac", random_state=seed
         ).conformalize(shares[:HELD_OUT], labels[:HELD_OUT])
         _, sets = theirs.predict_set(shares[HELD_OUT:])
-        assert (sets[:, :, 0] == our_sets("lac", shares, labels, coverage)).all()
-
-
-def test_scores_of_raps_are_those_of_mapie() -> None:
-    scores = pytest.importorskip("mapie.conformity_scores", reason=WHY)
-    utils = pytest.importorskip("mapie.conformity_scores.sets.utils", reason=WHY)
-    shares, labels = rows(0)
-    plain = at_labels(SET_SCORES["aps"].scores(shares), labels)
-    theirs = scores.RAPSConformityScore._regularize_conformity_score(
-        k_star=np.array([1]),
-        lambda_=0.01,
-        conf_score=plain[:, None].copy(),
-        cutoff=utils.get_true_label_position(shares, labels[:, None])[:, 0],
-    )
-    # Their positions count from 0, ranks from 1.
-    positions = utils.get_true_label_position(shares, labels[:, None])[:, 0]
-    assert set(positions.tolist()) == {0, 1, 2, 3}
-    found = at_labels(SET_SCORES["raps"].scores(shares), labels)
-    assert theirs.shape == (len(labels), 1, 1)
-    assert found - plain == pytest.approx(0.01 * positions)
+        assert (sets[:, :, 0] == our_sets(shares, labels, coverage)).all()
 
 
 @pytest.mark.parametrize("coverage", COVERAGES)
@@ -112,17 +93,16 @@ def test_intervals_are_those_of_mapie(coverage: float) -> None:
 
 
 @pytest.mark.parametrize("coverage", COVERAGES)
-@pytest.mark.parametrize("name", ["lac", "aps", "raps"])
-def test_sets_of_each_kind_are_those_of_crepes(name: str, coverage: float) -> None:
+def test_sets_of_each_kind_are_those_of_crepes(coverage: float) -> None:
     crepes = pytest.importorskip("crepes", reason=WHY)
     for seed in range(3):
         shares, labels = rows(seed)
-        scores = SET_SCORES[name].scores(shares)
+        scores = lac_scores(shares)
         own, asked = at_labels(scores, labels)[:HELD_OUT], scores[HELD_OUT:]
         kinds = np.arange(HELD_OUT) % 2
         theirs = crepes.ConformalClassifier().fit(own)
         sets = theirs.predict_set(asked, confidence=coverage, smoothing=False)
-        assert (sets.astype(bool) == our_sets(name, shares, labels, coverage)).all()
+        assert (sets.astype(bool) == our_sets(shares, labels, coverage)).all()
         theirs = crepes.ConformalClassifier().fit(own, bins=kinds)
         new = np.arange(ASKED) % 2
         sets = theirs.predict_set(asked, bins=new, confidence=coverage, smoothing=False)

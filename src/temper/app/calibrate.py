@@ -201,7 +201,6 @@ class _Fit:
                     own, labels[second], scores, chosen, repeats if repeats.any() else None
                 ),
                 rule=SetRule(
-                    self.settings.conformal,
                     self.settings.by,
                     self.settings.coverage,
                     () if groups is None else groups[0],

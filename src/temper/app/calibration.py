@@ -14,17 +14,17 @@ from typing import Literal
 
 import numpy as np
 
-from temper.app.settings import Conformal, Within
+from temper.app.settings import Within
 from temper.errors import SettingError
 from temper.evaluation.predictor import Prediction
 from temper.functional import detectors
 from temper.functional.calibration import scaled as scaled_logits
 from temper.functional.conformal import (
-    SET_SCORES,
     BooleanArray,
     at_labels,
     conformal_quantile,
     conformal_quantiles,
+    lac_scores,
     prediction_sets,
 )
 from temper.functional.detectors import Mahalanobis, Neighbours
@@ -45,14 +45,12 @@ class SetRule:
     """How prediction sets, or intervals of a regression, are made.
 
     Args:
-        conformal: What a class's place in a set goes by.
         by: Within what the coverage holds.
         coverage: Coverages that the held-out rows are known to be enough for; the first is the one
             that answers are given at where none is asked for.
         groups: Names of the groups by number, where the coverage is by group.
     """
 
-    conformal: Conformal
     by: Within
     coverage: tuple[float, ...]
     groups: tuple[str, ...] = ()
@@ -184,8 +182,7 @@ class Calibration:
         if self.rule.by == "group":
             assert groups is not None
             threshold = threshold[groups][:, None]
-        scores = SET_SCORES[self.rule.conformal].scores(scaled.probabilities)
-        return prediction_sets(scores, threshold)
+        return prediction_sets(lac_scores(scaled.probabilities), threshold)
 
     def intervals(
         self, values: FloatArray, *, coverage: float, groups: IntegerArray | None = None
@@ -251,8 +248,7 @@ class Calibration:
             return np.abs(held.labels - answers.prediction), kinds, size
         if rule.by == "class":
             kinds, size = held.labels.astype(np.int64), answers.probabilities.shape[1]
-        scores = SET_SCORES[rule.conformal].scores(answers.probabilities)
-        return at_labels(scores, held.labels), kinds, size
+        return at_labels(lac_scores(answers.probabilities), held.labels), kinds, size
 
     @cached_property
     def alarm(self) -> float:

@@ -35,7 +35,6 @@ ROOT = "TEMPER_DATA"
 """Environment variable of the folder that suites look for their sets in."""
 
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
-Conformal = Literal["lac", "aps", "raps"]
 Within = Literal["all", "class", "group"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -235,8 +234,6 @@ class CalibrationSettings(BaseModel):
     Args:
         coverage: How often prediction sets, or intervals of a regression, shall hold the truth; the
             first one is what answers are given at where none is asked for.
-        conformal: What a class's place in a set goes by: ``lac`` makes the smallest sets, ``aps``
-            and ``raps`` make larger ones for hard rows.
         by: Within what the coverage holds: over ``all`` rows, in each true ``class``, or in each
             ``group`` of --group-column.
         false_alarms: Share of ordinary rows that may be flagged as anomalies.
@@ -247,7 +244,6 @@ class CalibrationSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     coverage: tuple[OpenShare, ...] = Field(default=(0.9, 0.95), min_length=1)
-    conformal: Conformal = "lac"
     by: Within = "all"
     false_alarms: OpenShare = 0.05
     fit_rows: int | None = Field(default=None, ge=1)

@@ -22,7 +22,7 @@ from temper.app.calibration import (
     HeldOut,
     SetRule,
 )
-from temper.app.settings import Conformal, OpenShare, Within
+from temper.app.settings import OpenShare, Within
 from temper.errors import CheckpointError, faults
 from temper.evaluation.predictor import Prediction
 from temper.files import replaced, sha256, write_json, writing
@@ -40,7 +40,6 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class SetsRecord(BaseModel):
     """How prediction sets are made."""
 
-    conformal: Conformal
     by: Within
     coverage: tuple[OpenShare, ...] = Field(min_length=1)
     groups: tuple[str, ...] = ()

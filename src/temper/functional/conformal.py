@@ -10,11 +10,8 @@ Letters: n rows to take the threshold from, N rows to answer, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -122,88 +119,32 @@ def conformal_quantiles(
     )
 
 
-class SetScore(Protocol):
-    """How strange each class would be as the truth."""
+def lac_scores(probabilities: ArrayLike) -> FloatArray:
+    """Return ``1 - p_k`` of every class k, [N, C]: sets of least ambiguous classes.
 
-    def scores(self, probabilities: ArrayLike) -> FloatArray:
-        """Score every class of every row.
+    The smallest sets on average; some may be empty.
 
-        Args:
-            probabilities: [N, C].
+    Args:
+        probabilities: [N, C].
 
-        Returns:
-            Scores [N, C], high where the class is strange.
-        """
-
-
-@dataclass(frozen=True)
-class Lac:
-    """Least ambiguous classes: ``1 - p_k``. The smallest sets on average; some may be empty.
+    Raises:
+        ValueError: A number is not a probability.
 
     Example:
-        >>> Lac().scores([[0.75, 0.25]]).tolist()
+        >>> lac_scores([[0.75, 0.25]]).tolist()
         [[0.25, 0.75]]
 
     References:
         Sadinle, Lei and Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error
         Levels", 2019, Theorem 1.
     """
-
-    def scores(self, probabilities: ArrayLike) -> FloatArray:
-        """Score every class of every row; see `SetScore.scores`."""
-        return 1.0 - _probabilities(probabilities)
-
-
-@dataclass(frozen=True)
-class Raps:
-    """Regularized adaptive sets: the probability of the more likely classes, plus a penalty.
-
-    ``s_k = sum_{j before k} p_j + penalty max(0, rank_k - free)``, classes in order of decreasing
-    probability, ranks from 1. Hard rows get larger sets than easy ones. Without a penalty it is
-    APS: the smallest set of the likeliest classes whose probability reaches the threshold. Nothing
-    is random: the same text always gets the same set. The likeliest class scores 0, so no set is
-    empty.
-
-    Args:
-        penalty: Cost of each rank beyond ``free``, >= 0 (the paper tries 0.001 to 0.5).
-        free: Ranks without a penalty, >= 0.
-
-    Example:
-        >>> Raps().scores([[0.5, 0.125, 0.375]]).tolist()
-        [[0.0, 0.895, 0.51]]
-
-    References:
-        Romano, Sesia and Candes, "Classification with Valid and Adaptive Coverage", NeurIPS 2020,
-        Eq. 4 (APS); Angelopoulos et al., "Uncertainty Sets for Image Classifiers using Conformal
-        Prediction", ICLR 2021, Eq. 4 (RAPS).
-        Differs: both papers add ``u p_k`` with a random u to make the coverage exact. This leaves
-        the most likely class out of the sets of some of the most confident rows.
-    """
-
-    penalty: float = 0.01
-    free: int = 1
-
-    def __post_init__(self) -> None:
-        if not (self.penalty >= 0 and self.free >= 0):
-            raise ValueError(
-                f"`penalty` and `free` must be >= 0, got {self.penalty} and {self.free}."
-            )
-
-    def scores(self, probabilities: ArrayLike) -> FloatArray:
-        """Score every class of every row; see `SetScore.scores`."""
-        array = _probabilities(probabilities)
-        order = np.argsort(-array, axis=1, kind="stable")
-        ranked = np.take_along_axis(array, order, axis=1)
-        # Shifted, not `cumsum - ranked`: the likeliest class scores 0 without a rounding error.
-        before = np.zeros_like(ranked)
-        np.cumsum(ranked[:, :-1], axis=1, out=before[:, 1:])
-        beyond = np.maximum(np.arange(1, array.shape[1] + 1) - self.free, 0)
-        found = np.empty_like(array)
-        np.put_along_axis(found, order, before + self.penalty * beyond, axis=1)
-        return found
-
-
-SET_SCORES: Mapping[str, SetScore] = {"lac": Lac(), "aps": Raps(penalty=0.0), "raps": Raps()}
+    array = np.asarray(probabilities, dtype=np.float64)
+    if array.ndim != 2:
+        raise ValueError(f"Expected probabilities [N, C], got shape {list(array.shape)}.")
+    # NaN compares false; sums of probabilities may pass 1 by a rounding error.
+    if array.size and not (array.min() >= 0 and array.max() <= 1 + 1e-6):
+        raise ValueError("Probabilities must lie in [0, 1]. Pass probabilities, not logits.")
+    return 1.0 - array
 
 
 def at_labels(scores: ArrayLike, labels: ArrayLike) -> FloatArray:
@@ -312,14 +253,3 @@ def conformal_rank(rows: int, coverage: float) -> int:
         90
     """
     return math.ceil((rows + 1) * _exact(coverage))
-
-
-def _probabilities(values: ArrayLike) -> FloatArray:
-    """Return probabilities as float64 [N, C], refusing what are none."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 2:
-        raise ValueError(f"Expected probabilities [N, C], got shape {list(array.shape)}.")
-    # NaN compares false; sums of probabilities may pass 1 by a rounding error.
-    if array.size and not (array.min() >= 0 and array.max() <= 1 + 1e-6):
-        raise ValueError("Probabilities must lie in [0, 1]. Pass probabilities, not logits.")
-    return array

@@ -131,7 +131,7 @@ class Pipeline:
             told["anomaly"] = odd.tolist()
             told["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
             if names:
-                held = _set_scores(sets["conformal"], shares) <= limit + 1e-12
+                held = 1.0 - shares <= limit + 1e-12
                 told["set"] = [list(compress(names, row)) for row in held]
             else:
                 told["interval"] = (outputs + limit * [-1.0, 1.0]).tolist()
@@ -175,16 +175,6 @@ class Pipeline:
         if kept["detector"] == "energy":
             return np.asarray(-torch.logsumexp(torch.from_numpy(outputs), dim=1).numpy())
         return np.asarray(-shares.max(axis=1))
-
-
-def _set_scores(kind: str, shares: Array) -> Array:
-    if kind == "lac":
-        return 1.0 - shares
-    order = np.argsort(-shares, axis=1, kind="stable")
-    before = np.zeros_like(shares)
-    np.cumsum(np.take_along_axis(shares, order, axis=1)[:, :-1], axis=1, out=before[:, 1:])
-    penalty = 0.01 * np.arange(shares.shape[1]) if kind == "raps" else 0.0
-    return np.take_along_axis(before + penalty, np.argsort(order, axis=1), axis=1)
 
 
 def _read(path: Path) -> dict[str, Any]:
