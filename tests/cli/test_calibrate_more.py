@@ -218,7 +218,7 @@ def test_the_command_writes_sets_flags_reasons_and_a_summary(
     assert told["rows"] == 21
     assert told["abstained"] == sum(bool(row["abstain"]) for row in found)
     assert told["anomalous"] == sum(row["anomalous"] for row in found)
-    assert set(told["shift"]) == {"p", "shifted", "rows", "shares"}
+    assert set(told["shift"]) == {"p", "shifted", "rows"}
     table = tmp_path / "out.csv"
     succeed("predict", calibrated, "--data", lines, *asked, "--out", table)
     written = read_table(table)

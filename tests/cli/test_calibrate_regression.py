@@ -101,7 +101,6 @@ def test_a_batch_of_other_texts_has_shifted_and_one_of_the_same_has_not(
     assert same.shift is not None
     assert others.shift is not None
     assert (same.shift.shifted, others.shift.shifted) == (False, True)
-    assert same.shift.shares is None
 
 
 def test_what_is_of_classes_is_refused(model: tuple[Path, Predictor], tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
@@ -32,7 +31,7 @@ from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.selective import Selection
-from temper.functional.shift import alarm_level, label_shift, mmd_test
+from temper.functional.shift import alarm_level, mmd_test
 
 ALARM = alarm_level(rate=0.01, references=0.95)
 """A batch has shifted if its p value is not above this.
@@ -320,19 +319,7 @@ class Classifier:
         places = np.linspace(0, count - 1, min(count, DRAWN)).round().astype(np.int64)
         seen = outputs(own) if known.reference is None else states
         p = mmd_test(reference, seen[places], seed=0).p
-        shares = None
-        if not own.regression:
-            assert known.held_out is not None
-            names = self.names_of(own)
-            with suppress(ValueError):
-                found = label_shift(
-                    known.held_out.labels.astype(np.int64),
-                    known.held_out_answers.prediction.astype(np.int64),
-                    known.applied(own).prediction.astype(np.int64),
-                    len(names),
-                )
-                shares = dict(zip(names, found.priors.tolist(), strict=True))
-        return Shift(p, p <= ALARM, len(places), shares)
+        return Shift(p, p <= ALARM, len(places))
 
     def names_of(self, answers: Prediction) -> tuple[str, ...]:
         """Return the classes' names; those without are ``LABEL_0`` and so on.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +26,6 @@ from temper.errors import CheckpointError, faults
 from temper.evaluation.predictor import Prediction
 from temper.files import replaced, sha256, write_json, writing
 from temper.functional.detectors import Mahalanobis, Neighbours
-from temper.functional.shift import share_matrix
 from temper.locks import locked
 from temper.training.checkpoint_folder import read_json
 from temper.training.config import CALIBRATION_ARRAYS, model_identity
@@ -258,13 +256,8 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         arrays["shift.states"] = made.reference
     if held is not None and made.confidences is not None:
         arrays["risk.confidences"] = made.confidences
-        # What follows from the others by more than arithmetic, for readers without Temper.
+        # Needs more than arithmetic: for readers without Temper.
         arrays["risk.limits"] = made.shown_risks
-        answers, labels = made.held_out_answers, held.labels.astype(np.int64)
-        with suppress(ValueError):
-            arrays["shift.shares"] = share_matrix(
-                labels, answers.prediction.astype(np.int64), answers.probabilities.shape[1]
-            )
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
