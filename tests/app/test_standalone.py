@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from temper.models.standalone.shift import shift
 from tests.cli.tiny_project import BAD, GOOD, OTHERS, make_model
 
 WORDS = (*GOOD, *BAD, *OTHERS)
-GROUPS = ("print", "web")
 TEMPERATURE = 0.7
 
 
@@ -75,7 +73,6 @@ class Setting:
         else:
             shares = np.exp(scaled(self.held.logits, TEMPERATURE))
             self.labels = (shares.cumsum(axis=1) < draws.random((240, 1))).sum(axis=1).astype(float)
-        self.groups = np.arange(240) % 2
         self.pipeline = Pipeline(folder, batch_size=8)
 
     def kept(self, made: Calibration) -> Pipeline:
@@ -97,11 +94,10 @@ class Setting:
         made = Calibration(24, temperature, detector=Detector(detector, fitted), false_alarms=0.1)
         own, seen = self.held.take(np.arange(120, 240)), self.states[120:]
         scores = made.detector.score(own, made.applied(own), seen)
-        groups = self.groups[120:] if by == "group" else None
         return replace(
             made,
-            held_out=HeldOut(own, self.labels[120:], scores, groups),
-            rule=SetRule(by, (0.5, 0.8), GROUPS if by == "group" else ()),
+            held_out=HeldOut(own, self.labels[120:], scores),
+            rule=SetRule(by, (0.5, 0.8)),
             reference=seen[:60],
             confidences=None if self.classes == 1 else np.linspace(0.99, 0.34, 40),
         )
@@ -121,11 +117,9 @@ def alike(setting: Setting, made: Calibration, texts: list[str], **asked: Any) -
     """Write a calibration, and compare what both say of texts by it."""
     pipeline = setting.kept(made)
     known = Classifier(setting.predictor, calibration=read_calibration(str(setting.folder)))
-    by_group = made.rule is not None and made.rule.by == "group"
-    groups = [GROUPS[len(text) % 2] for text in texts] if by_group else None
-    wanted = known(texts, groups=groups, **asked)
+    wanted = known(texts, **asked)
     both = pipeline.outputs(texts)
-    answers = pipeline.answers(*both, groups=groups or (), **asked)
+    answers = pipeline.answers(*both, **asked)
     found = Likeness.of([row.record() for row in wanted], answers)
     assert (found.alike, found.largest_difference < 1e-6) == (len(texts), True)
     assert "abstain" in answers[0]
@@ -139,32 +133,24 @@ def alike(setting: Setting, made: Calibration, texts: list[str], **asked: Any) -
     )
 
 
-def kinds() -> Iterator[tuple[Any, ...]]:
-    """Pair every kind of coverage with every detector."""
-    detectors = ("mahalanobis", "knn", "energy", "max_softmax")
-    for place in range(12):
-        yield ("all", "class", "group")[place % 3], detectors[place % 4]
+@pytest.mark.parametrize("by", ["all", "class"])
+@pytest.mark.parametrize("detector", ["mahalanobis", "knn", "energy", "max_softmax"])
+def test_every_kind_of_calibration_is_answered_alike(
+    classifier: Setting, by: str, detector: str
+) -> None:
+    made = classifier.calibration(by, detector)
+    asked = (
+        {"coverage": None, "abstain": "set > 2", "max_risk": None},
+        {"coverage": 0.8, "abstain": "anomaly, set>1", "max_risk": 0.3},
+        {"coverage": 0.8, "abstain": "anomaly", "max_risk": 0.5},
+    )
+    for number, each in enumerate(asked):
+        alike(classifier, made, texts_of(20 + 50 * number, seed=number + 1), **each)
 
 
-def test_every_kind_of_calibration_is_answered_alike(classifier: Setting) -> None:
-    seen = set()
-    for number, kind in enumerate(kinds()):
-        seen.add(kind)
-        alike(
-            classifier,
-            classifier.calibration(*kind),
-            texts_of(20 + 9 * number, seed=number + 1),
-            coverage=(None, 0.8)[number // 4 % 2],
-            abstain="anomaly, set>1" if number // 3 % 3 else "set > 2",
-            max_risk=(None, 0.3, 0.5)[number // 3 % 3],
-        )
-    assert len(seen) == 12
-
-
-@pytest.mark.parametrize("by", ["all", "group"])
 @pytest.mark.parametrize("detector", ["mahalanobis", "knn"])
-def test_a_regression_is_answered_alike(regression: Setting, by: str, detector: str) -> None:
-    made = regression.calibration(by, detector)
+def test_a_regression_is_answered_alike(regression: Setting, detector: str) -> None:
+    made = regression.calibration("all", detector)
     alike(regression, made, texts_of(230, seed=2), coverage=0.8, abstain="anomaly")
 
 
@@ -209,13 +195,7 @@ def test_what_was_not_calibrated_is_refused(
         classifier.kept(made)(["a"], **asked)
 
 
-def test_groups_are_needed_and_rules_of_classes_refused(
-    classifier: Setting, regression: Setting
-) -> None:
-    kept = classifier.kept(classifier.calibration("group", "energy"))
-    for groups in ([], ["radio"]):
-        with pytest.raises(ValueError, match=r"one of \['print', 'web'\] for each text"):
-            kept(["a"], groups=groups)
+def test_rules_of_classes_are_refused_for_a_regression(regression: Setting) -> None:
     of_values = regression.kept(regression.calibration("all", "knn"))
     with pytest.raises(ValueError, match="of what was calibrated"):
         of_values(["a"], abstain="set>1")

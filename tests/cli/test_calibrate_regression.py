@@ -28,9 +28,8 @@ def write_rows(path: Path, predictor: Predictor, count: int, *, seed: int) -> Pa
     noise = draws.exponential(size=count) * np.where(draws.random(count) < 0.3, 0.5, -1.0)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["text", "text_pair", "label", "genre"])
-        genres = ["news" if number % 2 else "forum" for number in range(count)]
-        writer.writerows(zip(texts, others, values + noise, genres, strict=True))
+        writer.writerow(["text", "text_pair", "label"])
+        writer.writerows(zip(texts, others, values + noise, strict=True))
     return path
 
 
@@ -58,29 +57,26 @@ def quantile(scores: np.ndarray, coverage: float) -> float:
     return float(np.sort(scores)[ceil((len(scores) + 1) * coverage) - 1])
 
 
-@pytest.mark.parametrize("by", ["all", "group"])
 def test_intervals_hold_the_target_and_few_rows_are_flagged(
-    model: tuple[Path, Predictor], tmp_path: Path, by: str
+    model: tuple[Path, Predictor], tmp_path: Path
 ) -> None:
     rows = write_rows(tmp_path / "held_out.csv", model[1], 300, seed=0)
-    record, arrays = calibrated(model, rows, "--by", by, "--group-column", "genre")
+    record, arrays = calibrated(model, rows)
     assert "temperature" not in record
     residuals = np.abs(arrays["held_out.answers"] - arrays["held_out.labels"])
-    kinds = arrays.get("held_out.groups", np.zeros(len(residuals), dtype=np.int64))
-    widths = [quantile(residuals[kinds == kind], COVERAGE) for kind in np.unique(kinds)]
+    width = quantile(residuals, COVERAGE)
     kept = record["sets"]["thresholds"][f"{COVERAGE:g}"]["threshold"]
-    assert np.ravel(kept).tolist() == pytest.approx(widths)
+    assert kept == pytest.approx(width)
     new = write_rows(tmp_path / "new.csv", model[1], 600, seed=7)
     with new.open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
     found = answer(
-        "predict", model[0], "--data", new, "--group-column", "genre", "--max-length", "24",
+        "predict", model[0], "--data", new, "--max-length", "24",
         "--device", "cpu", "--abstain", "anomaly",
     )  # fmt: skip
     covered, flagged = [], []
     for row, told in zip(table, found, strict=True):
         low, high = told["interval"]
-        width = widths[0 if by == "all" else record["sets"]["groups"].index(row["genre"])]
         assert (told["value"] - low, high - told["value"]) == pytest.approx((width, width))
         covered.append(low <= float(row["label"]) <= high)
         flagged.append(told["anomalous"])

@@ -227,10 +227,10 @@ def test_a_class_is_in_the_set_wherever_a_less_likely_one_is(seed: int) -> None:
     assert (np.diff(ranked.astype(int), axis=1) <= 0).all()
 
 
-def test_thresholds_of_groups_hold_for_the_rows_of_the_group() -> None:
+def test_thresholds_of_classes_are_of_the_rows_of_the_class() -> None:
     thresholds = conformal_quantiles(range(1, 9), [0, 1] * 4, 2, coverage=0.6)
     assert thresholds.tolist() == [5.0, 6.0]
-    sets = prediction_sets([[5.5, 1.0], [5.5, 7.0]], thresholds[[0, 1]][:, None])
+    sets = prediction_sets([[5.5, 5.5], [4.5, 7.0]], thresholds)
     assert sets.tolist() == [[False, True], [True, False]]
 
 
@@ -243,9 +243,12 @@ def test_thresholds_of_groups_hold_for_the_rows_of_the_group() -> None:
         (lambda: conformal_quantile([[1.0]], coverage=0.5), r"got shape \[1, 1\]"),
         (
             lambda: conformal_quantiles(range(10), [0] * 9 + [1], 3, coverage=0.9),
-            "needs at least 9 held-out rows of each: kind 1 has 1, 2 has 0",
+            "needs at least 9 held-out rows of each: class 1 has 1, 2 has 0",
         ),
-        (lambda: conformal_quantiles([1, 2], [0, 1], 1, coverage=0.5), "there are 2 kinds, not 1"),
+        (
+            lambda: conformal_quantiles([1, 2], [0, 1], 1, coverage=0.5),
+            "there are 2 classes, not 1",
+        ),
         (lambda: lac_scores([[2.0, -1.0]]), "Pass probabilities, not logits"),
         (lambda: lac_scores([[1.5, 0.5]]), "Pass probabilities, not logits"),
         (lambda: lac_scores([[0.5, -0.5]]), "Pass probabilities, not logits"),

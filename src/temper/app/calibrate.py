@@ -156,9 +156,8 @@ class _Fit:
         """
         self._check_kind()
         first, second = self._parts()
-        groups = self._groups()
         repeats = self._repeats(second)
-        self._check_enough(second[~repeats], groups)
+        self._check_enough(second[~repeats])
         if keeps_sets and not len(second):
             raise SettingError(
                 f"{Path(self.request.model) / FILE} keeps prediction sets and a detector, and "
@@ -187,7 +186,6 @@ class _Fit:
             detector = self._detector(made, answers.take(alone), states[alone], labels[alone], told)
             own, seen = answers.take(second), states[second]
             scores = detector.score(own, made.applied(own), seen)
-            chosen = None if groups is None else groups[1][second]
             if repeats.any():
                 self.tell(
                     f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
@@ -197,14 +195,8 @@ class _Fit:
             reference = seen[:REFERENCE] if seen.shape[1] else None
             made = replace(
                 made,
-                held_out=HeldOut(
-                    own, labels[second], scores, chosen, repeats if repeats.any() else None
-                ),
-                rule=SetRule(
-                    self.settings.by,
-                    self.settings.coverage,
-                    () if groups is None else groups[0],
-                ),
+                held_out=HeldOut(own, labels[second], scores, repeats if repeats.any() else None),
+                rule=SetRule(self.settings.by, self.settings.coverage),
                 detector=detector,
                 false_alarms=self.settings.false_alarms,
                 reference=reference,
@@ -256,42 +248,23 @@ class _Fit:
         """Refuse settings that are of the other kind of model."""
         if self.settings.by == "class" and self.predictor.gives == "values":
             raise SettingError(
-                f"calibrate.by=class is of classes, and {self.request.model} is a regression. Take "
-                "'all' or 'group'."
+                f"calibrate.by=class needs classes, and {self.request.model} is a regression."
             )
 
-    def _groups(self) -> tuple[tuple[str, ...], IntegerArray] | None:
-        """Number the groups, where the coverage is by group."""
-        if self.settings.by != "group":
-            return None
-        given = self.rows.group
-        if given is None or None in given:
-            raise DataError(
-                f"calibrate.by=group needs the group of every row of {self.request.data.source}. "
-                "Name its column with --group-column."
-            )
-        names = tuple(sorted({str(group) for group in given}))
-        numbers = {name: number for number, name in enumerate(names)}
-        return names, np.asarray([numbers[str(group)] for group in given])
-
-    def _check_enough(
-        self, second: IntegerArray, groups: tuple[tuple[str, ...], IntegerArray] | None
-    ) -> None:
+    def _check_enough(self, second: IntegerArray) -> None:
         """Refuse too few rows for a threshold before the model answers any."""
         if not len(second) and not self.settings.model_fields_set:
             return
         wanted = {f"a coverage of {each:g}": least_rows(each) for each in self.settings.coverage}
         names: tuple[str, ...] = ("",)
         kinds = np.zeros(len(second), dtype=np.int64)
-        if groups is not None:
-            names, kinds = groups[0], groups[1][second]
-        elif self.settings.by == "class":
+        if self.settings.by == "class":
             names = self.predictor.label_names or tuple(map(str, range(self.rows.classes)))
             kinds = labels_of(self.rows)[second].astype(np.int64)
         rows = np.bincount(kinds, minlength=len(names))
         faults = [
             f"{what} needs at least {least} rows"
-            + (f" of {self.settings.by} {name!r}" if name else "")
+            + (f" of class {name!r}" if name else "")
             + f" to set a threshold, and there are {found}"
             for what, least in wanted.items()
             for name, found in zip(names, rows, strict=True)

@@ -48,12 +48,10 @@ class SetRule:
         by: Within what the coverage holds.
         coverage: Coverages that the held-out rows are known to be enough for; the first is the one
             that answers are given at where none is asked for.
-        groups: Names of the groups by number, where the coverage is by group.
     """
 
     by: Within
     coverage: tuple[float, ...]
-    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,14 +62,12 @@ class HeldOut:
         prediction: The model's own answers, n rows.
         labels: Class indices or targets, [n].
         anomaly: The detector's score, [n].
-        groups: Number of each row's group, [n]; None where the coverage is not by group.
         repeats: Whether an earlier row has the same text, [n]; None where no row has.
     """
 
     prediction: Prediction
     labels: FloatArray
     anomaly: FloatArray
-    groups: IntegerArray | None = None
     repeats: BooleanArray | None = None
 
     @property
@@ -164,46 +160,34 @@ class Calibration:
         logits = scaled_logits(prediction.logits, self.temperature)
         return replace(prediction, logits=logits, probabilities=np.exp(logits))
 
-    def in_sets(
-        self, scaled: Prediction, *, coverage: float, groups: IntegerArray | None = None
-    ) -> BooleanArray:
+    def in_sets(self, scaled: Prediction, *, coverage: float) -> BooleanArray:
         """Return which classes are in each row's prediction set, [N, C].
 
         Args:
             scaled: Calibrated answers.
             coverage: How often the sets shall hold the truth.
-            groups: Number of each row's group, [N], where the coverage is by group.
 
         Raises:
             SettingError: The held-out rows are too few for that coverage.
         """
         assert self.rule is not None
-        threshold = self.threshold(coverage)
-        if self.rule.by == "group":
-            assert groups is not None
-            threshold = threshold[groups][:, None]
-        return prediction_sets(lac_scores(scaled.probabilities), threshold)
+        return prediction_sets(lac_scores(scaled.probabilities), self.threshold(coverage))
 
-    def intervals(
-        self, values: FloatArray, *, coverage: float, groups: IntegerArray | None = None
-    ) -> tuple[FloatArray, FloatArray]:
+    def intervals(self, values: FloatArray, *, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Return the ends of each predicted value's interval, [N] each.
 
         Args:
             values: Predicted values, [N].
             coverage: How often the intervals shall hold the truth.
-            groups: As `in_sets` takes them.
 
         Raises:
             SettingError: The held-out rows are too few for that coverage.
         """
         threshold = self.threshold(coverage)
-        if groups is not None:
-            threshold = threshold[groups]
         return values - threshold, values + threshold
 
     def threshold(self, coverage: float) -> FloatArray:
-        """Return the conformal threshold: one number [], or one a class or a group.
+        """Return the conformal threshold: one number [], or one a class [C].
 
         Args:
             coverage: In (0, 1).
@@ -213,15 +197,17 @@ class Calibration:
         """
         assert self.rule is not None
         assert self.held_out is not None
-        scores, kinds, size = self._scores_at_labels
+        scores, labels = self._scores_at_labels, self.held_out.labels
         found = []
         try:
             for rows in self.held_out.counted:
-                if kinds is None:
+                if self.rule.by == "class":
+                    classes = self.held_out_answers.probabilities.shape[1]
+                    found.append(
+                        conformal_quantiles(scores[rows], labels[rows], classes, coverage=coverage)
+                    )
+                else:
                     found.append(np.asarray(conformal_quantile(scores[rows], coverage=coverage)))
-                    continue
-                own = kinds[rows]
-                found.append(conformal_quantiles(scores[rows], own, size, coverage=coverage))
             return np.asarray(np.max(found, axis=0))
         except ValueError as error:
             raise SettingError(f"{error} Calibrate on more rows, or ask for less.") from error
@@ -233,22 +219,14 @@ class Calibration:
         return self.applied(self.held_out.prediction)
 
     @cached_property
-    def _scores_at_labels(self) -> tuple[FloatArray, IntegerArray | None, int]:
-        """Return the held-out rows' scores of the truth, and their kinds under Mondrian."""
-        held, rule = self.held_out, self.rule
-        assert held is not None
-        assert rule is not None
-        answers = self.held_out_answers
-        kinds: IntegerArray | None = None
-        size = 0
-        if rule.by == "group":
-            kinds, size = held.groups, len(rule.groups)
+    def _scores_at_labels(self) -> FloatArray:
+        """The conformal score of each held-out row's label or target, [n]."""
+        assert self.held_out is not None
+        answers, labels = self.held_out_answers, self.held_out.labels
         if answers.regression:
             # The absolute residual (Lei et al., JASA 2018).
-            return np.abs(held.labels - answers.prediction), kinds, size
-        if rule.by == "class":
-            kinds, size = held.labels.astype(np.int64), answers.probabilities.shape[1]
-        return at_labels(lac_scores(answers.probabilities), held.labels), kinds, size
+            return np.abs(labels - answers.prediction)
+        return at_labels(lac_scores(answers.probabilities), labels)
 
     @cached_property
     def alarm(self) -> float:

@@ -35,7 +35,7 @@ ROOT = "TEMPER_DATA"
 """Environment variable of the folder that suites look for their sets in."""
 
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
-Within = Literal["all", "class", "group"]
+Within = Literal["all", "class"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -234,8 +234,7 @@ class CalibrationSettings(BaseModel):
     Args:
         coverage: How often prediction sets, or intervals of a regression, shall hold the truth; the
             first one is what answers are given at where none is asked for.
-        by: Within what the coverage holds: over ``all`` rows, in each true ``class``, or in each
-            ``group`` of --group-column.
+        by: Where the coverage holds: over ``all`` rows, or in each true ``class``.
         false_alarms: Share of ordinary rows that may be flagged as anomalies.
         fit_rows: Fit on that many of the rows, drawn by text; the others set the thresholds. None
             takes half of the rows, at most 2000.

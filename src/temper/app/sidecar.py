@@ -40,7 +40,6 @@ class SetsRecord(BaseModel):
 
     by: Within
     coverage: tuple[OpenShare, ...] = Field(min_length=1)
-    groups: tuple[str, ...] = ()
 
 
 class AnomalyRecord(BaseModel):
@@ -220,17 +219,13 @@ def calibration_notices(model: str) -> tuple[str, ...]:
 
 def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
     """Return what the record says of sets or intervals, their thresholds included."""
-    held, scaled = made.held_out, made.held_out_answers
-    assert held is not None
+    scaled = made.held_out_answers
     thresholds: dict[str, Any] = {}
     for coverage in rule.coverage:
         entry: dict[str, Any] = {"threshold": made.threshold(coverage).tolist()}
-        asked: dict[str, Any] = {"coverage": coverage, "groups": held.groups}
-        if scaled.regression:
-            low, high = made.intervals(scaled.prediction, **asked)
-            entry["mean_width"] = float((high - low).mean())
-        else:
-            entry["mean_size"] = float(made.in_sets(scaled, **asked).sum(axis=1).mean())
+        if not scaled.regression:
+            sets = made.in_sets(scaled, coverage=coverage)
+            entry["mean_size"] = float(sets.sum(axis=1).mean())
         thresholds[f"{coverage:g}"] = entry
     return {**asdict(rule), "thresholds": thresholds}
 
@@ -243,8 +238,6 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         arrays["held_out.answers"] = answers.prediction if answers.regression else answers.logits
         arrays["held_out.labels"] = held.labels
         arrays["held_out.anomaly"] = held.anomaly
-        if held.groups is not None:
-            arrays["held_out.groups"] = held.groups.astype(np.int64)
         if held.repeats is not None:
             arrays["held_out.repeats"] = held.repeats
     fitted = None if made.detector is None else made.detector.fitted
@@ -285,7 +278,6 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         made(answers),
         arrays["held_out.labels"],
         arrays["held_out.anomaly"],
-        arrays.get("held_out.groups"),
         arrays.get("held_out.repeats"),
     )
     if record.sets is not None and record.anomaly is None:

@@ -13,7 +13,6 @@ from temper.app.quick_checks import of_settings, of_sources, refuse
 from temper.app.settings import CalibrationSettings, SetSources
 from temper.cli import options
 from temper.cli.screen import print_json, say
-from temper.display.wording import listed
 from temper.errors import SettingError
 from temper.models.names import checkpoint_folder
 from temper.training.assignments import section
@@ -109,11 +108,10 @@ def lines(made: Mapping[str, Any]) -> list[str]:
         )
     if "sets" in made:
         for coverage, entry in made["sets"]["thresholds"].items():
-            size, width = entry.get("mean_size"), entry["threshold"]
+            size = entry.get("mean_size")
             kind, what = "Sets", f"{size:.2f} classes on average" if size is not None else ""
             if size is None:
-                widths = [f"{each:.4g}" for each in (width if isinstance(width, list) else [width])]
-                kind, what = "Intervals", f"{listed(widths)} to either side"
+                kind, what = "Intervals", f"{entry['threshold']:.4g} to either side"
             told.append(
                 f"{kind} that hold the truth with probability {coverage}: {what} "
                 f"({rows['thresholds']} rows, by {made['sets']['by']})."

@@ -78,24 +78,23 @@ def conformal_quantile(scores: ArrayLike, *, coverage: float) -> float:
 
 
 def conformal_quantiles(
-    scores: ArrayLike, kinds: ArrayLike, size: int, *, coverage: float
+    scores: ArrayLike, labels: ArrayLike, classes: int, *, coverage: float
 ) -> FloatArray:
-    """Return a threshold for each class, or each group, from its own rows (Mondrian).
+    """Return a threshold for each class from the rows of that class (Mondrian).
 
-    The coverage then holds within each kind: by class where ``kinds`` are the labels, by group
-    where they are groups that are known when the row is answered.
+    The coverage then holds within each class.
 
     Args:
         scores: Scores of held-out rows, [n].
-        kinds: Kind of each row, whole numbers in [0, size), [n].
-        size: Number of kinds, >= 1.
+        labels: Class indices, [n].
+        classes: Number of classes C, >= 1.
         coverage: Probability asked for, in (0, 1).
 
     Returns:
-        One threshold a kind, [size]; see `prediction_sets`.
+        One threshold per class, [C]; see `prediction_sets`.
 
     Raises:
-        ValueError: A kind has fewer rows than `least_rows`; the message says which.
+        ValueError: A class has fewer rows than `least_rows`; the message says which.
 
     Example:
         >>> conformal_quantiles([1, 2, 3, 7, 8, 9], [0, 0, 0, 1, 1, 1], 2, coverage=0.5).tolist()
@@ -104,18 +103,19 @@ def conformal_quantiles(
     References:
         Vovk, "Conditional validity of inductive conformal predictors", 2012.
     """
-    values, places = pair(scores, kinds)
+    values, own = pair(scores, labels)
+    own = own.astype(np.int64)
     needed = least_rows(coverage)
-    rows = np.bincount(places, minlength=size)
-    few = [f"{kind} has {rows[kind]}" for kind in range(size) if rows[kind] < needed]
-    if len(rows) > size or few:
-        said = f"kind {', '.join(few)}" if few else f"there are {len(rows)} kinds, not {size}"
+    rows = np.bincount(own, minlength=classes)
+    few = [f"{label} has {rows[label]}" for label in range(classes) if rows[label] < needed]
+    if len(rows) > classes or few:
+        said = f"class {', '.join(few)}" if few else f"there are {len(rows)} classes, not {classes}"
         raise ValueError(
-            f"A coverage of {coverage:g} within each kind needs at least {needed} held-out rows "
+            f"A coverage of {coverage:g} within each class needs at least {needed} held-out rows "
             f"of each: {said}."
         )
     return np.array(
-        [conformal_quantile(values[places == kind], coverage=coverage) for kind in range(size)]
+        [conformal_quantile(values[own == label], coverage=coverage) for label in range(classes)]
     )
 
 
@@ -179,7 +179,7 @@ def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
 
     Args:
         scores: [N, C].
-        thresholds: One number; one a class, [C]; or one a row, [N, 1]: ``q[groups][:, None]``.
+        thresholds: One number, or one per class, [C].
 
     Returns:
         Whether a class is in the set, [N, C]; a set may be empty, and may hold all classes.

@@ -101,14 +101,13 @@ class Pipeline:
         self,
         outputs: Array,
         states: Array,
-        groups: Texts = (),
         coverage: float | None = None,
         abstain: str = "",
         max_risk: float | None = None,
     ) -> list[dict[str, Any]]:
         """Say of texts what `temper predict` says of them; ``coverage`` is one that was calibrated.
 
-        ``outputs`` and ``states`` are what `outputs` returned, ``groups`` one a text.
+        ``outputs`` and ``states`` are what `outputs` returned.
         """
         names, sets = self.record["labels"], self.calibration.get("sets")
         limits = {} if sets is None else sets["thresholds"]
@@ -123,10 +122,6 @@ class Pipeline:
             told["probabilities"] = [dict(zip(names, row, strict=True)) for row in shares.tolist()]
         if sets is not None:
             limit = np.asarray(limits[f"{coverage or sets['coverage'][0]:g}"]["threshold"])
-            if sets["by"] == "group":
-                if len(groups) != len(outputs) or set(groups) - set(sets["groups"]):
-                    raise ValueError(f"`groups` must be one of {sets['groups']} for each text.")
-                limit = limit[[sets["groups"].index(group) for group in groups]][:, None]
             odd = self._strangeness(outputs, shares, states)
             told["anomaly"] = odd.tolist()
             told["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
