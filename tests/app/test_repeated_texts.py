@@ -14,7 +14,6 @@ from temper.app.calibration import Calibration, Detector, HeldOut, SetRule
 from temper.app.settings import CalibrationSettings
 from temper.evaluation.predictor import Prediction
 from temper.functional.resampling import FloatArray
-from temper.functional.scaling import Scaling
 
 FREQUENT, MASS = 3, 0.1
 """Texts that are a tenth of the population each."""
@@ -45,8 +44,8 @@ def parts_of(texts: list[str]) -> tuple[Any, Any, Any]:
 def calibration_of(sure: FloatArray, labels: FloatArray, repeats: Any) -> Calibration:
     logits = np.log(np.column_stack([1 - sure, sure]))
     held = HeldOut(Prediction.of_logits(logits), labels, -sure, repeats=repeats)
-    scaling, rule = Scaling.of_temperature(1.0), SetRule("lac", "all", (0.9,))
-    return Calibration(None, scaling, held, rule, Detector("max_softmax"), 0.1)
+    temperature, rule = 1.0, SetRule("all", (0.9,))
+    return Calibration(None, temperature, held, rule, Detector("max_softmax"), 0.1)
 
 
 def test_every_row_is_in_one_part_and_equal_texts_may_be_in_both() -> None:

@@ -313,12 +313,7 @@ def test_the_interface_is_described_and_its_page_loads_nothing(client: Client) -
     schema = client.ask("GET", "/openapi.json").content
     assert set(schema["paths"]) == {"/predict", "/health", "/metrics"}
     body = schema["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]
-    assert set(body["schema"]["properties"]) == {
-        "texts",
-        "text_pairs",
-        "groups",
-        "coverage",
-    }
+    assert set(body["schema"]["properties"]) == {"texts", "text_pairs", "coverage"}
     page = client.ask("GET", "/docs")
     text = page.body.decode()
     assert "POST /predict" in text

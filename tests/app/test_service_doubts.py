@@ -19,11 +19,9 @@ from temper.app.classifier import ALARM, Classifier
 from temper.app.service.settings import ServiceSettings
 from temper.app.service.web import Service
 from temper.app.service.window import ShiftWindow
-from temper.app.settings import Within
 from temper.errors import SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Prediction
-from temper.functional.scaling import Scaling
 from tests.app.serving import Model, running
 from tests.cli.calls import call, refused
 
@@ -41,18 +39,18 @@ def drawn(count: int, *, seed: int, mean: float = 0.0) -> list[str]:
     return [f"{value:.6f}" for value in np.random.default_rng(seed).normal(mean, 1.5, count)]
 
 
-def calibrated(seed: int = 0, *, rows: int = 400, by: Within = "all") -> Classifier:
+def calibrated(seed: int = 0, *, rows: int = 400) -> Classifier:
     """Return a classifier that is right as often as it says, calibrated on rows of its own."""
     draws = np.random.default_rng([seed, 1])
     own = Prediction.of_logits(answer(drawn(rows, seed=seed)))
     labels = (draws.random(rows) < own.probabilities[:, 1]).astype(np.float64)
-    detector, groups = Detector("energy"), np.arange(rows) % 2
-    held = HeldOut(own, labels, detector.score(own, own, np.zeros((rows, 0))), groups)
+    detector = Detector("energy")
+    held = HeldOut(own, labels, detector.score(own, own, np.zeros((rows, 0))))
     known = Calibration(
         None,
-        Scaling.of_temperature(1.0),
+        1.0,
         held,
-        SetRule("lac", by, (0.9, 0.8), ("print", "web") if by == "group" else ()),
+        SetRule("all", (0.9, 0.8)),
         detector,
         confidences=np.asarray([0.99, 0.9, 0.8]),
     )
@@ -86,7 +84,6 @@ def test_answers_hold_what_predict_says_under_the_same_options() -> None:
     ("question", "words"),
     [
         ({"coverage": 0.5}, "`coverage` must be one that was calibrated (0.9, 0.8)."),
-        ({"groups": ["web"]}, "`groups` are of a coverage by group, and this one is not."),
     ],
 )
 def test_what_the_calibration_cannot_say_is_refused(question: Any, words: str) -> None:
@@ -96,22 +93,6 @@ def test_what_the_calibration_cannot_say_is_refused(question: Any, words: str) -
     with running(Model().classifier()) as served:
         reply = served.client.predict({"texts": ["1"], "coverage": 0.9})
         assert (reply.status, "(none was)" in reply.content["error"]) == (422, True)
-
-
-def test_a_coverage_by_group_takes_the_groups_of_the_texts() -> None:
-    classifier, texts, groups = calibrated(by="group"), ["1", "0.3", "2"], ["web", "print", "web"]
-    with running(classifier) as served:
-        ask = served.client.predict
-        found = ask({"texts": texts, "groups": groups})
-        assert found.content["answers"] == [
-            row.record() for row in classifier(texts, groups=groups)
-        ]
-        wrong = [{}, {"groups": groups[:2]}, {"groups": ["web", "print", "radio"]}]
-        told = [ask({"texts": texts, **each}) for each in wrong]
-        assert served.service.accepted == 1
-    assert [reply.status for reply in told] == [422] * 3
-    words = ("there is none", "`groups` has 2, expected one for each of 3", "it is 'radio'")
-    assert all(each in reply.content["error"] for each, reply in zip(words, told, strict=True))
 
 
 def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,21 @@ import torch
 from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from temper.app.calibration import Calibration, Detector, HeldOut, SetRule, Spread
+from temper.app.calibration import Calibration, Detector, HeldOut, SetRule
 from temper.app.classifier import Classifier
 from temper.app.export import Likeness
 from temper.app.sidecar import read_calibration, write_calibration
 from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
+from temper.functional.calibration import scaled
 from temper.functional.detectors import Mahalanobis, Neighbours
-from temper.functional.scaling import Scaling
 from temper.models.standalone.pipeline import Pipeline
 from temper.models.standalone.shift import shift
 from tests.cli.tiny_project import BAD, GOOD, OTHERS, make_model
 
 WORDS = (*GOOD, *BAD, *OTHERS)
-GROUPS = ("print", "web")
-SCALINGS = (
-    Scaling.of_temperature(0.7),
-    Scaling(np.array([1.5, 0.5, 1.0]), np.array([0.4, -0.2, 0.0])),
-)
+TEMPERATURE = 0.7
 
 
 def texts_of(count: int, seed: int) -> list[str]:
@@ -76,35 +71,33 @@ class Setting:
         if classes == 1:
             self.labels = self.held.prediction + draws.normal(size=240)
         else:
-            shares = np.exp(SCALINGS[0].log_probabilities(self.held.logits))
+            shares = np.exp(scaled(self.held.logits, TEMPERATURE))
             self.labels = (shares.cumsum(axis=1) < draws.random((240, 1))).sum(axis=1).astype(float)
-        self.groups = np.arange(240) % 2
         self.pipeline = Pipeline(folder, batch_size=8)
 
     def kept(self, made: Calibration) -> Pipeline:
         """Write a calibration, and return the pipeline that has read it."""
-        told = {} if self.classes == 1 else {"temperature": 0.7, **vector_of(made)}
+        told = {} if self.classes == 1 else {"temperature": TEMPERATURE}
         record = write_calibration(self.folder, made, told)
         self.pipeline.calibration = json.loads((self.folder / "calibration.json").read_bytes())
         self.pipeline.arrays = load_file(self.folder / record["arrays"]["file"])
         return self.pipeline
 
-    def calibration(self, conformal: Any, by: Any, detector: Any, scaling: Any) -> Calibration:
+    def calibration(self, by: Any, detector: Any) -> Calibration:
         kinds = np.zeros(120) if self.classes == 1 else self.labels[:120]
         fitted: Any = None
         if detector == "mahalanobis":
             fitted = Mahalanobis.of(self.states[:120], kinds)
         elif detector == "knn":
             fitted = Neighbours.of(self.states[:120], k=10)
-        scaling = None if self.classes == 1 else scaling
-        made = Calibration(24, scaling, detector=Detector(detector, fitted), false_alarms=0.1)
+        temperature = None if self.classes == 1 else TEMPERATURE
+        made = Calibration(24, temperature, detector=Detector(detector, fitted), false_alarms=0.1)
         own, seen = self.held.take(np.arange(120, 240)), self.states[120:]
         scores = made.detector.score(own, made.applied(own), seen)
-        groups = self.groups[120:] if by == "group" else None
         return replace(
             made,
-            held_out=HeldOut(own, self.labels[120:], scores, groups),
-            rule=SetRule(conformal, by, (0.5, 0.8), GROUPS if by == "group" else ()),
+            held_out=HeldOut(own, self.labels[120:], scores),
+            rule=SetRule(by, (0.5, 0.8)),
             reference=seen[:60],
             confidences=None if self.classes == 1 else np.linspace(0.99, 0.34, 40),
         )
@@ -124,15 +117,13 @@ def alike(setting: Setting, made: Calibration, texts: list[str], **asked: Any) -
     """Write a calibration, and compare what both say of texts by it."""
     pipeline = setting.kept(made)
     known = Classifier(setting.predictor, calibration=read_calibration(str(setting.folder)))
-    by_group = made.rule is not None and made.rule.by == "group"
-    groups = [GROUPS[len(text) % 2] for text in texts] if by_group else None
-    wanted = known(texts, groups=groups, **asked)
+    wanted = known(texts, **asked)
     both = pipeline.outputs(texts)
-    answers = pipeline.answers(*both, groups=groups or (), **asked)
+    answers = pipeline.answers(*both, **asked)
     found = Likeness.of([row.record() for row in wanted], answers)
     assert (found.alike, found.largest_difference < 1e-6) == (len(texts), True)
     assert "abstain" in answers[0]
-    said = shift(pipeline, *both)
+    said = shift(pipeline, both[1])
     assert said is not None
     assert wanted.shift is not None
     assert (said["p"], said["shifted"], said["rows"]) == (
@@ -140,61 +131,31 @@ def alike(setting: Setting, made: Calibration, texts: list[str], **asked: Any) -
         wanted.shift.shifted,
         wanted.shift.rows,
     )
-    assert said["shares"] == (
-        None if wanted.shift.shares is None else pytest.approx(wanted.shift.shares, abs=1e-12)
-    )
 
 
-def vector_of(made: Calibration) -> dict[str, Any]:
-    """Return what the record says of the scaling, as `temper calibrate` writes it."""
-    if made.scaling is None or made.scaling.keeps_order:
-        return {}
-    weights, bias = made.scaling.weights.tolist(), made.scaling.bias.tolist()
-    return {"vector": {"weights": weights, "bias": bias}}
-
-
-def kinds() -> Iterator[tuple[Any, ...]]:
-    """Pair every score, every kind of coverage and every detector, both scalings with each."""
-    detectors = ("mahalanobis", "knn", "energy", "max_softmax")
-    for place in range(36):
-        conformal = ("lac", "aps", "raps")[place % 3]
-        by = ("all", "class", "group")[place // 3 % 3]
-        yield conformal, by, detectors[place % 4], SCALINGS[place // 2 % 2]
-
-
-def test_every_kind_of_calibration_is_answered_alike(classifier: Setting) -> None:
-    seen = set()
-    for number, kind in enumerate(kinds()):
-        seen.add(kind[:3])
-        alike(
-            classifier,
-            classifier.calibration(*kind),
-            texts_of(20 + 3 * number, seed=number + 1),
-            coverage=(None, 0.8)[number % 2],
-            abstain="anomaly, set>1" if number % 3 else "set > 2",
-            max_risk=(None, 0.3, 0.5)[number % 3],
-        )
-    assert len(seen) == 36
-
-
-@pytest.mark.parametrize("by", ["all", "group"])
-@pytest.mark.parametrize("detector", ["mahalanobis", "knn"])
-@pytest.mark.parametrize("spread", [False, True])
-def test_a_regression_is_answered_alike(
-    regression: Setting, by: str, detector: str, spread: bool
+@pytest.mark.parametrize("by", ["all", "class"])
+@pytest.mark.parametrize("detector", ["mahalanobis", "knn", "energy", "max_softmax"])
+def test_every_kind_of_calibration_is_answered_alike(
+    classifier: Setting, by: str, detector: str
 ) -> None:
-    made = regression.calibration("lac", by, detector, None)
-    if spread:
-        values, targets = regression.held.prediction[:120], regression.labels[:120]
-        scores = made.detector.score(
-            regression.held.take(np.arange(120)), None, regression.states[:120]
-        )
-        made = replace(made, spread=Spread.of(values, scores, targets, coverage=0.8))
+    made = classifier.calibration(by, detector)
+    asked = (
+        {"coverage": None, "abstain": "set > 2", "max_risk": None},
+        {"coverage": 0.8, "abstain": "anomaly, set>1", "max_risk": 0.3},
+        {"coverage": 0.8, "abstain": "anomaly", "max_risk": 0.5},
+    )
+    for number, each in enumerate(asked):
+        alike(classifier, made, texts_of(20 + 50 * number, seed=number + 1), **each)
+
+
+@pytest.mark.parametrize("detector", ["mahalanobis", "knn"])
+def test_a_regression_is_answered_alike(regression: Setting, detector: str) -> None:
+    made = regression.calibration("all", detector)
     alike(regression, made, texts_of(230, seed=2), coverage=0.8, abstain="anomaly")
 
 
 def test_the_risk_that_is_kept_is_that_of_the_tests(classifier: Setting) -> None:
-    made = classifier.calibration("lac", "all", "energy", SCALINGS[0])
+    made = classifier.calibration("all", "energy")
     arrays = classifier.kept(made).arrays
     shown = []
     for risk in np.linspace(0.02, 0.9, 45).tolist():
@@ -211,7 +172,7 @@ def test_the_risk_that_is_kept_is_that_of_the_tests(classifier: Setting) -> None
 def test_a_model_that_shows_no_states_is_compared_by_its_outputs(
     classifier: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = classifier.calibration("lac", "all", "energy", SCALINGS[0])
+    made = classifier.calibration("all", "energy")
     made = replace(made, reference=None)
     assert not made.wants_states
     monkeypatch.setitem(classifier.pipeline.record, "states", False)
@@ -229,20 +190,14 @@ def test_a_model_that_shows_no_states_is_compared_by_its_outputs(
 def test_what_was_not_calibrated_is_refused(
     classifier: Setting, asked: dict[str, Any], words: str
 ) -> None:
-    made = classifier.calibration("lac", "all", "energy", SCALINGS[0])
+    made = classifier.calibration("all", "energy")
     with pytest.raises(ValueError, match=words):
         classifier.kept(made)(["a"], **asked)
 
 
-def test_groups_are_needed_and_rules_of_classes_refused(
-    classifier: Setting, regression: Setting
-) -> None:
-    kept = classifier.kept(classifier.calibration("aps", "group", "energy", SCALINGS[0]))
-    for groups in ([], ["radio"]):
-        with pytest.raises(ValueError, match=r"one of \['print', 'web'\] for each text"):
-            kept(["a"], groups=groups)
-    of_values = regression.kept(regression.calibration("lac", "all", "knn", None))
+def test_rules_of_classes_are_refused_for_a_regression(regression: Setting) -> None:
+    of_values = regression.kept(regression.calibration("all", "knn"))
     with pytest.raises(ValueError, match="of what was calibrated"):
         of_values(["a"], abstain="set>1")
     assert of_values([]) == []
-    assert shift(of_values, np.zeros((19, 1)), np.zeros((19, 16))) is None
+    assert shift(of_values, np.zeros((19, 16))) is None

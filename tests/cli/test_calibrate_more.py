@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 from temper import Classifier
 from temper.app.sidecar import copy_calibration
-from temper.errors import CheckpointError, DataError, ModelError, SettingError
+from temper.errors import CheckpointError, ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.models.hf import load_classifier
 from temper.training.config import model_identity
@@ -39,11 +39,10 @@ def write_rows(path: Path, texts: list[str], run: Path, *, seed: int) -> Path:
     draws = np.random.default_rng(seed)
     chances = softmax(logits_of(run, texts) * 3.0, axis=1)[:, 1]
     labels = np.where(draws.random(len(texts)) < chances, "positive", "negative")
-    groups = np.where(np.arange(len(texts)) % 3, "web", "print")
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["text", "label", "domain"])
-        writer.writerows(zip(texts, labels, groups, strict=True))
+        writer.writerow(["text", "label"])
+        writer.writerows(zip(texts, labels, strict=True))
     return path
 
 
@@ -218,7 +217,7 @@ def test_the_command_writes_sets_flags_reasons_and_a_summary(
     assert told["rows"] == 21
     assert told["abstained"] == sum(bool(row["abstain"]) for row in found)
     assert told["anomalous"] == sum(row["anomalous"] for row in found)
-    assert set(told["shift"]) == {"p", "shifted", "rows", "shares"}
+    assert set(told["shift"]) == {"p", "shifted", "rows"}
     table = tmp_path / "out.csv"
     succeed("predict", calibrated, "--data", lines, *asked, "--out", table)
     written = read_table(table)
@@ -227,11 +226,6 @@ def test_the_command_writes_sets_flags_reasons_and_a_summary(
     ]
     shown = call("predict", calibrated, "--text", texts[-1], *asked).stdout.splitlines()
     assert shown[0].split() == ["label", "probability", "set", "anomaly", "abstain", "text"]
-
-
-def test_quantile_regression_is_of_a_regression(calibrated: Path, rows: Path) -> None:
-    asked = ("--data", rows, "--intervals", "cqr", "--device", "cpu")
-    refused(call("calibrate", calibrated, *asked), "of a regression", "calibrate.conformal")
 
 
 def test_a_risk_is_kept_by_a_confidence_or_refused(calibrated: Path) -> None:
@@ -254,20 +248,14 @@ def test_a_risk_is_kept_by_a_confidence_or_refused(calibrated: Path) -> None:
         classifier(texts, max_risk=least - 1e-3)
 
 
-@pytest.mark.parametrize("by", ["class", "group"])
-def test_the_coverage_holds_within_each_kind(
-    trained: Path, rows: Path, tmp_path: Path, by: str
-) -> None:
+def test_the_coverage_holds_within_each_class(trained: Path, rows: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
-    asked = ("--by", by, "--conformal", "aps", "--group-column", "domain", "--device", "cpu")
-    succeed("calibrate", run, "--data", rows, *asked)
+    succeed("calibrate", run, "--data", rows, "--by", "class", "--device", "cpu")
     record, arrays = kept(run)
     held = softmax(arrays["held_out.answers"] / record["temperature"], axis=1)
     labels = arrays["held_out.labels"].astype(int)
-    # APS of two classes: 0 for the likelier one, whose probability the other one scores.
-    scores = np.where(labels == held.argmax(1), 0.0, held.max(1))
-    kinds = labels if by == "class" else arrays["held_out.groups"]
-    wanted = [quantile(scores[kinds == kind], 0.9) for kind in (0, 1)]
+    scores = 1 - held[np.arange(len(held)), labels]
+    wanted = [quantile(scores[labels == label], 0.9) for label in (0, 1)]
     assert record["sets"]["thresholds"]["0.9"]["threshold"] == pytest.approx(wanted)
     # A copy has the thresholds of today's rule, whatever rule wrote the file.
     stale = {**record, "sets": {**record["sets"], "thresholds": {"0.9": {"threshold": [2.0, 2.0]}}}}
@@ -275,16 +263,6 @@ def test_the_coverage_holds_within_each_kind(
     copy_calibration(str(run), Path(shutil.copytree(run, tmp_path / "copy")))
     again = json.loads((tmp_path / "copy" / "calibration.json").read_text(encoding="utf-8"))
     assert again["sets"]["thresholds"] == record["sets"]["thresholds"]
-    assert record["sets"]["groups"] == ([] if by == "class" else ["print", "web"])
-    classifier = Classifier.load(run, device="cpu")
-    if by == "group":
-        with pytest.raises(DataError, match=r"must be one of \['print', 'web'\].*there is none"):
-            classifier(["it was good"])
-        assert classifier(["it was good"], groups=["web"])[0].set
-        predicted = answer(
-            "predict", run, "--data", rows, "--group-column", "domain", "--device", "cpu"
-        )
-        assert all("set" in row for row in predicted)
 
 
 def test_the_best_detector_is_chosen_where_anomalies_are_given(

@@ -20,24 +20,16 @@ from tests.cli.calls import answer, call, refused, succeed
 COVERAGE, ALARMS = 0.8, 0.1
 
 
-def write_rows(
-    path: Path, predictor: Predictor, count: int, *, seed: int, uneven: bool = False
-) -> Path:
-    """Write pairs with what a model says of them, and noise that is wider on the left.
-
-    Where it is uneven, it also grows twentyfold from the least value to the largest.
-    """
+def write_rows(path: Path, predictor: Predictor, count: int, *, seed: int) -> Path:
+    """Write pairs with a model's values plus noise that is wider on the left."""
     draws = np.random.default_rng(seed)
     texts, others = texts_of(count, seed), texts_of(count, seed + 1)
     values = predictor.predict(Examples("pairs", texts, others)).prediction
     noise = draws.exponential(size=count) * np.where(draws.random(count) < 0.3, 0.5, -1.0)
-    if uneven:
-        noise *= 0.1 + 1.9 * (values - values.min()) / np.ptp(values)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["text", "text_pair", "label", "genre"])
-        genres = ["news" if number % 2 else "forum" for number in range(count)]
-        writer.writerows(zip(texts, others, values + noise, genres, strict=True))
+        writer.writerow(["text", "text_pair", "label"])
+        writer.writerows(zip(texts, others, values + noise, strict=True))
     return path
 
 
@@ -65,29 +57,26 @@ def quantile(scores: np.ndarray, coverage: float) -> float:
     return float(np.sort(scores)[ceil((len(scores) + 1) * coverage) - 1])
 
 
-@pytest.mark.parametrize("by", ["all", "group"])
 def test_intervals_hold_the_target_and_few_rows_are_flagged(
-    model: tuple[Path, Predictor], tmp_path: Path, by: str
+    model: tuple[Path, Predictor], tmp_path: Path
 ) -> None:
     rows = write_rows(tmp_path / "held_out.csv", model[1], 300, seed=0)
-    record, arrays = calibrated(model, rows, "--by", by, "--group-column", "genre")
+    record, arrays = calibrated(model, rows)
     assert "temperature" not in record
     residuals = np.abs(arrays["held_out.answers"] - arrays["held_out.labels"])
-    kinds = arrays.get("held_out.groups", np.zeros(len(residuals), dtype=np.int64))
-    widths = [quantile(residuals[kinds == kind], COVERAGE) for kind in np.unique(kinds)]
+    width = quantile(residuals, COVERAGE)
     kept = record["sets"]["thresholds"][f"{COVERAGE:g}"]["threshold"]
-    assert np.ravel(kept).tolist() == pytest.approx(widths)
+    assert kept == pytest.approx(width)
     new = write_rows(tmp_path / "new.csv", model[1], 600, seed=7)
     with new.open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
     found = answer(
-        "predict", model[0], "--data", new, "--group-column", "genre", "--max-length", "24",
+        "predict", model[0], "--data", new, "--max-length", "24",
         "--device", "cpu", "--abstain", "anomaly",
     )  # fmt: skip
     covered, flagged = [], []
     for row, told in zip(table, found, strict=True):
         low, high = told["interval"]
-        width = widths[0 if by == "all" else record["sets"]["groups"].index(row["genre"])]
         assert (told["value"] - low, high - told["value"]) == pytest.approx((width, width))
         covered.append(low <= float(row["label"]) <= high)
         flagged.append(told["anomalous"])
@@ -96,34 +85,6 @@ def test_intervals_hold_the_target_and_few_rows_are_flagged(
     for share, wanted in ((np.mean(covered), COVERAGE), (np.mean(flagged), ALARMS)):
         spread = wanted * (1 - wanted) * (1 / 600 + 1 / len(residuals))
         assert abs(share - wanted) < 4 * np.sqrt(spread)
-
-
-def test_quantile_regression_makes_intervals_as_wide_as_they_must_be(
-    model: tuple[Path, Predictor], tmp_path: Path
-) -> None:
-    rows = write_rows(tmp_path / "held_out.csv", model[1], 600, seed=0, uneven=True)
-    new = write_rows(tmp_path / "new.csv", model[1], 600, seed=7, uneven=True)
-    with new.open(encoding="utf-8", newline="") as file:
-        targets = np.array([float(row["label"]) for row in csv.DictReader(file)])
-    means, told = {}, {}
-    for kind in ("residual", "cqr"):
-        record, arrays = calibrated(model, rows, "--intervals", kind)
-        assert record["sets"]["intervals"] == kind
-        answers = answer(
-            "predict", model[0], "--data", new, "--max-length", "24", "--device", "cpu"
-        )
-        low, high = np.array([each["interval"] for each in answers]).T
-        values = np.array([each["value"] for each in answers])
-        told[kind] = record["sets"]["thresholds"][f"{COVERAGE:g}"]["mean_width"]
-        means[kind] = float((high - low).mean())
-        assert means[kind] == pytest.approx(told[kind], rel=0.1)
-        share = np.mean((low <= targets) & (targets <= high))
-        spread = COVERAGE * (1 - COVERAGE) * (1 / 600 + 1 / len(arrays["held_out.labels"]))
-        assert abs(share - COVERAGE) < 4 * np.sqrt(spread)
-    # By construction the noise of the tenth with the largest values is wider than the others'.
-    order = np.argsort(values)
-    assert (high - low)[order[-60:]].mean() > 2 * (high - low)[order[:60]].mean()
-    assert means["cqr"] < means["residual"]
 
 
 def test_a_batch_of_other_texts_has_shifted_and_one_of_the_same_has_not(
@@ -136,7 +97,6 @@ def test_a_batch_of_other_texts_has_shifted_and_one_of_the_same_has_not(
     assert same.shift is not None
     assert others.shift is not None
     assert (same.shift.shifted, others.shift.shifted) == (False, True)
-    assert same.shift.shares is None
 
 
 def test_what_is_of_classes_is_refused(model: tuple[Path, Predictor], tmp_path: Path) -> None:

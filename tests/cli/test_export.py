@@ -21,7 +21,6 @@ from temper.app import export as exporting
 from temper.app.calibration import Calibration
 from temper.app.export import PIPELINE, Likeness
 from temper.app.sidecar import FILE, write_calibration
-from temper.functional.scaling import Scaling
 from temper.models.standalone import pipeline, shift
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
@@ -76,7 +75,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 def with_temperature(run: Path, value: float) -> None:
     told = {"temperature": value, "held_out": {"rows": 40}, "notices": []}
-    write_calibration(run, Calibration(32, Scaling.of_temperature(value)), told)
+    write_calibration(run, Calibration(32, value), told)
 
 
 def test_the_export_answers_as_the_model_where_temper_is_not_installed(

@@ -241,7 +241,6 @@ def test_two_models_of_one_law_differ_significantly_in_one_study_of_twenty() -> 
     watched = {
         ("coverage", "dev", "lac", "set_size"),
         ("coverage", "far", "lac", "coverage"),
-        ("coverage", "far", "aps", "set_size"),
         ("calibration", "far", "temperature", "ece_10"),
         ("calibration", "far", "temperature", "nll"),
         ("calibration", "dev", "clean", "classwise_ece"),

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from temper.functional.conformal import (
-    SET_SCORES,
     at_labels,
     conformal_quantile,
     conformal_quantiles,
-    interval_scores,
-    prediction_intervals,
+    lac_scores,
     prediction_sets,
 )
 
@@ -45,11 +41,8 @@ class Classifier(ClassifierMixin, Answers):
 
 
 class Regression(RegressorMixin, Answers):
-    def __init__(self, column: int = 0) -> None:
-        self.column = column
-
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        return np.asarray(inputs)[:, self.column]
+        return np.asarray(inputs)[:, 0]
 
 
 def rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -60,16 +53,14 @@ def rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def values(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return predicted quantiles and middles [n, 3] (low, high, middle), and targets."""
+    """Return predicted values and targets."""
     draws = np.random.default_rng(seed)
-    middle = draws.normal(size=HELD_OUT + ASKED)
-    wide = draws.uniform(0.2, 2.0, size=(2, len(middle)))
-    targets = middle + draws.normal(size=len(middle))
-    return np.column_stack([middle - wide[0], middle + wide[1], middle]), targets
+    predicted = draws.normal(size=HELD_OUT + ASKED)
+    return predicted, predicted + draws.normal(size=len(predicted))
 
 
-def our_sets(name: str, shares: np.ndarray, labels: np.ndarray, coverage: float) -> np.ndarray:
-    scores = SET_SCORES[name].scores(shares)
+def our_sets(shares: np.ndarray, labels: np.ndarray, coverage: float) -> np.ndarray:
+    scores = lac_scores(shares)
     threshold = conformal_quantile(at_labels(scores, labels)[:HELD_OUT], coverage=coverage)
     return prediction_sets(scores[HELD_OUT:], threshold)
 
@@ -83,64 +74,35 @@ def test_sets_are_those_of_mapie(coverage: float) -> None:
             Classifier(), confidence_level=coverage, conformity_score="lac", random_state=seed
         ).conformalize(shares[:HELD_OUT], labels[:HELD_OUT])
         _, sets = theirs.predict_set(shares[HELD_OUT:])
-        assert (sets[:, :, 0] == our_sets("lac", shares, labels, coverage)).all()
-
-
-def test_scores_of_raps_are_those_of_mapie() -> None:
-    scores = pytest.importorskip("mapie.conformity_scores", reason=WHY)
-    utils = pytest.importorskip("mapie.conformity_scores.sets.utils", reason=WHY)
-    shares, labels = rows(0)
-    plain = at_labels(SET_SCORES["aps"].scores(shares), labels)
-    theirs = scores.RAPSConformityScore._regularize_conformity_score(
-        k_star=np.array([1]),
-        lambda_=0.01,
-        conf_score=plain[:, None].copy(),
-        cutoff=utils.get_true_label_position(shares, labels[:, None])[:, 0],
-    )
-    # Their positions count from 0, ranks from 1.
-    positions = utils.get_true_label_position(shares, labels[:, None])[:, 0]
-    assert set(positions.tolist()) == {0, 1, 2, 3}
-    found = at_labels(SET_SCORES["raps"].scores(shares), labels)
-    assert theirs.shape == (len(labels), 1, 1)
-    assert found - plain == pytest.approx(0.01 * positions)
+        assert (sets[:, :, 0] == our_sets(shares, labels, coverage)).all()
 
 
 @pytest.mark.parametrize("coverage", COVERAGES)
 def test_intervals_are_those_of_mapie(coverage: float) -> None:
     mapie = pytest.importorskip("mapie.regression", reason=WHY)
     for seed in range(3):
-        answers, targets = values(seed)
-        held, new = answers[:HELD_OUT], answers[HELD_OUT:]
-        plain = mapie.SplitConformalRegressor(Regression(2), confidence_level=coverage)
-        _, ends = plain.conformalize(held, targets[:HELD_OUT]).predict_interval(new)
-        residuals = interval_scores(targets[:HELD_OUT], held[:, 2], held[:, 2])
+        predicted, targets = values(seed)
+        held, new = predicted[:HELD_OUT], predicted[HELD_OUT:]
+        theirs = mapie.SplitConformalRegressor(Regression(), confidence_level=coverage)
+        theirs.conformalize(held[:, None], targets[:HELD_OUT])
+        _, ends = theirs.predict_interval(new[:, None])
+        residuals = np.abs(targets[:HELD_OUT] - held)
         threshold = conformal_quantile(residuals, coverage=coverage)
-        found = prediction_intervals(new[:, 2], new[:, 2], threshold)
-        assert ends[:, :, 0] == pytest.approx(np.column_stack(found), abs=1e-12)
-        quantiles: Any = mapie.ConformalizedQuantileRegressor(
-            [Regression(column) for column in range(3)], confidence_level=coverage, prefit=True
-        )
-        quantiles.conformalize(held, targets[:HELD_OUT])
-        _, ends = quantiles.predict_interval(new, symmetric_correction=True)
-        scores = interval_scores(targets[:HELD_OUT], held[:, 0], held[:, 1])
-        found = prediction_intervals(
-            new[:, 0], new[:, 1], conformal_quantile(scores, coverage=coverage)
-        )
-        assert ends[:, :, 0] == pytest.approx(np.column_stack(found), abs=1e-12)
+        found = np.column_stack([new - threshold, new + threshold])
+        assert ends[:, :, 0] == pytest.approx(found, abs=1e-12)
 
 
 @pytest.mark.parametrize("coverage", COVERAGES)
-@pytest.mark.parametrize("name", ["lac", "aps", "raps"])
-def test_sets_of_each_kind_are_those_of_crepes(name: str, coverage: float) -> None:
+def test_sets_of_each_kind_are_those_of_crepes(coverage: float) -> None:
     crepes = pytest.importorskip("crepes", reason=WHY)
     for seed in range(3):
         shares, labels = rows(seed)
-        scores = SET_SCORES[name].scores(shares)
+        scores = lac_scores(shares)
         own, asked = at_labels(scores, labels)[:HELD_OUT], scores[HELD_OUT:]
         kinds = np.arange(HELD_OUT) % 2
         theirs = crepes.ConformalClassifier().fit(own)
         sets = theirs.predict_set(asked, confidence=coverage, smoothing=False)
-        assert (sets.astype(bool) == our_sets(name, shares, labels, coverage)).all()
+        assert (sets.astype(bool) == our_sets(shares, labels, coverage)).all()
         theirs = crepes.ConformalClassifier().fit(own, bins=kinds)
         new = np.arange(ASKED) % 2
         sets = theirs.predict_set(asked, bins=new, confidence=coverage, smoothing=False)
@@ -151,13 +113,11 @@ def test_sets_of_each_kind_are_those_of_crepes(name: str, coverage: float) -> No
 @pytest.mark.parametrize("coverage", COVERAGES)
 def test_intervals_of_each_kind_are_those_of_crepes(coverage: float) -> None:
     crepes = pytest.importorskip("crepes", reason=WHY)
-    answers, targets = values(0)
+    predicted, targets = values(0)
     kinds, new = np.arange(HELD_OUT) % 2, np.arange(ASKED) % 2
-    predicted = answers[:, 2]
     residuals = targets[:HELD_OUT] - predicted[:HELD_OUT]
     theirs = crepes.ConformalRegressor().fit(residuals, bins=kinds)
     ends = theirs.predict_int(predicted[HELD_OUT:], bins=new, confidence=coverage)
-    scores = interval_scores(targets[:HELD_OUT], predicted[:HELD_OUT], predicted[:HELD_OUT])
-    thresholds = conformal_quantiles(scores, kinds, 2, coverage=coverage)[new]
+    thresholds = conformal_quantiles(np.abs(residuals), kinds, 2, coverage=coverage)[new]
     found = predicted[HELD_OUT:] - thresholds, predicted[HELD_OUT:] + thresholds
     assert ends == pytest.approx(np.column_stack(found), abs=1e-12)

@@ -19,7 +19,6 @@ from temper.functional import (
     shift,
 )
 from temper.functional.precision import at_least_single, bf16_notices, in_half_precision
-from temper.functional.scaling import Scaling
 
 CPU = torch.device("cpu")
 
@@ -72,7 +71,6 @@ EDGES = np.array([0.7, 0.3, 1 - 2.0**-24, 0.1], dtype=np.float32)
         (calibration.log_probabilities, PROBABILITIES),
         (lambda z: calibration.negative_log_likelihood(LABELS, z), LOGITS),
         (lambda z: calibration.fit_temperature(LABELS, z).value, LOGITS),
-        (Scaling.of_temperature(0.3).log_probabilities, LOGITS),
         (lambda z: calibration.scaled(z, 0.3), LOGITS),
         (lambda p: calibration.brier_of_rows(LABELS, p), PROBABILITIES),
         (lambda p: calibration.bin_numbers(p, bins=10), EDGES),
@@ -81,8 +79,7 @@ EDGES = np.array([0.7, 0.3, 1 - 2.0**-24, 0.1], dtype=np.float32)
         (lambda p: calibration.classwise_calibration_error(LABELS, p), PROBABILITIES),
         (lambda p: calibration.reliability(LABELS == 0, p, bins=7).confidence[3:], SURE),
         (lambda p: conformal.at_labels(p, LABELS), PROBABILITIES),
-        (conformal.Lac().scores, PROBABILITIES),
-        (conformal.Raps().scores, PROBABILITIES),
+        (conformal.lac_scores, PROBABILITIES),
         (detectors.energy, LOGITS),
         (detectors.max_softmax, PROBABILITIES),
         (detectors.max_logit, LOGITS),

@@ -143,7 +143,7 @@ def prepare(folder: Path, data: Path) -> None:
     # Some labels are wrong, so that a temperature can be fitted.
     held_out = [
         (text, "negative" if n % 30 == 1 else label)
-        for n, (text, label) in enumerate(sentences(160, thing="phone"))
+        for n, (text, label) in enumerate(sentences(400, thing="phone"))
     ]
     write_csv(folder / "held_out.csv", held_out)
     write_csv(folder / "other_texts.csv", sentences(30, thing="it"))

@@ -62,23 +62,16 @@ class Shift:
         shifted: Whether p is at most 0.0023. For 19 in 20 sets of held-out rows, this holds for at
             most one in a hundred batches without a shift.
         rows: Texts of the batch that were compared.
-        shares: Share of each class in the batch, estimated from what is predicted (BBSE) under the
-            assumption that only the shares have changed; None where they cannot be.
     """
 
     p: float
     shifted: bool
     rows: int
-    shares: dict[str, float] | None = None
 
     def __str__(self) -> str:
         """Say it in a line."""
         has = "has shifted" if self.shifted else "shows no shift"
-        said = f"The batch {has} from the held-out rows (p = {self.p:.3g}, {self.rows} texts)."
-        if self.shares is None:
-            return said
-        listed = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
-        return f"{said} If only the classes' shares have changed, they are now {listed}."
+        return f"The batch {has} from the held-out rows (p = {self.p:.3g}, {self.rows} texts)."
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Fit on held-out rows what makes a checkpoint's answers trustworthy, and keep it in its folder.
 
-The rows are drawn into two parts by a hash of each row. The scaling is fitted, and the
+The rows are drawn into two parts by a hash of each row. The temperature is fitted, and the
 detector chosen, on the first; every threshold is a quantile over the second, on which nothing was
 fitted, so that conformal guarantees hold as they stand for split conformal prediction.
 """
@@ -22,7 +22,6 @@ from temper.app.calibration import (
     Detector,
     HeldOut,
     SetRule,
-    Spread,
 )
 from temper.app.detecting import Ordinary, choose_detector
 from temper.app.evaluate import EvaluationRequest
@@ -47,20 +46,18 @@ from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.files import writing
-from temper.functional.calibration import EveryRowRightError
+from temper.functional.calibration import EveryRowRightError, fit_temperature
 from temper.functional.conformal import BooleanArray, least_rows
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.resampling import FloatArray, IntegerArray
-from temper.functional.scaling import FittedScaling, Scaling, best_scaling
 from temper.locks import locked
 from temper.models.names import checkpoint_folder
 from temper.seeding import derive_seed
 from temper.training.checkpoint_folder import read_json
 from temper.training.progress import Progress
 
-FOLDS = 5
 MOST_FITTED = 2000
-"""Rows that a scaling is fitted on, and that a detector learns from, at most."""
+"""Rows that a temperature is fitted on, and that a detector learns from, at most."""
 ANOMALIES = 1000
 """Rows of a set of anomalies that detectors are chosen by at most."""
 
@@ -72,7 +69,7 @@ def calibrate(
     with_dev: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Fit a scaling, thresholds and a detector, and write ``calibration.json`` (docs/formats.md).
+    """Fit a temperature, thresholds and a detector; write ``calibration.json`` (docs/formats.md).
 
     Rows that the run was trained on are left out: a model is too sure of them. So are its dev rows,
     on which scores are reported. With fewer than 100 rows, and nothing asked for by name, only a
@@ -159,9 +156,8 @@ class _Fit:
         """
         self._check_kind()
         first, second = self._parts()
-        groups = self._groups()
         repeats = self._repeats(second)
-        self._check_enough(second[~repeats], groups)
+        self._check_enough(second[~repeats])
         if keeps_sets and not len(second):
             raise SettingError(
                 f"{Path(self.request.model) / FILE} keeps prediction sets and a detector, and "
@@ -176,10 +172,9 @@ class _Fit:
             self.tell(notice)
         labels = labels_of(self.rows)
         told: dict[str, Any] = {}
-        scaling = None
         if not answers.regression:
-            scaling = self._scaling(labels[first], answers.take(first), first, told)
-        made = Calibration(longest_row(self.predictor), scaling)
+            told["temperature"] = self._temperature(labels[first], answers.take(first))
+        made = Calibration(longest_row(self.predictor), told.get("temperature"))
         told["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
         if not answers.regression:
             self._measure(made, labels, answers, second if len(second) else first, told)
@@ -191,7 +186,6 @@ class _Fit:
             detector = self._detector(made, answers.take(alone), states[alone], labels[alone], told)
             own, seen = answers.take(second), states[second]
             scores = detector.score(own, made.applied(own), seen)
-            chosen = None if groups is None else groups[1][second]
             if repeats.any():
                 self.tell(
                     f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
@@ -201,20 +195,12 @@ class _Fit:
             reference = seen[:REFERENCE] if seen.shape[1] else None
             made = replace(
                 made,
-                held_out=HeldOut(
-                    own, labels[second], scores, chosen, repeats if repeats.any() else None
-                ),
-                rule=SetRule(
-                    self.settings.conformal,
-                    self.settings.by,
-                    self.settings.coverage,
-                    () if groups is None else groups[0],
-                ),
+                held_out=HeldOut(own, labels[second], scores, repeats if repeats.any() else None),
+                rule=SetRule(self.settings.by, self.settings.coverage),
                 detector=detector,
                 false_alarms=self.settings.false_alarms,
                 reference=reference,
                 confidences=None if answers.regression else _levels(made, answers.take(first)),
-                spread=self._spread(detector, answers.take(alone), states[alone], labels[alone]),
             )
         return made, told
 
@@ -260,49 +246,25 @@ class _Fit:
 
     def _check_kind(self) -> None:
         """Refuse settings that are of the other kind of model."""
-        if self.settings.intervals == "cqr" and self.predictor.gives != "values":
-            raise SettingError(
-                f"calibrate.intervals=cqr is of a regression, and {self.request.model} is a "
-                "classifier. Choose its sets with calibrate.conformal."
-            )
         if self.settings.by == "class" and self.predictor.gives == "values":
             raise SettingError(
-                f"calibrate.by=class is of classes, and {self.request.model} is a regression. Take "
-                "'all' or 'group'."
+                f"calibrate.by=class needs classes, and {self.request.model} is a regression."
             )
 
-    def _groups(self) -> tuple[tuple[str, ...], IntegerArray] | None:
-        """Number the groups, where the coverage is by group."""
-        if self.settings.by != "group":
-            return None
-        given = self.rows.group
-        if given is None or None in given:
-            raise DataError(
-                f"calibrate.by=group needs the group of every row of {self.request.data.source}. "
-                "Name its column with --group-column."
-            )
-        names = tuple(sorted({str(group) for group in given}))
-        numbers = {name: number for number, name in enumerate(names)}
-        return names, np.asarray([numbers[str(group)] for group in given])
-
-    def _check_enough(
-        self, second: IntegerArray, groups: tuple[tuple[str, ...], IntegerArray] | None
-    ) -> None:
+    def _check_enough(self, second: IntegerArray) -> None:
         """Refuse too few rows for a threshold before the model answers any."""
         if not len(second) and not self.settings.model_fields_set:
             return
         wanted = {f"a coverage of {each:g}": least_rows(each) for each in self.settings.coverage}
         names: tuple[str, ...] = ("",)
         kinds = np.zeros(len(second), dtype=np.int64)
-        if groups is not None:
-            names, kinds = groups[0], groups[1][second]
-        elif self.settings.by == "class":
+        if self.settings.by == "class":
             names = self.predictor.label_names or tuple(map(str, range(self.rows.classes)))
             kinds = labels_of(self.rows)[second].astype(np.int64)
         rows = np.bincount(kinds, minlength=len(names))
         faults = [
             f"{what} needs at least {least} rows"
-            + (f" of {self.settings.by} {name!r}" if name else "")
+            + (f" of class {name!r}" if name else "")
             + f" to set a threshold, and there are {found}"
             for what, least in wanted.items()
             for name, found in zip(names, rows, strict=True)
@@ -333,18 +295,13 @@ class _Fit:
                 self.tell(said)
         return self.predictor.predict(rows, batch_size=size), np.zeros((len(rows), 0))
 
-    def _scaling(
-        self, labels: FloatArray, answers: Prediction, first: IntegerArray, told: dict[str, Any]
-    ) -> Scaling:
-        """Fit the scaling, and say which and why."""
+    def _temperature(self, labels: FloatArray, answers: Prediction) -> float:
+        """Fit the temperature, and warn about classes without rows."""
         logits = answers.logits
         # It `gives` logits.
         assert logits is not None
-        keys = [self.rows.rows[place] for place in first]
-        seed = self.request.data.seed
-        folds = np.asarray([derive_seed(seed, "scaling", key) % FOLDS for key in keys])
         try:
-            found = best_scaling(labels, logits, folds)
+            temperature = fit_temperature(labels, logits).value
         except EveryRowRightError:
             # Prediction sets and the detector need no temperature, so calibration continues.
             self.tell(
@@ -352,29 +309,18 @@ class _Fit:
                 "temperature is optimal. Temperature 1 is kept, which leaves the probabilities "
                 "unchanged. To fit one, give more rows (--data) until some predictions are wrong."
             )
-            found = FittedScaling(1.0, None, np.zeros(0))
+            temperature = 1.0
         except ValueError as error:
             raise DataError(
                 f"No temperature can be fitted: of the {len(labels)} rows of "
                 f"{self.request.data.source} {error}. Give more rows, or others, with --data."
             ) from error
-        told["temperature"] = found.temperature
-        if found.vector is not None:
-            told["vector"] = {
-                "weights": found.vector.weights.tolist(),
-                "bias": found.vector.bias.tolist(),
-            }
-            gain = found.gains.mean()
-            self.tell(
-                f"Vector scaling is taken: on rows of other folds its NLL is {gain:.4f} lower than "
-                "a temperature's. It may predict another class than the model by itself."
-            )
         missing = sorted(set(range(logits.shape[1])) - set(labels_of(self.rows).astype(int)))
         names = self.predictor.label_names
         for label in missing:
             name = label if names is None else names[label]
             self.tell(f"No held-out row is of class {name!r}, so nothing is known of its sets.")
-        return found.chosen
+        return temperature
 
     def _measure(
         self,
@@ -384,7 +330,7 @@ class _Fit:
         places: IntegerArray,
         told: dict[str, Any],
     ) -> None:
-        """Measure calibration on rows that the scaling was not fitted on, where there are some."""
+        """Measure calibration on rows that the temperature was not fitted on, if there are any."""
         rows, own = self.rows.select(places.tolist()), answers.take(places)
         before, after = _measures(rows, own), _measures(rows, made.applied(own))
         for name in before:
@@ -422,15 +368,6 @@ class _Fit:
             listed = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
             self.tell(f"The detector of anomalies is {best.name}: mean AUROC {listed}.")
         return best
-
-    def _spread(
-        self, detector: Detector, answers: Prediction, states: FloatArray, targets: FloatArray
-    ) -> Spread | None:
-        """Fit how wide intervals are, where that was asked for."""
-        if self.settings.intervals == "residual":
-            return None
-        scores = detector.score(answers, answers, states)
-        return Spread.of(answers.prediction, scores, targets, coverage=self.settings.coverage[0])
 
     def _teacher(self) -> tuple[FloatArray, FloatArray] | None:
         """Read states and classes of training rows, None where they cannot be read."""

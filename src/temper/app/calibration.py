@@ -14,24 +14,21 @@ from typing import Literal
 
 import numpy as np
 
-from temper.app.settings import Conformal, Within
+from temper.app.settings import Within
 from temper.errors import SettingError
 from temper.evaluation.predictor import Prediction
 from temper.functional import detectors
+from temper.functional.calibration import scaled as scaled_logits
 from temper.functional.conformal import (
-    SET_SCORES,
     BooleanArray,
     at_labels,
     conformal_quantile,
     conformal_quantiles,
-    interval_scores,
-    prediction_intervals,
+    lac_scores,
     prediction_sets,
-    quantile_weights,
 )
 from temper.functional.detectors import Mahalanobis, Neighbours
 from temper.functional.resampling import FloatArray, IntegerArray
-from temper.functional.scaling import Scaling
 from temper.functional.selective import Selection, shown_risks
 
 FAILURE = 0.1
@@ -48,17 +45,13 @@ class SetRule:
     """How prediction sets, or intervals of a regression, are made.
 
     Args:
-        conformal: What a class's place in a set goes by.
         by: Within what the coverage holds.
         coverage: Coverages that the held-out rows are known to be enough for; the first is the one
             that answers are given at where none is asked for.
-        groups: Names of the groups by number, where the coverage is by group.
     """
 
-    conformal: Conformal
     by: Within
     coverage: tuple[float, ...]
-    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,14 +62,12 @@ class HeldOut:
         prediction: The model's own answers, n rows.
         labels: Class indices or targets, [n].
         anomaly: The detector's score, [n].
-        groups: Number of each row's group, [n]; None where the coverage is not by group.
         repeats: Whether an earlier row has the same text, [n]; None where no row has.
     """
 
     prediction: Prediction
     labels: FloatArray
     anomaly: FloatArray
-    groups: IntegerArray | None = None
     repeats: BooleanArray | None = None
 
     @property
@@ -119,67 +110,13 @@ class Detector:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How far targets lie from a regression's values: two quantiles, linear in four features.
-
-    The features are 1, z, z^2 and a: z the predicted value and a the detector's score, each as a
-    share of the range that was seen, and cut to it.
-
-    Args:
-        seen: Least and largest of the values and of the scores, [2, 2].
-        weights: Of the lower and the upper quantile, [2, 4].
-    """
-
-    seen: FloatArray
-    weights: FloatArray
-
-    @classmethod
-    def of(
-        cls, values: FloatArray, anomaly: FloatArray, targets: FloatArray, *, coverage: float
-    ) -> Spread:
-        """Fit the quantiles that leave out half of ``1 - coverage`` on either side.
-
-        Args:
-            values: Predicted values, [n].
-            anomaly: The detector's scores, [n].
-            targets: [n].
-            coverage: In (0, 1).
-
-        References:
-            Romano, Patterson and Candes, "Conformalized Quantile Regression", NeurIPS 2019.
-        """
-        both = np.stack([values, anomaly])
-        blank = cls(np.stack([both.min(axis=1), both.max(axis=1)], axis=1), np.zeros((2, 4)))
-        features, edge = blank._features(values, anomaly), (1.0 - coverage) / 2
-        ends = [quantile_weights(features, targets, level=each) for each in (edge, 1.0 - edge)]
-        return replace(blank, weights=np.stack(ends))
-
-    def ends(self, values: FloatArray, anomaly: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and the upper quantile, [N] each; sorted where they cross.
-
-        Args:
-            values: Predicted values, [N].
-            anomaly: The detector's scores, [N].
-        """
-        both = np.sort(self._features(values, anomaly) @ self.weights.T, axis=1)
-        return both[:, 0], both[:, 1]
-
-    def _features(self, values: FloatArray, anomaly: FloatArray) -> FloatArray:
-        (z, a) = (
-            (given.clip(*seen) - seen[0]) / (np.ptp(seen) or 1.0)
-            for given, seen in zip((values, anomaly), self.seen, strict=True)
-        )
-        return np.stack([np.ones_like(z), z, z**2, a], axis=1)
-
-
-@dataclass(frozen=True)
 class Calibration:
     """What is known of a model's answers from held-out rows.
 
     Args:
         max_length: Tokens that texts were cut to, None where they were not.
-        scaling: Makes probabilities of logits; None of a regression.
-        held_out: The rows that set thresholds; None where only a scaling is kept.
+        temperature: Temperature that divides logits; None for a regression.
+        held_out: The rows that set thresholds; None if only a temperature is kept.
         rule: How sets and intervals are made.
         detector: How anomalies are found.
         false_alarms: Share of ordinary rows that may be flagged.
@@ -187,18 +124,16 @@ class Calibration:
             model shows none, and answers are compared.
         confidences: Confidences from high to low that may be needed for an answer, chosen on rows
             that set no threshold, [k]; None of a regression.
-        spread: What makes intervals wide and narrow; None makes all equally wide.
     """
 
     max_length: int | None
-    scaling: Scaling | None = None
+    temperature: float | None = None
     held_out: HeldOut | None = None
     rule: SetRule | None = None
     detector: Detector | None = None
     false_alarms: float = 0.05
     reference: FloatArray | None = None
     confidences: FloatArray | None = None
-    spread: Spread | None = None
 
     @property
     def wants_states(self) -> bool:
@@ -214,75 +149,45 @@ class Calibration:
         return outputs(self.held_out.prediction)[:REFERENCE]
 
     def applied(self, prediction: Prediction) -> Prediction:
-        """Return a model's answers with calibrated probabilities.
-
-        What is predicted stays under a temperature; under vector scaling it is the class that is
-        then likeliest.
+        """Return predictions with calibrated probabilities; the predicted classes stay.
 
         Args:
-            prediction: What the model answered.
+            prediction: The model's own predictions.
         """
-        if self.scaling is None:
+        if self.temperature is None:
             return prediction
         assert prediction.logits is not None
-        logits = self.scaling.log_probabilities(prediction.logits)
-        chosen = prediction.prediction
-        if not self.scaling.keeps_order:
-            chosen = logits.argmax(axis=1).astype(np.float64)
-        return replace(prediction, logits=logits, probabilities=np.exp(logits), prediction=chosen)
+        logits = scaled_logits(prediction.logits, self.temperature)
+        return replace(prediction, logits=logits, probabilities=np.exp(logits))
 
-    def in_sets(
-        self, scaled: Prediction, *, coverage: float, groups: IntegerArray | None = None
-    ) -> BooleanArray:
+    def in_sets(self, scaled: Prediction, *, coverage: float) -> BooleanArray:
         """Return which classes are in each row's prediction set, [N, C].
 
         Args:
             scaled: Calibrated answers.
             coverage: How often the sets shall hold the truth.
-            groups: Number of each row's group, [N], where the coverage is by group.
 
         Raises:
             SettingError: The held-out rows are too few for that coverage.
         """
         assert self.rule is not None
-        threshold = self.threshold(coverage)
-        if self.rule.by == "group":
-            assert groups is not None
-            threshold = threshold[groups][:, None]
-        scores = SET_SCORES[self.rule.conformal].scores(scaled.probabilities)
-        return prediction_sets(scores, threshold)
+        return prediction_sets(lac_scores(scaled.probabilities), self.threshold(coverage))
 
-    def intervals(
-        self,
-        values: FloatArray,
-        anomaly: FloatArray,
-        *,
-        coverage: float,
-        groups: IntegerArray | None = None,
-    ) -> tuple[FloatArray, FloatArray]:
+    def intervals(self, values: FloatArray, *, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Return the ends of each predicted value's interval, [N] each.
 
         Args:
             values: Predicted values, [N].
-            anomaly: The detector's scores, [N].
             coverage: How often the intervals shall hold the truth.
-            groups: As `in_sets` takes them.
 
         Raises:
             SettingError: The held-out rows are too few for that coverage.
         """
         threshold = self.threshold(coverage)
-        if groups is not None:
-            threshold = threshold[groups]
-        low, high = prediction_intervals(*self._ends(values, anomaly), threshold)
-        # Quantiles that are too wide by more than their distance cross.
-        return np.minimum(low, high), np.maximum(low, high)
-
-    def _ends(self, values: FloatArray, anomaly: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return (values, values) if self.spread is None else self.spread.ends(values, anomaly)
+        return values - threshold, values + threshold
 
     def threshold(self, coverage: float) -> FloatArray:
-        """Return the conformal threshold: one number [], or one a class or a group.
+        """Return the conformal threshold: one number [], or one a class [C].
 
         Args:
             coverage: In (0, 1).
@@ -292,15 +197,17 @@ class Calibration:
         """
         assert self.rule is not None
         assert self.held_out is not None
-        scores, kinds, size = self._scores_at_labels
+        scores, labels = self._scores_at_labels, self.held_out.labels
         found = []
         try:
             for rows in self.held_out.counted:
-                if kinds is None:
+                if self.rule.by == "class":
+                    classes = self.held_out_answers.probabilities.shape[1]
+                    found.append(
+                        conformal_quantiles(scores[rows], labels[rows], classes, coverage=coverage)
+                    )
+                else:
                     found.append(np.asarray(conformal_quantile(scores[rows], coverage=coverage)))
-                    continue
-                own = kinds[rows]
-                found.append(conformal_quantiles(scores[rows], own, size, coverage=coverage))
             return np.asarray(np.max(found, axis=0))
         except ValueError as error:
             raise SettingError(f"{error} Calibrate on more rows, or ask for less.") from error
@@ -312,23 +219,14 @@ class Calibration:
         return self.applied(self.held_out.prediction)
 
     @cached_property
-    def _scores_at_labels(self) -> tuple[FloatArray, IntegerArray | None, int]:
-        """Return the held-out rows' scores of the truth, and their kinds under Mondrian."""
-        held, rule = self.held_out, self.rule
-        assert held is not None
-        assert rule is not None
-        answers = self.held_out_answers
-        kinds: IntegerArray | None = None
-        size = 0
-        if rule.by == "group":
-            kinds, size = held.groups, len(rule.groups)
+    def _scores_at_labels(self) -> FloatArray:
+        """The conformal score of each held-out row's label or target, [n]."""
+        assert self.held_out is not None
+        answers, labels = self.held_out_answers, self.held_out.labels
         if answers.regression:
-            ends = self._ends(answers.prediction, held.anomaly)
-            return interval_scores(held.labels, *ends), kinds, size
-        if rule.by == "class":
-            kinds, size = held.labels.astype(np.int64), answers.probabilities.shape[1]
-        scores = SET_SCORES[rule.conformal].scores(answers.probabilities)
-        return at_labels(scores, held.labels), kinds, size
+            # The absolute residual (Lei et al., JASA 2018).
+            return np.abs(labels - answers.prediction)
+        return at_labels(lac_scores(answers.probabilities), labels)
 
     @cached_property
     def alarm(self) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
@@ -30,9 +29,9 @@ from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
 from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.predictor import Prediction, Predictor, StateReader
-from temper.functional.resampling import FloatArray, IntegerArray
+from temper.functional.resampling import FloatArray
 from temper.functional.selective import Selection
-from temper.functional.shift import alarm_level, label_shift, mmd_test
+from temper.functional.shift import alarm_level, mmd_test
 
 ALARM = alarm_level(rate=0.01, references=0.95)
 """A batch has shifted if its p value is not above this.
@@ -147,7 +146,6 @@ class Classifier:
         texts: Sequence[str],
         text_pairs: Sequence[str] | None = None,
         *,
-        groups: Sequence[str] | None = None,
         coverage: float | None = None,
         abstain: str | None = None,
         max_risk: float | None = None,
@@ -157,7 +155,6 @@ class Classifier:
         Args:
             texts: The texts, a list or a column of a DataFrame; none give no answers.
             text_pairs: The second text of each, for a task of pairs.
-            groups: The group of each, where the calibration's coverage is by group.
             coverage: How often prediction sets, or intervals, shall hold the truth, in (0, 1); None
                 takes the first one that was calibrated, if any.
             abstain: Rules with commas between: ``anomaly`` abstains from texts that are flagged,
@@ -169,19 +166,18 @@ class Classifier:
             One answer a text, in their order.
 
         Raises:
-            DataError: They are not texts, not as many second ones, or groups, as first ones, or
+            DataError: They are not texts, not as many second ones as first ones, or
                 pairs where the model was trained on single texts, or the other way round.
             SettingError: Something is asked for that the calibration cannot say.
             ModelError: An answer is not finite.
         """
         texts = texts_of(texts)
         text_pairs = None if text_pairs is None else texts_of(text_pairs)
-        for name, given in (("texts", texts), ("text_pairs", text_pairs), ("groups", groups)):
+        for name, given in (("texts", texts), ("text_pairs", text_pairs)):
             _check_texts(name, given, len(texts))
         check_pairs(self.name, self.pairs, text_pairs is not None, rows="these texts")
         pairs = None if text_pairs is None else list(text_pairs)
-        names = None if groups is None else list[str | None](groups)
-        examples = Examples("texts", list(texts), pairs, group=names)
+        examples = Examples("texts", list(texts), pairs)
         return self.answers(
             examples, self.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
         )
@@ -217,7 +213,7 @@ class Classifier:
                 )
         if known is None or known.rule is None:
             return Terms()
-        if known.scaling is None and (rules.largest_set or rules.max_risk):
+        if known.temperature is None and (rules.largest_set or rules.max_risk):
             raise SettingError(
                 f"'set>K' and `max_risk` are of classes, and {name} is a regression."
             )
@@ -241,12 +237,11 @@ class Classifier:
             TemperError: As for a call.
         """
         terms = self.terms() if terms is None else terms
-        groups = self.group_numbers(examples.group, len(examples))
         if not len(examples):
             return Answers()
         with self._turn:
             own, states = self._read(examples)
-        made = self._described(own, states, terms, groups)
+        made = self._described(own, states, terms)
         shift = self.shift(own, states) if compare else None
         notices = made.notices
         if compare:
@@ -277,31 +272,6 @@ class Classifier:
             )
         return tuple(notices)
 
-    def group_numbers(self, groups: Sequence[str | None] | None, count: int) -> IntegerArray | None:
-        """Return the number of each text's group, None where the coverage is not by group.
-
-        Args:
-            groups: The group of each text, None where there are none.
-            count: Number of texts.
-
-        Raises:
-            DataError: A group is none of those that were calibrated.
-        """
-        known = self.calibration
-        if known is None or known.rule is None or known.rule.by != "group":
-            return None
-        numbers = {group: number for number, group in enumerate(known.rule.groups)}
-        given = groups or [None] * count
-        for group in given:
-            if group not in numbers:
-                said = f"it is {group!r}" if group is not None else "there is none"
-                raise DataError(
-                    f"The coverage of {self.name} is by group, so each text's group must be one of "
-                    f"{list(known.rule.groups)}, and of a text {said}. Give `groups` (of a table "
-                    "--group-column), or calibrate with --by all."
-                )
-        return np.asarray([numbers[str(group)] for group in given], dtype=np.int64)
-
     def shift(self, own: Prediction, states: FloatArray) -> Shift | None:
         """Compare texts as a whole with held-out rows of the calibration.
 
@@ -320,19 +290,7 @@ class Classifier:
         places = np.linspace(0, count - 1, min(count, DRAWN)).round().astype(np.int64)
         seen = outputs(own) if known.reference is None else states
         p = mmd_test(reference, seen[places], seed=0).p
-        shares = None
-        if not own.regression:
-            assert known.held_out is not None
-            names = self.names_of(own)
-            with suppress(ValueError):
-                found = label_shift(
-                    known.held_out.labels.astype(np.int64),
-                    known.held_out_answers.prediction.astype(np.int64),
-                    known.applied(own).prediction.astype(np.int64),
-                    len(names),
-                )
-                shares = dict(zip(names, found.priors.tolist(), strict=True))
-        return Shift(p, p <= ALARM, len(places), shares)
+        return Shift(p, p <= ALARM, len(places))
 
     def names_of(self, answers: Prediction) -> tuple[str, ...]:
         """Return the classes' names; those without are ``LABEL_0`` and so on.
@@ -343,16 +301,13 @@ class Classifier:
         count = answers.probabilities.shape[1]
         return self.predictor.label_names or tuple(f"LABEL_{place}" for place in range(count))
 
-    def _described(
-        self, own: Prediction, states: FloatArray, terms: Terms, groups: IntegerArray | None
-    ) -> Answers:
+    def _described(self, own: Prediction, states: FloatArray, terms: Terms) -> Answers:
         """Say what is known of the model's own answers.
 
         Args:
             own: The answers, n rows.
             states: Hidden states, [n, D].
             terms: What they shall say.
-            groups: Number of each row's group, [n], where the coverage is by group.
         """
         known, notices = self.calibration, self.notices(terms)
         notices += cut_in(self.predictor, own.truncated, rows="texts")
@@ -368,13 +323,11 @@ class Classifier:
         for each, score, flag in zip(fields, scores.tolist(), flagged.tolist(), strict=True):
             each |= {"anomaly": score, "anomalous": flag}
         if scaled.regression:
-            low, high = known.intervals(
-                scaled.prediction, scores, coverage=terms.coverage, groups=groups
-            )
+            low, high = known.intervals(scaled.prediction, coverage=terms.coverage)
             for each, *ends in zip(fields, low.tolist(), high.tolist(), strict=True):
                 each["interval"] = tuple(ends)
         else:
-            in_sets = known.in_sets(scaled, coverage=terms.coverage, groups=groups)
+            in_sets = known.in_sets(scaled, coverage=terms.coverage)
             names = self.names_of(scaled)
             for each, row in zip(fields, in_sets.tolist(), strict=True):
                 each["set"] = tuple(compress(names, row))

@@ -46,7 +46,7 @@ def choose_detector(
     Without anomalies it is the Mahalanobis distance, where states are read, else the energy.
 
     Args:
-        made: The scaling that is already fitted.
+        made: The temperature that is already fitted.
         ordinary: Ordinary rows.
         anomalies: Answers and states of each set of anomalies.
 

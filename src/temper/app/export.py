@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -244,11 +243,9 @@ def _load(
 
 def _rows(model: str, classifier: Classifier, request: EvaluationRequest | None) -> Examples:
     """Return the rows to compare on, with labels as the model numbers them."""
-    known, predictor = classifier.calibration, classifier.predictor
+    predictor = classifier.predictor
     if request is None:
-        groups = () if known is None or known.rule is None else known.rule.groups
-        given = list[str | None](islice(cycle(groups), len(SAMPLES)))
-        return Examples("samples", list(SAMPLES), group=given or None)
+        return Examples("samples", list(SAMPLES))
     aligned = align(load_evaluated(model, request.data, predictor=predictor), predictor.label_names)
     if aligned.entailment is not None:
         raise DataError(
@@ -282,8 +279,7 @@ def _compared(
     onnx: str | None = None,
 ) -> Likeness:
     """Ask what was written, as its users do."""
-    groups = [str(group) for group in rows.group or ()]
-    answers = pipeline.Pipeline(folder, onnx)(rows.text, rows.text_pair, groups=groups)
+    answers = pipeline.Pipeline(folder, onnx)(rows.text, rows.text_pair)
     return Likeness.of(asked, answers, labels)
 
 

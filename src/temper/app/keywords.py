@@ -525,8 +525,8 @@ EVALUATE = Keywords(
 CALIBRATE = Keywords(
     ("data", "predictor", "evaluate", "sets", "calibrate"),
     {},
-    {*TRAINING_ONLY, "train_split", "task", "gives", "trust", *SetSources.model_fields}
-    - {"anomaly"},
+    {*TRAINING_ONLY, "train_split", "task", "gives", "trust", "group_column"}
+    | {*SetSources.model_fields} - {"anomaly"},
 )
 PREDICT = Keywords(
     ("data", "predictor"),
@@ -535,7 +535,6 @@ PREDICT = Keywords(
     - {
         "text_column",
         "text_pair_column",
-        "group_column",
         "encoding",
         "skip_bad_rows",
         "max_length",

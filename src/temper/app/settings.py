@@ -35,9 +35,7 @@ ROOT = "TEMPER_DATA"
 """Environment variable of the folder that suites look for their sets in."""
 
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
-Conformal = Literal["lac", "aps", "raps"]
-Intervals = Literal["residual", "cqr"]
-Within = Literal["all", "class", "group"]
+Within = Literal["all", "class"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -236,13 +234,7 @@ class CalibrationSettings(BaseModel):
     Args:
         coverage: How often prediction sets, or intervals of a regression, shall hold the truth; the
             first one is what answers are given at where none is asked for.
-        conformal: What a class's place in a set goes by: ``lac`` makes the smallest sets, ``aps``
-            and ``raps`` make larger ones for hard rows.
-        intervals: Of a regression: ``residual`` makes all equally wide; ``cqr``, conformalised
-            quantile regression, makes them wide where held-out rows are far off, by the predicted
-            value and by how strange the text is; its quantiles are fitted at the first coverage.
-        by: Within what the coverage holds: over ``all`` rows, in each true ``class``, or in each
-            ``group`` of --group-column.
+        by: Where the coverage holds: over ``all`` rows, or in each true ``class``.
         false_alarms: Share of ordinary rows that may be flagged as anomalies.
         fit_rows: Fit on that many of the rows, drawn by text; the others set the thresholds. None
             takes half of the rows, at most 2000.
@@ -251,8 +243,6 @@ class CalibrationSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     coverage: tuple[OpenShare, ...] = Field(default=(0.9, 0.95), min_length=1)
-    conformal: Conformal = "lac"
-    intervals: Intervals = "residual"
     by: Within = "all"
     false_alarms: OpenShare = 0.05
     fit_rows: int | None = Field(default=None, ge=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,15 +20,12 @@ from temper.app.calibration import (
     DetectorName,
     HeldOut,
     SetRule,
-    Spread,
 )
-from temper.app.settings import Conformal, OpenShare, Within
+from temper.app.settings import OpenShare, Within
 from temper.errors import CheckpointError, faults
 from temper.evaluation.predictor import Prediction
 from temper.files import replaced, sha256, write_json, writing
 from temper.functional.detectors import Mahalanobis, Neighbours
-from temper.functional.scaling import Scaling
-from temper.functional.shift import share_matrix
 from temper.locks import locked
 from temper.training.checkpoint_folder import read_json
 from temper.training.config import CALIBRATION_ARRAYS, model_identity
@@ -39,20 +35,11 @@ FILE = "calibration.json"
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Vector(BaseModel):
-    """Vector scaling, one number a class."""
-
-    weights: tuple[float, ...]
-    bias: tuple[float, ...]
-
-
 class SetsRecord(BaseModel):
     """How prediction sets are made."""
 
-    conformal: Conformal
     by: Within
     coverage: tuple[OpenShare, ...] = Field(min_length=1)
-    groups: tuple[str, ...] = ()
 
 
 class AnomalyRecord(BaseModel):
@@ -74,7 +61,6 @@ class CalibrationRecord(BaseModel):
     """What is read of ``calibration.json``; it says more of how it came about."""
 
     temperature: Positive | None = None
-    vector: Vector | None = None
     max_length: int | None
     model: str
     sets: SetsRecord | None = None
@@ -233,20 +219,15 @@ def calibration_notices(model: str) -> tuple[str, ...]:
 
 def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
     """Return what the record says of sets or intervals, their thresholds included."""
-    held, scaled = made.held_out, made.held_out_answers
-    assert held is not None
+    scaled = made.held_out_answers
     thresholds: dict[str, Any] = {}
     for coverage in rule.coverage:
         entry: dict[str, Any] = {"threshold": made.threshold(coverage).tolist()}
-        asked: dict[str, Any] = {"coverage": coverage, "groups": held.groups}
-        if scaled.regression:
-            low, high = made.intervals(scaled.prediction, held.anomaly, **asked)
-            entry["mean_width"] = float((high - low).mean())
-        else:
-            entry["mean_size"] = float(made.in_sets(scaled, **asked).sum(axis=1).mean())
+        if not scaled.regression:
+            sets = made.in_sets(scaled, coverage=coverage)
+            entry["mean_size"] = float(sets.sum(axis=1).mean())
         thresholds[f"{coverage:g}"] = entry
-    kind = {"intervals": "residual" if made.spread is None else "cqr"} if scaled.regression else {}
-    return {**asdict(rule), **kind, "thresholds": thresholds}
+    return {**asdict(rule), "thresholds": thresholds}
 
 
 def _arrays(made: Calibration) -> dict[str, Any]:
@@ -257,8 +238,6 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         arrays["held_out.answers"] = answers.prediction if answers.regression else answers.logits
         arrays["held_out.labels"] = held.labels
         arrays["held_out.anomaly"] = held.anomaly
-        if held.groups is not None:
-            arrays["held_out.groups"] = held.groups.astype(np.int64)
         if held.repeats is not None:
             arrays["held_out.repeats"] = held.repeats
     fitted = None if made.detector is None else made.detector.fitted
@@ -266,19 +245,12 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         arrays |= {"mahalanobis.means": fitted.means, "mahalanobis.factor": fitted.factor}
     elif fitted is not None:
         arrays["knn.states"] = fitted.states
-    if made.spread is not None:
-        arrays |= {"cqr.seen": made.spread.seen, "cqr.weights": made.spread.weights}
     if made.reference is not None:
         arrays["shift.states"] = made.reference
     if held is not None and made.confidences is not None:
         arrays["risk.confidences"] = made.confidences
-        # What follows from the others by more than arithmetic, for readers without Temper.
+        # Needs more than arithmetic: for readers without Temper.
         arrays["risk.limits"] = made.shown_risks
-        answers, labels = made.held_out_answers, held.labels.astype(np.int64)
-        with suppress(ValueError):
-            arrays["shift.shares"] = share_matrix(
-                labels, answers.prediction.astype(np.int64), answers.probabilities.shape[1]
-            )
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
@@ -290,28 +262,22 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         KeyError: One is missing.
         OSError, SafetensorError: They cannot be read.
     """
-    scaling = None
     arrays: dict[str, Any] = {}
     if record.arrays is not None:
         file = folder / record.arrays.file
         if sha256(file) != record.arrays.sha256:
             raise ValueError(f"{file} is not the file that belongs to it.")
         arrays = load_file(file)
-    if record.vector is not None:
-        scaling = Scaling(np.asarray(record.vector.weights), np.asarray(record.vector.bias))
-    elif record.temperature is not None:
-        scaling = Scaling.of_temperature(record.temperature)
-    elif not arrays:
-        raise ValueError("`temperature` is missing.")
     if not arrays:
-        return Calibration(record.max_length, scaling)
+        if record.temperature is None:
+            raise ValueError("`temperature` is missing.")
+        return Calibration(record.max_length, record.temperature)
     answers = arrays["held_out.answers"]
     made = Prediction.of_values if answers.ndim == 1 else Prediction.of_logits
     held = HeldOut(
         made(answers),
         arrays["held_out.labels"],
         arrays["held_out.anomaly"],
-        arrays.get("held_out.groups"),
         arrays.get("held_out.repeats"),
     )
     if record.sets is not None and record.anomaly is None:
@@ -326,12 +292,11 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         detector = Detector(record.anomaly.detector, fitted)
     return Calibration(
         record.max_length,
-        scaling,
+        record.temperature,
         held,
         None if record.sets is None else SetRule(**record.sets.model_dump()),
         detector,
         0.05 if record.anomaly is None else record.anomaly.false_alarms,
         arrays.get("shift.states"),
         arrays.get("risk.confidences"),
-        Spread(arrays["cqr.seen"], arrays["cqr.weights"]) if "cqr.weights" in arrays else None,
     )

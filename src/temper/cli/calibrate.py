@@ -13,7 +13,6 @@ from temper.app.quick_checks import of_settings, of_sources, refuse
 from temper.app.settings import CalibrationSettings, SetSources
 from temper.cli import options
 from temper.cli.screen import print_json, say
-from temper.display.wording import listed
 from temper.errors import SettingError
 from temper.models.names import checkpoint_folder
 from temper.training.assignments import section
@@ -49,10 +48,10 @@ def calibrate(
 ) -> None:
     """Fit on held-out rows what makes a model's answers trustworthy, and keep it in its folder.
 
-    A temperature, or vector scaling where that is better; thresholds of prediction sets that hold
-    the truth as often as --coverage says (intervals of a regression); a detector of anomalies with
-    a threshold at --false-alarms; and states of held-out rows, which later batches are compared
-    with. `temper predict` applies all of it; `temper evaluate` measures the model without it.
+    A temperature; thresholds of prediction sets that hold the truth as often as --coverage says
+    (intervals of a regression); a detector of anomalies with a threshold at --false-alarms; and
+    states of held-out rows, which later batches are compared with. `temper predict` applies all
+    of it; `temper evaluate` measures the model without it.
     """
     if remove:
         others = (*settings.values(), data, with_dev or None, assignments, config)
@@ -102,20 +101,17 @@ def lines(made: Mapping[str, Any]) -> list[str]:
     if "temperature" in made:
         nll, ece = made["nll"], made["ece_15"]
         fresh = f"{rows['thresholds']} others" if rows["thresholds"] else "these"
-        name = "Vector scaling" if "vector" in made else f"Temperature {made['temperature']:.4f}"
         told.append(
-            f"{name} from {rows['fit']} rows: NLL {nll['before']:.4f} -> {nll['after']:.4f}, ECE "
-            f"{ece['before']:.4f} -> {ece['after']:.4f} on {fresh}."
+            f"Temperature {made['temperature']:.4f} from {rows['fit']} rows: NLL "
+            f"{nll['before']:.4f} -> {nll['after']:.4f}, ECE {ece['before']:.4f} -> "
+            f"{ece['after']:.4f} on {fresh}."
         )
     if "sets" in made:
         for coverage, entry in made["sets"]["thresholds"].items():
-            size, width = entry.get("mean_size"), entry["threshold"]
+            size = entry.get("mean_size")
             kind, what = "Sets", f"{size:.2f} classes on average" if size is not None else ""
             if size is None:
-                widths = [f"{each:.4g}" for each in (width if isinstance(width, list) else [width])]
-                kind, what = "Intervals", f"{listed(widths)} to either side"
-                if made["sets"].get("intervals") == "cqr":
-                    what = f"{entry['mean_width']:.4g} wide on average"
+                kind, what = "Intervals", f"{entry['threshold']:.4g} to either side"
             told.append(
                 f"{kind} that hold the truth with probability {coverage}: {what} "
                 f"({rows['thresholds']} rows, by {made['sets']['by']})."

@@ -187,11 +187,7 @@ def _read_table(model: str, data: str, reading: Mapping[str, Any], *, columns: s
 
     examples = load_examples(
         data,
-        columns=Columns(
-            reading.get("text_column"),
-            reading.get("text_pair_column"),
-            group=reading.get("group_column"),
-        ),
+        columns=Columns(reading.get("text_column"), reading.get("text_pair_column")),
         labelled=False,
         reading=TableOptions(
             check_encoding(reading.get("encoding")) or trained_encoding(model),

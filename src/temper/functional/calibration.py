@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import log_softmax, logsumexp, softmax
+from scipy.special import log_softmax, softmax
 
 from temper.functional.resampling import (
     FloatArray,
@@ -430,7 +430,7 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
     def log_softmax_of(rows: FloatArray, divisors: FloatArray) -> FloatArray:
         # The largest first, so that a small temperature cannot overflow.
         shifted = (rows - rows.max(axis=-1, keepdims=True)) / divisors
-        return np.asarray(shifted - logsumexp(shifted, axis=-1, keepdims=True))
+        return np.asarray(log_softmax(shifted, axis=-1))
 
     return _over_stretches(log_softmax_of, array, divisors)
 

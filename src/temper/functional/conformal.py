@@ -10,15 +10,12 @@ Letters: n rows to take the threshold from, N rows to answer, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, sparse, stats
+from scipy import stats
 
 from temper.functional.resampling import FloatArray, pair
 
@@ -81,24 +78,23 @@ def conformal_quantile(scores: ArrayLike, *, coverage: float) -> float:
 
 
 def conformal_quantiles(
-    scores: ArrayLike, kinds: ArrayLike, size: int, *, coverage: float
+    scores: ArrayLike, labels: ArrayLike, classes: int, *, coverage: float
 ) -> FloatArray:
-    """Return a threshold for each class, or each group, from its own rows (Mondrian).
+    """Return a threshold for each class from the rows of that class (Mondrian).
 
-    The coverage then holds within each kind: by class where ``kinds`` are the labels, by group
-    where they are groups that are known when the row is answered.
+    The coverage then holds within each class.
 
     Args:
         scores: Scores of held-out rows, [n].
-        kinds: Kind of each row, whole numbers in [0, size), [n].
-        size: Number of kinds, >= 1.
+        labels: Class indices, [n].
+        classes: Number of classes C, >= 1.
         coverage: Probability asked for, in (0, 1).
 
     Returns:
-        One threshold a kind, [size]; see `prediction_sets`.
+        One threshold per class, [C]; see `prediction_sets`.
 
     Raises:
-        ValueError: A kind has fewer rows than `least_rows`; the message says which.
+        ValueError: A class has fewer rows than `least_rows`; the message says which.
 
     Example:
         >>> conformal_quantiles([1, 2, 3, 7, 8, 9], [0, 0, 0, 1, 1, 1], 2, coverage=0.5).tolist()
@@ -107,103 +103,48 @@ def conformal_quantiles(
     References:
         Vovk, "Conditional validity of inductive conformal predictors", 2012.
     """
-    values, places = pair(scores, kinds)
+    values, own = pair(scores, labels)
+    own = own.astype(np.int64)
     needed = least_rows(coverage)
-    rows = np.bincount(places, minlength=size)
-    few = [f"{kind} has {rows[kind]}" for kind in range(size) if rows[kind] < needed]
-    if len(rows) > size or few:
-        said = f"kind {', '.join(few)}" if few else f"there are {len(rows)} kinds, not {size}"
+    rows = np.bincount(own, minlength=classes)
+    few = [f"{label} has {rows[label]}" for label in range(classes) if rows[label] < needed]
+    if len(rows) > classes or few:
+        said = f"class {', '.join(few)}" if few else f"there are {len(rows)} classes, not {classes}"
         raise ValueError(
-            f"A coverage of {coverage:g} within each kind needs at least {needed} held-out rows "
+            f"A coverage of {coverage:g} within each class needs at least {needed} held-out rows "
             f"of each: {said}."
         )
     return np.array(
-        [conformal_quantile(values[places == kind], coverage=coverage) for kind in range(size)]
+        [conformal_quantile(values[own == label], coverage=coverage) for label in range(classes)]
     )
 
 
-class SetScore(Protocol):
-    """How strange each class would be as the truth."""
+def lac_scores(probabilities: ArrayLike) -> FloatArray:
+    """Return ``1 - p_k`` of every class k, [N, C]: sets of least ambiguous classes.
 
-    def scores(self, probabilities: ArrayLike) -> FloatArray:
-        """Score every class of every row.
+    The smallest sets on average; some may be empty.
 
-        Args:
-            probabilities: [N, C].
+    Args:
+        probabilities: [N, C].
 
-        Returns:
-            Scores [N, C], high where the class is strange.
-        """
-
-
-@dataclass(frozen=True)
-class Lac:
-    """Least ambiguous classes: ``1 - p_k``. The smallest sets on average; some may be empty.
+    Raises:
+        ValueError: A number is not a probability.
 
     Example:
-        >>> Lac().scores([[0.75, 0.25]]).tolist()
+        >>> lac_scores([[0.75, 0.25]]).tolist()
         [[0.25, 0.75]]
 
     References:
         Sadinle, Lei and Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error
         Levels", 2019, Theorem 1.
     """
-
-    def scores(self, probabilities: ArrayLike) -> FloatArray:
-        """Score every class of every row; see `SetScore.scores`."""
-        return 1.0 - _probabilities(probabilities)
-
-
-@dataclass(frozen=True)
-class Raps:
-    """Regularized adaptive sets: the probability of the more likely classes, plus a penalty.
-
-    ``s_k = sum_{j before k} p_j + penalty max(0, rank_k - free)``, classes in order of decreasing
-    probability, ranks from 1. Hard rows get larger sets than easy ones. Without a penalty it is
-    APS: the smallest set of the likeliest classes whose probability reaches the threshold. Nothing
-    is random: the same text always gets the same set. The likeliest class scores 0, so no set is
-    empty.
-
-    Args:
-        penalty: Cost of each rank beyond ``free``, >= 0 (the paper tries 0.001 to 0.5).
-        free: Ranks without a penalty, >= 0.
-
-    Example:
-        >>> Raps().scores([[0.5, 0.125, 0.375]]).tolist()
-        [[0.0, 0.895, 0.51]]
-
-    References:
-        Romano, Sesia and Candes, "Classification with Valid and Adaptive Coverage", NeurIPS 2020,
-        Eq. 4 (APS); Angelopoulos et al., "Uncertainty Sets for Image Classifiers using Conformal
-        Prediction", ICLR 2021, Eq. 4 (RAPS).
-        Differs: both papers add ``u p_k`` with a random u to make the coverage exact. This leaves
-        the most likely class out of the sets of some of the most confident rows.
-    """
-
-    penalty: float = 0.01
-    free: int = 1
-
-    def __post_init__(self) -> None:
-        if not (self.penalty >= 0 and self.free >= 0):
-            raise ValueError(
-                f"`penalty` and `free` must be >= 0, got {self.penalty} and {self.free}."
-            )
-
-    def scores(self, probabilities: ArrayLike) -> FloatArray:
-        """Score every class of every row; see `SetScore.scores`."""
-        array = _probabilities(probabilities)
-        order = np.argsort(-array, axis=1, kind="stable")
-        ranked = np.take_along_axis(array, order, axis=1)
-        # Shifted, not `cumsum - ranked`: the likeliest class scores 0 without a rounding error.
-        before = np.zeros_like(ranked)
-        np.cumsum(ranked[:, :-1], axis=1, out=before[:, 1:])
-        beyond = np.maximum(np.arange(1, array.shape[1] + 1) - self.free, 0)
-        found = np.empty_like(array)
-        np.put_along_axis(found, order, before + self.penalty * beyond, axis=1)
-        return found
-
-
-SET_SCORES: Mapping[str, SetScore] = {"lac": Lac(), "aps": Raps(penalty=0.0), "raps": Raps()}
+    array = np.asarray(probabilities, dtype=np.float64)
+    if array.ndim != 2:
+        raise ValueError(f"Expected probabilities [N, C], got shape {list(array.shape)}.")
+    # NaN compares false; sums of probabilities may pass 1 by a rounding error.
+    if array.size and not (array.min() >= 0 and array.max() <= 1 + 1e-6):
+        raise ValueError("Probabilities must lie in [0, 1]. Pass probabilities, not logits.")
+    return 1.0 - array
 
 
 def at_labels(scores: ArrayLike, labels: ArrayLike) -> FloatArray:
@@ -238,7 +179,7 @@ def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
 
     Args:
         scores: [N, C].
-        thresholds: One number; one a class, [C]; or one a row, [N, 1]: ``q[groups][:, None]``.
+        thresholds: One number, or one per class, [C].
 
     Returns:
         Whether a class is in the set, [N, C]; a set may be empty, and may hold all classes.
@@ -249,100 +190,6 @@ def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
     """
     limits = np.asarray(thresholds, dtype=np.float64) + ROUNDING
     return np.asarray(scores, dtype=np.float64) <= limits
-
-
-def interval_scores(targets: ArrayLike, low: ArrayLike, high: ArrayLike) -> FloatArray:
-    """Return how far each target lies outside predicted quantiles, below 0 inside.
-
-    ``max(low - y, y - high)``, CQR's score. With a predicted value as both ends it is the absolute
-    residual ``|y - f|``.
-
-    Args:
-        targets: Targets y, [n].
-        low: Lower predicted quantile, or the predicted value, [n].
-        high: Upper predicted quantile, or the predicted value, [n].
-
-    Example:
-        >>> interval_scores([1.0, 5.0], [0.0, 3.0], [3.0, 3.0]).tolist()
-        [-1.0, 2.0]
-
-    References:
-        Romano, Patterson and Candes, "Conformalized Quantile Regression", NeurIPS 2019, Eq. 6.
-    """
-    truth, below = (side.astype(np.float64) for side in pair(targets, low))
-    _, above = pair(targets, high)
-    return np.maximum(below - truth, truth - above.astype(np.float64))
-
-
-def quantile_weights(features: ArrayLike, targets: ArrayLike, *, level: float) -> FloatArray:
-    """Return weights w by which ``features @ w`` is closest to a quantile of the targets.
-
-    They minimise the pinball loss ``sum max(level e, (level - 1) e)``, e the target less its
-    quantile, which is solved as a linear program.
-
-    Args:
-        features: [n, p]; a column of ones is the intercept.
-        targets: [n].
-        level: Of the quantile, in (0, 1).
-
-    Returns:
-        Weights, [p].
-
-    Raises:
-        ValueError: There are no rows, or a number is not finite.
-
-    Example:
-        >>> quantile_weights([[1.0]] * 5, [3.0, 1.0, 2.0, 9.0, 4.0], level=0.5).tolist()
-        [3.0]
-
-    References:
-        Koenker and Bassett, "Regression Quantiles", Econometrica 1978, Eq. 3.1.
-    """
-    given, truth = np.asarray(features, dtype=np.float64), np.asarray(targets, dtype=np.float64)
-    if not (len(truth) and np.isfinite(given).all() and np.isfinite(truth).all()):
-        raise ValueError(f"Quantiles need finite rows, got {len(truth)}, or one that is not.")
-    rows, count = given.shape
-    # targets = features @ w + above - below, with both parts at least 0.
-    apart = sparse.hstack(
-        [sparse.csr_array(given), sparse.eye_array(rows), -sparse.eye_array(rows)]
-    )
-    found = optimize.linprog(
-        np.repeat([0.0, level, 1.0 - level], [count, rows, rows]),
-        A_eq=apart,
-        b_eq=truth,
-        bounds=[(None, None)] * count + [(0.0, None)] * (2 * rows),
-        method="highs",
-    )
-    # Bounded below by 0, and any w can be made to fit by the two parts.
-    assert found.status == 0, found.message
-    return np.asarray(found.x[:count], dtype=np.float64)
-
-
-def prediction_intervals(
-    low: ArrayLike, high: ArrayLike, threshold: ArrayLike
-) -> tuple[FloatArray, FloatArray]:
-    """Widen predicted quantiles, or values, by the threshold: ``[low - q, high + q]``.
-
-    Args:
-        low: Lower predicted quantile, or the predicted value, [N].
-        high: Upper predicted quantile, or the predicted value, [N].
-        threshold: Quantile q of `interval_scores`, below 0 where the predicted ones are too wide:
-            one number, or one a row, [N].
-
-    Returns:
-        Lower and upper ends, [N]; an interval whose ends cross is empty.
-
-    Example:
-        >>> low, high = prediction_intervals([1.0], [1.0], 0.5)
-        >>> low.tolist(), high.tolist()
-        ([0.5], [1.5])
-
-    References:
-        Romano, Patterson and Candes, "Conformalized Quantile Regression", NeurIPS 2019, Eq. 7.
-    """
-    below, above = pair(low, high)
-    wider = np.asarray(threshold, dtype=np.float64)
-    return below.astype(np.float64) - wider, above.astype(np.float64) + wider
 
 
 def chance_coverage(
@@ -406,14 +253,3 @@ def conformal_rank(rows: int, coverage: float) -> int:
         90
     """
     return math.ceil((rows + 1) * _exact(coverage))
-
-
-def _probabilities(values: ArrayLike) -> FloatArray:
-    """Return probabilities as float64 [N, C], refusing what are none."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 2:
-        raise ValueError(f"Expected probabilities [N, C], got shape {list(array.shape)}.")
-    # NaN compares false; sums of probabilities may pass 1 by a rounding error.
-    if array.size and not (array.min() >= 0 and array.max() <= 1 + 1e-6):
-        raise ValueError("Probabilities must lie in [0, 1]. Pass probabilities, not logits.")
-    return array

@@ -1,6 +1,6 @@
-"""Has a batch of inputs shifted? A two-sample test, and how often each class now occurs.
+"""A two-sample test for a shift between reference rows and a batch of inputs.
 
-Letters: n reference rows, m rows of the batch, D states, C classes.
+Letters: n reference rows, m rows of the batch, D states.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.spatial.distance import cdist
 
-from temper.functional.resampling import FloatArray, IntegerArray, pair
+from temper.functional.resampling import FloatArray
 from temper.seeding import derive_seed
 
 
@@ -111,92 +111,6 @@ def alarm_level(*, rate: float, references: float) -> float:
     """
     apart = np.hypot(stats.norm.isf((1 - references) / 2), stats.norm.isf(rate))
     return float(2 * stats.norm.sf(apart))
-
-
-@dataclass(frozen=True)
-class LabelShift:
-    """How often each class occurs in a batch whose labels are unknown.
-
-    Args:
-        weights: ``q(y) / p(y)``, how much more often than in the held-out rows, >= 0, [C].
-        priors: ``q(y)``, share of each class in the batch, summing to 1, [C].
-    """
-
-    weights: FloatArray
-    priors: FloatArray
-
-
-def label_shift(
-    labels: ArrayLike, predictions: ArrayLike, batch_predictions: ArrayLike, classes: int
-) -> LabelShift:
-    """Estimate the shares of the classes in a batch from what a model predicts there (BBSE).
-
-    If texts of a class stay as they were and only the classes' shares change, the predictions'
-    shares in the batch are ``C w``, where ``C[i, j]`` is the share of held-out rows with prediction
-    i and label j. Solved for the weights w; what comes out below 0 is set to 0, and the priors
-    ``w_j p(j)`` are scaled to sum to 1.
-
-    Args:
-        labels: Labels of held-out rows, [n].
-        predictions: The model's predicted classes on them, [n].
-        batch_predictions: Its predicted classes on the batch, [m], m >= 1.
-        classes: Number of classes, C.
-
-    Raises:
-        ValueError: The predictions do not tell the classes apart (C is singular), there is no row,
-            or a value is no class.
-
-    Example:
-        >>> found = label_shift([0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 1, 0], 2)
-        >>> found.weights.tolist(), found.priors.tolist()
-        ([0.5, 1.5], [0.25, 0.75])
-
-    References:
-        Lipton, Wang and Smola, "Detecting and Correcting for Label Shift with Black Box
-        Predictors", ICML 2018, Proposition 2 and Algorithm 1.
-    """
-    truth, batch = np.asarray(labels), np.asarray(batch_predictions)
-    if not len(truth) or batch.ndim != 1 or not len(batch):
-        raise ValueError(f"Expected held-out rows and a batch, got {len(truth)} and {batch.size}.")
-    _check_classes(classes, batch)
-    seen = np.bincount(batch, minlength=classes) / len(batch)
-    priors = np.maximum(share_matrix(truth, predictions, classes) @ seen, 0.0)
-    priors /= priors.sum()
-    return LabelShift(priors / (np.bincount(truth, minlength=classes) / len(truth)), priors)
-
-
-def share_matrix(labels: ArrayLike, predictions: ArrayLike, classes: int) -> FloatArray:
-    """Return what makes the classes' shares of the predictions' shares: ``diag(p) C^-1``, [C, C].
-
-    Args:
-        labels: Class indices of held-out rows, [n].
-        predictions: The model's predicted classes on them, [n].
-        classes: Number of classes, C.
-
-    Raises:
-        ValueError: As `label_shift` says.
-
-    Example:
-        >>> share_matrix([0, 0, 1, 1], [0, 0, 1, 1], 2).tolist()
-        [[1.0, 0.0], [0.0, 1.0]]
-    """
-    truth, answers = pair(labels, predictions)
-    _check_classes(classes, truth, answers)
-    shares = np.bincount(answers * classes + truth, minlength=classes**2) / len(truth)
-    confusion = shares.reshape(classes, classes)
-    if np.linalg.matrix_rank(confusion) < classes:
-        raise ValueError(
-            "The shares of the classes cannot be estimated: on the held-out rows the predictions "
-            "do not tell all classes apart (the confusion matrix is singular). Give held-out rows "
-            "of every class, or a better model."
-        )
-    return np.asarray(confusion.sum(axis=0)[:, None] * np.linalg.inv(confusion))
-
-
-def _check_classes(classes: int, *of_rows: IntegerArray) -> None:
-    for values in of_rows:
-        if not 0 <= values.min() <= values.max() < classes:
-            raise ValueError(f"Classes must be whole numbers in 0..{classes - 1}.")
 
 
 def _states(values: ArrayLike, name: str) -> FloatArray:

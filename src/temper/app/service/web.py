@@ -67,9 +67,6 @@ class Question(BaseModel):
     text_pairs: list[str] | None = Field(
         None, description="The second text of each, for a task of pairs."
     )
-    groups: list[str] | None = Field(
-        None, description="The group of each, for a model whose coverage is by group."
-    )
     coverage: float | None = Field(
         None, description="How often sets, or intervals, shall hold the truth: a calibrated one."
     )
@@ -89,8 +86,8 @@ class Failed(BaseModel):
 
 Key = tuple[bool, float | None]
 """What the questions of a batch share: whether texts are pairs, and the coverage asked for."""
-Row = tuple[str, str | None, str | None]
-"""A text, its second text and its group."""
+Row = tuple[str, str | None]
+"""A text and its second text."""
 
 
 class Service:
@@ -119,7 +116,6 @@ class Service:
         fitted = () if known is None or known.rule is None else known.rule.coverage
         self.terms: dict[float | None, Terms] = {None: terms}
         self.terms |= {each: replace(terms, coverage=each) for each in fitted}
-        self.by_group = known is not None and known.rule is not None and known.rule.by == "group"
         self.window: ShiftWindow | None = None
         if known is not None and known.compared is not None:
             self.window = ShiftWindow(classifier, settings.shift_rows)
@@ -190,9 +186,7 @@ class Service:
         question = _read(await self._body(request))
         self._check(question)
         none = [None] * len(question.texts)
-        rows = list(
-            zip(question.texts, question.text_pairs or none, question.groups or none, strict=True)
-        )
+        rows = list(zip(question.texts, question.text_pairs or none, strict=True))
         key = question.text_pairs is not None, question.coverage
         try:
             reply = self.batcher.submit(key, rows)
@@ -245,17 +239,14 @@ class Service:
 
     def _check(self, question: Question) -> None:
         """Refuse texts that are too many or too long, and what does not fit them or the model."""
-        texts, pairs, groups = question.texts, question.text_pairs, question.groups
+        texts, pairs = question.texts, question.text_pairs
         most, longest = self.settings.request_rows, self.settings.text_characters
         if len(texts) > most:
             raise HTTPException(413, f"Got {len(texts)} texts, at most {most} a request.")
-        for name, other in (("text_pairs", pairs), ("groups", groups)):
-            if other is not None and len(other) != len(texts):
-                raise HTTPException(
-                    422, f"`{name}` has {len(other)}, expected one for each of {len(texts)} texts."
-                )
-        if groups is not None and not self.by_group:
-            raise HTTPException(422, "`groups` are of a coverage by group, and this one is not.")
+        if pairs is not None and len(pairs) != len(texts):
+            raise HTTPException(
+                422, f"`text_pairs` has {len(pairs)}, expected one for each of {len(texts)} texts."
+            )
         if question.coverage not in self.terms:
             listed = ", ".join(f"{each:g}" for each in self.terms if each is not None)
             raise HTTPException(
@@ -264,7 +255,6 @@ class Service:
         known = self.classifier
         try:
             check_pairs(known.name, known.pairs, pairs is not None, rows="the texts")
-            known.group_numbers(groups, len(texts))
         except DataError as error:
             raise HTTPException(422, str(error)) from error
         for name, given in (("texts", texts), ("text_pairs", pairs or [])):
@@ -278,13 +268,8 @@ class Service:
     def _answer(self, key: Key, rows: list[Row]) -> list[dict[str, Any]]:
         """Answer a batch; runs in the model's thread."""
         paired, coverage = key
-        texts, pairs, groups = (list(column) for column in zip(*rows, strict=True))
-        examples = Examples(
-            "texts",
-            texts,
-            pairs if paired else None,
-            group=groups if self.by_group else None,
-        )
+        texts, pairs = (list(column) for column in zip(*rows, strict=True))
+        examples = Examples("texts", texts, pairs if paired else None)
         # One client's texts alone are too few to tell a shift by: the window takes those of all.
         answers = self.classifier.answers(examples, self.terms[coverage], compare=False)
         self.metrics.answered(answers)

@@ -27,9 +27,9 @@ from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.conformal import (
-    SET_SCORES,
     at_labels,
     chance_coverage,
+    lac_scores,
     least_rows,
     prediction_sets,
 )
@@ -46,14 +46,13 @@ CLASSES = Unit(1.0, 2, "classes")
 RESCORED = ("task", "shift", "adversarial")
 ATTACKED = ("embedding_attack", "text_attack")
 """Perspectives whose attacked rows are scored where they were measured."""
-MAIN = "lac"
-"""Score of the sets that are looked at by class, by group and under attack."""
+LAC = "lac"
+"""Condition of sets of rows that are not attacked."""
 ENOUGH = 10
 """Rows that a class or group needs to be the worst one."""
 MOST = 20
 """Classes or groups of a set up to which each is scored; of more, the worst one is."""
 NOWHERE = "Nowhere are fewer covered than chance allows."
-KINDS = {"lac": "LAC", "aps": "APS", "raps": "RAPS"}
 PARTS = {"class": "class, by its number,", "group": "group that the data name"}
 
 
@@ -99,34 +98,33 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     found: list[ScoreEntry] = []
     for block in scoring.of(*RESCORED, *ATTACKED):
         attacked = block.condition.perspective in ATTACKED
-        for kind in (MAIN,) if attacked else SET_SCORES:
-            condition = Condition("coverage", block.condition.set, kind)
-            if attacked:
-                how = block.condition
-                condition = Condition("coverage", how.set, how.name, how.parameters)
-            try:
-                sets = _sets(kind, dev, block)
-            except ValueError as error:
-                said = str(error).partition(". ")[0]
-                found.append(scoring.undefined(condition, "set_size", reason=said, rows=len(block)))
-                continue
-            every = np.arange(len(block))
-            parts: list[tuple[Condition, str, Judged]] = [
-                (condition, "set_size", Judged(sets.thresholds, sets.sizes, every)),
-                (condition, "coverage", sets.share(every)),
-            ]
-            if kind == MAIN and not attacked:
-                parts += _by_part(condition, block, sets)
-            found += [
-                scoring.entry(
-                    place,
-                    name,
-                    statistic=statistic,
-                    rows=len(statistic.rows),
-                    drawn=rows_drawn(dev, block),
-                )
-                for place, name, statistic in parts
-            ]
+        condition = Condition("coverage", block.condition.set, LAC)
+        if attacked:
+            how = block.condition
+            condition = Condition("coverage", how.set, how.name, how.parameters)
+        try:
+            sets = _sets(dev, block)
+        except ValueError as error:
+            said = str(error).partition(". ")[0]
+            found.append(scoring.undefined(condition, "set_size", reason=said, rows=len(block)))
+            continue
+        every = np.arange(len(block))
+        parts: list[tuple[Condition, str, Judged]] = [
+            (condition, "set_size", Judged(sets.thresholds, sets.sizes, every)),
+            (condition, "coverage", sets.share(every)),
+        ]
+        if not attacked:
+            parts += _by_part(condition, block, sets)
+        found += [
+            scoring.entry(
+                place,
+                name,
+                statistic=statistic,
+                rows=len(statistic.rows),
+                drawn=rows_drawn(dev, block),
+            )
+            for place, name, statistic in parts
+        ]
     return found
 
 
@@ -150,7 +148,7 @@ def _by_part(
         yield condition, f"worst_{what}_coverage", sets.share(kept, groups)
 
 
-def _sets(kind: str, dev: Block, block: Block) -> _Sets:
+def _sets(dev: Block, block: Block) -> _Sets:
     """Return the sets of a block's rows by the thresholds of dev.
 
     Raises:
@@ -161,10 +159,9 @@ def _sets(kind: str, dev: Block, block: Block) -> _Sets:
         raise ValueError("a regression gives no sets of classes")
     if block.probabilities.shape[1] != dev.probabilities.shape[1]:
         raise ValueError("its classes are not those of dev")
-    score = SET_SCORES[kind].scores
-    own = at_labels(score(dev.probabilities), dev.label.astype(np.int64))
+    own = at_labels(lac_scores(dev.probabilities), dev.label.astype(np.int64))
     thresholds = thresholds_of_dev(own, dev, block, coverage=NOMINAL)
-    return _Sets(thresholds, score(block.probabilities), block.label.astype(np.int64))
+    return _Sets(thresholds, lac_scores(block.probabilities), block.label.astype(np.int64))
 
 
 def thresholds_of_dev(
@@ -202,22 +199,17 @@ def rows_drawn(dev: Block, block: Block) -> int:
 
 
 def details(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
-    """Return what stands in figures alone: single classes and groups, and other kinds off dev."""
-    return [
-        key
-        for key in keys
-        if set(PARTS) & set(key.parameters)
-        or (key.condition in KINDS and key.condition != MAIN and key.set != "dev")
-    ]
+    """Return the scores that only figures show: those of single classes and groups."""
+    return [key for key in keys if set(PARTS) & set(key.parameters)]
 
 
 def on_dev(rows: Sequence[Row]) -> list[Row]:
-    """Choose the main sets of dev, whose coverage is what was asked for.
+    """Choose the sets of dev, whose coverage is what was asked for.
 
     Args:
         rows: Those of the leading score.
     """
-    return [row for row in rows if (row.key.set, row.key.condition) == ("dev", MAIN)]
+    return [row for row in rows if (row.key.set, row.key.condition) == ("dev", LAC)]
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
@@ -242,10 +234,10 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
             f"Share of the texts of each {words} whose set (LAC) holds the label; {ASKED} "
             "are asked for over all texts, which promises nothing of a part of them.",
         )
-    sizes = [row for row in comparison.of("coverage", "set_size") if row.key.condition in KINDS]
+    sizes = [row for row in comparison.of("coverage", "set_size") if row.key.condition == LAC]
     return drawn + labelled_bars(
         comparison,
-        {f"{row.key.set}, {KINDS[row.key.condition]}": row for row in sizes},
+        {row.key.set: row for row in sizes},
         "Size of prediction sets",
         "Mean number of classes in a set; fewer is better, where the coverage holds.",
     )
@@ -260,7 +252,7 @@ def of_whole_sets(comparison: Comparison) -> dict[str, Row]:
     return {
         _place(row): row
         for row in comparison.of("coverage", "coverage")
-        if not set(PARTS) & set(row.key.parameters) and row.key.condition not in {*KINDS} - {MAIN}
+        if not set(PARTS) & set(row.key.parameters)
     }
 
 
@@ -313,7 +305,7 @@ def _breaks(cell: Cell, known: int) -> bool:
 
 def _place(row: Row) -> str:
     """Name a set, and the attack on it."""
-    attack = "" if row.key.condition == MAIN else COVERAGE.attack(row.key)
+    attack = "" if row.key.condition == LAC else COVERAGE.attack(row.key)
     return ", ".join(part for part in (row.key.set, attack) if part)
 
 
@@ -327,7 +319,7 @@ COVERAGE = Perspective(
     "knows.",
     leads="set_size",
     sums_up=on_dev,
-    conditions=KINDS,
+    conditions={LAC: "LAC"},
     minor=details,
     says=in_words,
     figures=figures,

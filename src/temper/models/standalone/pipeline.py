@@ -101,14 +101,13 @@ class Pipeline:
         self,
         outputs: Array,
         states: Array,
-        groups: Texts = (),
         coverage: float | None = None,
         abstain: str = "",
         max_risk: float | None = None,
     ) -> list[dict[str, Any]]:
         """Say of texts what `temper predict` says of them; ``coverage`` is one that was calibrated.
 
-        ``outputs`` and ``states`` are what `outputs` returned, ``groups`` one a text.
+        ``outputs`` and ``states`` are what `outputs` returned.
         """
         names, sets = self.record["labels"], self.calibration.get("sets")
         limits = {} if sets is None else sets["thresholds"]
@@ -123,24 +122,14 @@ class Pipeline:
             told["probabilities"] = [dict(zip(names, row, strict=True)) for row in shares.tolist()]
         if sets is not None:
             limit = np.asarray(limits[f"{coverage or sets['coverage'][0]:g}"]["threshold"])
-            if sets["by"] == "group":
-                if len(groups) != len(outputs) or set(groups) - set(sets["groups"]):
-                    raise ValueError(f"`groups` must be one of {sets['groups']} for each text.")
-                limit = limit[[sets["groups"].index(group) for group in groups]][:, None]
             odd = self._strangeness(outputs, shares, states)
             told["anomaly"] = odd.tolist()
             told["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
             if names:
-                held = _set_scores(sets["conformal"], shares) <= limit + 1e-12
+                held = 1.0 - shares <= limit + 1e-12
                 told["set"] = [list(compress(names, row)) for row in held]
             else:
-                ends = outputs.repeat(2, axis=1)
-                if (weights := self.arrays.get("cqr.weights")) is not None:
-                    low, high = self.arrays["cqr.seen"].T
-                    both = np.hstack([outputs, odd[:, None]]).clip(low, high) - low
-                    z, a = (both / np.where(high > low, high - low, 1.0)).T
-                    ends = np.sort(np.stack([z**0, z, z**2, a], axis=1) @ weights.T)
-                told["interval"] = np.sort(ends + limit * [-1.0, 1.0]).tolist()
+                told["interval"] = (outputs + limit * [-1.0, 1.0]).tolist()
         found = [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True)]
         asked = abstain or max_risk is not None
         return self._abstaining(found, abstain, max_risk) if asked else found
@@ -166,8 +155,6 @@ class Pipeline:
 
     def scaled(self, logits: Array) -> Array:
         """Return calibrated logits, [n, C]."""
-        if (vector := self.calibration.get("vector")) is not None:
-            return np.asarray(logits * vector["weights"] + vector["bias"])
         return np.asarray(logits / self.calibration.get("temperature", 1.0))
 
     def _strangeness(self, outputs: Array, shares: Array, states: Array) -> Array:
@@ -183,16 +170,6 @@ class Pipeline:
         if kept["detector"] == "energy":
             return np.asarray(-torch.logsumexp(torch.from_numpy(outputs), dim=1).numpy())
         return np.asarray(-shares.max(axis=1))
-
-
-def _set_scores(kind: str, shares: Array) -> Array:
-    if kind == "lac":
-        return 1.0 - shares
-    order = np.argsort(-shares, axis=1, kind="stable")
-    before = np.zeros_like(shares)
-    np.cumsum(np.take_along_axis(shares, order, axis=1)[:, :-1], axis=1, out=before[:, 1:])
-    penalty = 0.01 * np.arange(shares.shape[1]) if kind == "raps" else 0.0
-    return np.take_along_axis(before + penalty, np.argsort(order, axis=1), axis=1)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
     pipeline = Pipeline()
     outputs, states = pipeline.outputs(texts)
-    answers, found = pipeline.answers(outputs, states), shift(pipeline, outputs, states)
+    answers, found = pipeline.answers(outputs, states), shift(pipeline, states)
 
 `temper export` wrote this file, which is free to be changed and passed on (Apache-2.0).
 """
@@ -21,32 +21,27 @@ Array = np.ndarray[Any, Any]
 ALARM = 0.00235
 
 
-def shift(pipeline: Any, outputs: Array, states: Array) -> dict[str, Any] | None:
+def shift(pipeline: Any, states: Array) -> dict[str, Any] | None:
     """Compare texts, in the order of their arrival, with held-out rows.
 
     Args:
         pipeline: A `pipeline.Pipeline`.
-        outputs: What its `outputs` returned.
-        states: The same; of more than 200 texts, 200 at equal distances are compared.
+        states: The states that its `outputs` returned; of more than 200 texts, 200 at equal
+            distances are compared.
 
     Returns:
-        ``p`` of a two-sample test, whether they have ``shifted`` (p <= 0.0023), how many ``rows``
-        were compared, and the classes' ``shares`` if nothing else has changed; None of under 20
-        texts, or without a calibration that keeps held-out rows.
+        ``p`` of a two-sample test, whether they have ``shifted`` (p <= 0.0023), and how many
+        ``rows`` were compared; None for fewer than 20 texts, or without a calibration that keeps
+        held-out rows.
     """
-    known, count = pipeline.arrays, len(outputs)
+    known, count = pipeline.arrays, len(states)
     if "held_out.answers" not in known or count < 20:
         return None
     answers = known["held_out.answers"]
     reference = known.get("shift.states", answers.reshape(len(answers), -1)[:200])
     places = np.linspace(0, count - 1, min(count, 200)).round().astype(int)
     p = mmd_p(reference, states[places])
-    shares, names = None, pipeline.record["labels"]
-    if "shift.shares" in known:
-        seen = np.bincount(pipeline.scaled(outputs).argmax(axis=1), minlength=len(names))
-        now = (known["shift.shares"] @ seen).clip(min=0.0)
-        shares = dict(zip(names, (now / now.sum()).tolist(), strict=True))
-    return {"p": p, "shifted": p <= ALARM, "rows": len(places), "shares": shares}
+    return {"p": p, "shifted": p <= ALARM, "rows": len(places)}
 
 
 def mmd_p(first: Array, second: Array) -> float:
