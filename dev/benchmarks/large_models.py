@@ -33,7 +33,7 @@ from dev.benchmarks.record import write
 from dev.benchmarks.workload import CLASSES, METHODS, synthetic
 from temper import Stepper
 from temper.methods import configure
-from temper.models.adapters import Lora, add_lora
+from temper.models.adapters import add_adapter
 
 FITTED, HELD_TO = ((256, 2), (256, 6), (512, 2), (512, 6)), (768, 8)
 """Width and blocks of the models that the formula is fitted on, and of that which it is held to."""
@@ -60,7 +60,7 @@ def config_of(width: int, blocks: int, *, vocabulary: int = VOCABULARY) -> Llama
 def adapted(config: LlamaConfig) -> Any:
     """Return a classifier in bf16 with an adapter of rank 8 on its queries and values."""
     model = AutoModelForSequenceClassification.from_config(config, dtype=torch.bfloat16)
-    return add_lora(model, Lora(), drawn=(), seed=0)
+    return add_adapter(model, {"peft_type": "LORA", "lora_alpha": 16.0}, drawn=(), seed=0)
 
 
 def counted(label: str, width: int, blocks: int, *, checkpointing: bool) -> float:

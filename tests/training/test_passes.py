@@ -16,7 +16,7 @@ from transformers import (
 
 from dev.benchmarks.account import counted_model
 from temper.methods import build, configure, entry, names
-from temper.models.adapters import Lora, add_lora
+from temper.models.adapters import add_adapter
 from temper.training.config import RunConfig
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.run import train
@@ -80,7 +80,7 @@ def test_an_adapter_on_a_decoder_whose_words_are_frozen_is_counted() -> None:
             num_attention_heads=2, pad_token_id=0,
         )
     )  # fmt: skip
-    adapted = add_lora(model, Lora(rank=2), drawn=[], seed=0)
+    adapted = add_adapter(model, {"peft_type": "LORA", "r": 2}, drawn=[], seed=0)
     plain = passes_of(adapted, build("vanilla"), BATCH)
     penalised = passes_of(adapted, build("jacobian"), BATCH)
     assert plain is not None

@@ -7,6 +7,7 @@ with the type, the default and the words of its class. Whole tables are keywords
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -336,6 +337,8 @@ class Keywords:
                 assigned.append(parse_assignment(text))
         faults.refuse()
         lora = values.pop("lora", None)
+        if (adapter := values.pop("peft", None)) is not None:
+            pairs.append((("train", "peft"), _peft_table(adapter)))
         # What several names together say.
         for table, settings in self._joined(values, tree).items():
             pairs += [((table, name), value) for name, value in settings.items()]
@@ -443,6 +446,23 @@ def _config(config: Any) -> Tree:
     return {"model": config.model, "seed": config.seed, **config.settings()}
 
 
+def _peft_table(given: Any) -> dict[str, Any]:
+    """Return the arguments of a PEFT configuration: of a JSON file, a mapping or the object."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    if hasattr(given, "to_dict"):
+        # Sets and enumerations become what JSON has.
+        return dict(json.loads(json.dumps(given.to_dict(), default=list)))
+    path = Path(given)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingError(f"--peft {path} is not a readable JSON file: {error}.") from error
+    if not isinstance(content, dict):
+        raise SettingError(f"--peft {path} must be a JSON object with a `peft_type`.")
+    return content
+
+
 def _table(name: str, table: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]:
     """Return a table of settings, or the settings that an object was made with."""
     if isinstance(table, Mapping):
@@ -503,6 +523,11 @@ TRAIN = Keywords(
             (),
             bool,
             meaning="Train a LoRA adapter and the head alone; --set train.lora.rank=16 ...",
+        ),
+        "peft": Keyword(
+            (),
+            metavar="FILE",
+            meaning="Train an adapter of any PEFT type: its adapter_config.json.",
         ),
     },
 )

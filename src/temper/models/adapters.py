@@ -1,47 +1,29 @@
-"""Adapters of PEFT: put LoRA on a classifier, and save an adapter."""
+"""Adapters of PEFT: put one on a classifier, and save it."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from safetensors.torch import load_file
 from torch import nn
 
-from temper.errors import ModelError
+from temper.errors import ModelError, unknown
 from temper.models.blocks import find_head, is_linear
 from temper.seeding import derive_seed, seeded
 
 
-@dataclass(frozen=True)
-class Lora:
-    """How a LoRA adapter is made.
-
-    Args:
-        rank: Rank of the update of each matrix.
-        alpha: The update is scaled by alpha / rank.
-        dropout: Dropout rate before the update.
-        target_modules: Names of the linear layers that get one; None takes PEFT's choice for the
-            architecture, ``"all-linear"`` every one below the head.
-    """
-
-    rank: int = 8
-    alpha: float = 16.0
-    dropout: float = 0.0
-    target_modules: Sequence[str] | Literal["all-linear"] | None = None
-
-
-def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
+def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str], seed: int) -> Any:
     """Put an adapter on a classifier; its pre-trained weights are frozen.
 
-    What stands above the encoder, the classification head, is trained and saved whole.
+    The classification head above the encoder is trained and saved whole.
 
     Args:
         model: The classifier.
-        lora: How the adapter is made.
+        settings: Arguments of the PEFT configuration, its ``peft_type`` among them
+            (``{"peft_type": "LORA", "r": 8}``), or the content of an ``adapter_config.json``.
         drawn: Names of weights that no checkpoint gave: their modules are trained and saved with
             the head, because nobody could draw them again.
         seed: Seed of the adapter.
@@ -50,26 +32,38 @@ def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
         The PEFT model.
 
     Raises:
-        ModelError: The model has no such layers.
+        ModelError: PEFT does not know the type or an argument, the adapter adds tokens to the
+            input, or the model has no such layers.
 
     References:
-        Hu et al., ICLR 2022 (arXiv 2106.09685).
+        LoRA: Hu et al., ICLR 2022 (arXiv 2106.09685).
     """
-    from peft import LoraConfig, TaskType, get_peft_model
+    from peft import PeftType, PromptLearningConfig, TaskType, get_peft_model
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
+    kind = str(settings.get("peft_type"))
+    known = {each.value: PEFT_TYPE_TO_CONFIG_MAPPING.get(each) for each in PeftType}
+    configuration = known.get(kind)
+    if configuration is None:
+        raise ModelError(unknown("type of adapter (`peft_type`)", kind, known))
+    if issubclass(configuration, PromptLearningConfig):
+        raise ModelError(
+            f"An adapter of type {kind} puts tokens in front of the text, which methods and "
+            "evaluations would take for the text's own. Use one that changes layers, such as LORA."
+        )
     body = model.base_model_prefix
     heads = {child for child, m in model.named_children() if child != body and _has_weights(m)}
     below = {name.rpartition(".")[0] for name in drawn if name.startswith(f"{body}.")}
-    whole = sorted(heads | below)
-    names = lora.target_modules
-    config = LoraConfig(
-        task_type=TaskType.SEQ_CLS,
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=names if names is None or isinstance(names, str) else list(names),
-        modules_to_save=whole,
-    )
+    saved = heads | below | set(settings.get("modules_to_save") or ())
+    # What adapter_config.json says of the adapter that it was saved with.
+    of_another = ("base_model_name_or_path", "revision", "inference_mode", "peft_type", "task_type")
+    arguments = {name: value for name, value in settings.items() if name not in of_another}
+    try:
+        config = configuration(
+            **{**arguments, "task_type": TaskType.SEQ_CLS, "modules_to_save": sorted(saved)}
+        )
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"PEFT refuses the settings of the {kind} adapter: {error}") from error
     with seeded(derive_seed(seed, "lora")), warnings.catch_warnings():
         # PEFT asks Transformers for a name that is on its way out.
         warnings.simplefilter("ignore", FutureWarning)
@@ -80,10 +74,9 @@ def add_lora(model: Any, lora: Lora, *, drawn: Iterable[str], seed: int) -> Any:
                 {n.rpartition(".")[2] for n, m in model.named_modules() if is_linear(m)}
             )
             raise ModelError(
-                f"No LoRA adapter can be put on {type(model).__name__} with "
-                f"target_modules {'of PEFT' if names is None else names!r} "
-                f"({str(error).splitlines()[0]}). Set train.lora.target_modules to names of its "
-                f"layers: {', '.join(layers)}."
+                f"No {kind} adapter can be put on {type(model).__name__} "
+                f"({str(error).splitlines()[0]}). Set target_modules to names of its layers: "
+                f"{', '.join(layers)}."
             ) from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,7 +15,7 @@ from transformers.utils import find_adapter_config_file
 
 from temper.errors import ModelError, TemperError
 from temper.functional.label_names import GivenNames, placeholders
-from temper.models.adapters import Lora, add_lora, is_adapted, with_trained_head
+from temper.models.adapters import add_adapter, is_adapted, with_trained_head
 from temper.models.blocks import head_settings, names_setting
 from temper.models.folders import (
     adapter_classes,
@@ -41,7 +41,7 @@ def load_classifier(
     regression: bool = False,
     device: str = "cpu",
     seed: int = 0,
-    lora: Lora | None = None,
+    new_adapter: Mapping[str, Any] | None = None,
     given: GivenNames | None = None,
     new_head: bool = False,
 ) -> tuple[Any, Any]:
@@ -55,7 +55,7 @@ def load_classifier(
         regression: Whether the head gives one number; then without ``labels``.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
-        lora: How a new LoRA adapter is made; None puts none on.
+        new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
         given: The user's names of the checkpoint's classes.
         new_head: Whether a new head is drawn even if the checkpoint's would fit.
 
@@ -75,10 +75,10 @@ def load_classifier(
     source = resolve(name)
     with _loading(name):
         source, adapter, base, config = _configured(source, name)
-        if adapter is not None and lora is not None:
+        if adapter is not None and new_adapter is not None:
             raise ModelError(
-                f"{name!r} is an adapter already, which trains on as it is. Leave train.lora out "
-                "(--lora), or give its base model."
+                f"{name!r} is an adapter already, which trains on as it is. Leave --lora or "
+                "--peft out, or give its base model."
             )
         if config.model_type == MULTI_TASK:
             folders = ", ".join(f"{source}/tasks/{task}" for task in config.task_names)
@@ -117,8 +117,8 @@ def load_classifier(
                 drawn = sorted({*drawn, *draw_head(model)})
         if order is not None:
             reorder_head(model, tokenizer, order, name)
-    if lora is not None:
-        model = add_lora(model, lora, drawn=drawn, seed=seed)
+    if new_adapter is not None:
+        model = add_adapter(model, new_adapter, drawn=drawn, seed=seed)
     return model.eval().to(where), tokenizer
 
 

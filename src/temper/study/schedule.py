@@ -180,7 +180,7 @@ def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
         for cell, settings in folder.config.runs.items()
         # Adapters are small, and the size of a network from scratch is known once it is built.
         if settings.architecture is None
-        and settings.train.lora is None
+        and settings.train.adapter is None
         and not folder.run(cell).path.exists()
     ]
     size = weights_size(begins[0].model) if begins else None

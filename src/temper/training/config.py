@@ -139,23 +139,23 @@ class RunConfig(BaseModel):
                 check_unlabelled(method, given=given)
                 if "train" in checked and checked["train"].keep == "best":
                     check_kept(method, "`train.keep` 'best'")
-                lora = "train" in checked and checked["train"].lora is not None
-                if lora and implements(method.rule, InitialWeightsRule):
+                adapted = "train" in checked and checked["train"].adapter is not None
+                if adapted and implements(method.rule, InitialWeightsRule):
                     found.append(
                         f"The method {method.name!r} sets the weights against those before "
-                        "training, and under `train.lora` these are frozen: it would act on the "
-                        "adapter's random start. Use another method, or leave train.lora out "
-                        "(--lora)."
+                        "training, and beside an adapter these are frozen: it would act on the "
+                        "adapter's random start. Use another method, or leave --lora and --peft "
+                        "out."
                     )
-                if lora and implements(method.rule, TopLayers):
+                if adapted and implements(method.rule, TopLayers):
                     found.append(
-                        f"The method {method.name!r} draws layers anew, and under `train.lora` "
-                        "these are frozen. Use another method, or leave train.lora out (--lora)."
+                        f"The method {method.name!r} draws layers anew, and beside an adapter "
+                        "these are frozen. Use another method, or leave --lora and --peft out."
                     )
-                if "architecture" in checked and lora:
+                if "architecture" in checked and adapted:
                     found.append(
-                        f"`train.lora` adapts pre-trained weights, and {tree['model']!r} is "
-                        "trained from scratch. Leave it out."
+                        "An adapter (--lora, --peft) changes pre-trained weights, and "
+                        f"{tree['model']!r} is trained from scratch. Leave it out."
                     )
                 if "architecture" in checked:
                     check_method(tree["model"], method)

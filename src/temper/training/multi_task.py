@@ -171,7 +171,7 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
         "Text without labels (`data.unlabeled`)": config.data.unlabeled is not None,
         # Tasks are at their best after different epochs, and the encoder is one.
         "`train.keep` 'best'": config.train.keep == "best",
-        "An adapter (`train.lora`)": config.train.lora is not None,
+        "An adapter (`train.lora`, `train.peft`)": config.train.adapter is not None,
         "`train.class_weights`": config.train.class_weights is not None,
         "A teacher of the method": bool(teachers_of(methods.build(config.method_config()))),
     }

@@ -130,13 +130,12 @@ def make_network(
         DataError: The texts give no vocabulary, or the word vectors cannot be read.
     """
     if config.architecture is None:
-        lora = config.train.lora
         model, tokenizer = load_classifier(
             config.model,
             labels=labels,
             regression=labels is None,
             seed=config.seed,
-            lora=None if lora is None else lora.adapter(),
+            new_adapter=config.train.adapter,
             given=config.train.given_names,
             new_head=new_head or config.train.new_head,
         )
@@ -160,11 +159,15 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
         model: The network.
         tokenizer: Its tokenizer.
     """
-    counts, rate, lora = parameter_counts(model), config.train.learning_rate, config.train.lora
-    if lora is not None:
+    counts, rate, adapter = (
+        parameter_counts(model),
+        config.train.learning_rate,
+        config.train.adapter,
+    )
+    if adapter is not None:
         notices = [
-            f"LoRA of rank {lora.rank}: {counts['trained']:,} of {counts['all']:,} parameters are "
-            "trained, the classification head among them."
+            f"{adapter['peft_type']} adapter: {counts['trained']:,} of {counts['all']:,} "
+            "parameters are trained, the classification head among them."
         ]
         if rate < USUAL_RATE:
             notices.append(

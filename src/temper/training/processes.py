@@ -231,7 +231,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
             "(torchrun --nproc-per-node 2 -m temper train ...), or leave it out."
         )
     beside_fsdp = {
-        "`train.lora`": train.lora is not None,
+        "An adapter (`train.lora`, `train.peft`)": train.adapter is not None,
         "`train.keep` 'best'": train.keep == "best",
         "`train.precision` 'fp16'": train.precision == "fp16",
     }

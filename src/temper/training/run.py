@@ -407,7 +407,7 @@ class ActiveRun:
         if lora is not None and lora.merge:
             model = model.merge_and_unload()
         if is_adapted(model):
-            base = None if lora is None else lasting_name(self.config.model)
+            base = None if self.config.train.adapter is None else lasting_name(self.config.model)
             save_adapter(model, staging, base=base)
         else:
             model.save_pretrained(staging, state_dict=state)

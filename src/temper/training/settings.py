@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -15,14 +16,9 @@ from pydantic import (
     model_validator,
 )
 
+from temper.errors import unknown
 from temper.functional.label_names import GivenNames
 from temper.training.assignments import Tree
-
-if TYPE_CHECKING:
-    from temper.models.adapters import Lora
-import importlib.util
-
-from temper.errors import unknown
 
 KEEP_SHARE = 0.1
 STOP: Final = "stop"
@@ -157,11 +153,16 @@ class LoraSettings(BaseModel):
     target_modules: Literal["all-linear"] | Names | None = None
     merge: bool = False
 
-    def adapter(self) -> Lora:
-        """Return how the adapter is made."""
-        from temper.models.adapters import Lora
-
-        return Lora(self.rank, self.alpha, self.dropout, self.target_modules)
+    def adapter(self) -> dict[str, Any]:
+        """Return the arguments of `peft.LoraConfig`, with its ``peft_type``."""
+        names = self.target_modules
+        return {
+            "peft_type": "LORA",
+            "r": self.rank,
+            "lora_alpha": self.alpha,
+            "lora_dropout": self.dropout,
+            "target_modules": names if names is None or isinstance(names, str) else list(names),
+        }
 
 
 ALIASES = {
@@ -230,6 +231,8 @@ class TrainSettings(BaseModel):
         fsdp: Share weights, gradients and the optimiser's states out between the processes of the
             run (FSDP2), where the model is too large for one; else each holds a whole copy.
         lora: A table of settings of a LoRA adapter; None trains all weights.
+        peft: A table of arguments of any PEFT configuration that changes layers, with its
+            ``peft_type`` (the content of an ``adapter_config.json``); in place of ``lora``.
         label_names: Class names in the order of the model's outputs, for a new head or for a
             checkpoint's head that has no names or other names than the data.
         label_map: Maps the checkpoint's class names to the data's, for example
@@ -266,6 +269,7 @@ class TrainSettings(BaseModel):
     on_oom: OnOOM = STOP
     fsdp: bool = False
     lora: Annotated[LoraSettings, Field(strict=False)] | None = None
+    peft: dict[str, Any] | None = None
     label_names: Names | None = None
     label_map: LabelMap = Field(default_factory=dict)
     new_head: bool = False
@@ -284,13 +288,25 @@ class TrainSettings(BaseModel):
             )
         return self
 
+    @property
+    def adapter(self) -> dict[str, Any] | None:
+        """Arguments of the PEFT configuration of the adapter to train; None trains all weights."""
+        return self.peft if self.lora is None else self.lora.adapter()
+
+    @model_validator(mode="after")
+    def _check_adapter(self) -> Self:
+        if self.lora is not None and self.peft is not None:
+            raise ValueError("`train.lora` and `train.peft` both name an adapter. Give one of them")
+        if self.peft is not None and "peft_type" not in self.peft:
+            raise ValueError("`train.peft` needs a `peft_type`, for example LORA or IA3")
+        return self
+
     def deciding(self) -> Tree:
         """Return the settings that decide the trained weights; a key is made of them."""
         apart = {"device", "save_steps", "logging_steps", "report_to", "evaluate", "on_oom"}
         if self.keep == "last":
             apart |= {"keep", "keep_share"}
-        if self.lora is None:
-            apart |= {"lora"}
+        apart |= {name for name in ("lora", "peft") if getattr(self, name) is None}
         # Left out if not set, so that the keys of earlier runs stay valid.
         named = ("label_names", "label_map", "new_head")
         apart |= {setting for setting in named if not getattr(self, setting)}
