@@ -14,6 +14,7 @@ from temper.cli.calibrate import calibrate
 from temper.cli.compare import compare
 from temper.cli.evaluate import evaluate
 from temper.cli.export import export
+from temper.cli.help import COMMANDS, add_commands
 from temper.cli.listing import show
 from temper.cli.predict import predict
 from temper.cli.push import push
@@ -33,6 +34,12 @@ INTERRUPTED, TERMINATED = 130, 143
 
 class Commands(TyperGroup):
     """Run a command; turn Temper's errors into one message and an exit code."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, a section for each group."""
+        for group, commands in COMMANDS.items():
+            with formatter.section(group):
+                formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
@@ -93,22 +100,26 @@ def before_any_command(
     """Fine-tune language models that hold under shift, attack and noise, and measure it."""
 
 
-app.command()(train)
-app.command()(evaluate)
-app.command()(compare)
-app.command()(tune)
-app.command()(predict)
-app.command()(calibrate)
-app.command()(report)
-app.command()(export)
-app.command()(serve)
-app.command()(push)
-# What the command takes is read by the package that it is handed over to, its help too.
-app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})(reproduce)
-app.command()(verify)
-app.command("list")(show)
-app.command("new-method")(new_method)
-app.command("new-perspective")(new_perspective)
+add_commands(
+    app,
+    {
+        "train": train,
+        "compare": compare,
+        "tune": tune,
+        "evaluate": evaluate,
+        "report": report,
+        "verify": verify,
+        "reproduce": reproduce,
+        "calibrate": calibrate,
+        "predict": predict,
+        "serve": serve,
+        "export": export,
+        "push": push,
+        "list": show,
+        "new-method": new_method,
+        "new-perspective": new_perspective,
+    },
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
