@@ -34,7 +34,8 @@ def training(
     return (
         "train", "--model", model, "--data", data / "reviews", "--method", "uegr",
         "--set", f"method.epsilon={epsilon}", "--set", "train.max_steps=3", "--seed", seed,
-        "--max-length", "32", "--device", "cpu", "--class-weights", "balanced", "--out", out,
+        "--max-length", "32", "--device", "cpu", "--set", "train.class_weights=balanced",
+        "--out", out,
     )  # fmt: skip
 
 

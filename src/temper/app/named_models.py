@@ -107,7 +107,7 @@ def with_reference(
     if asked is None and name in ARCHITECTURES:
         notice = (
             f"{model} was trained from scratch, so there is no pre-trained model to compare its "
-            "hidden states with. To compare with another, name it with --reference."
+            "hidden states with. To compare with another, set evaluate.representation.reference."
         )
         return replace(sets, notices=(*sets.notices, notice))
     try:

@@ -11,27 +11,27 @@ from typer.core import TyperCommand
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Data": (
         "data", "task", "data_root", "multi_task", "text", "text_pair", "text_column",
-        "text_pair_column", "label_column", "group_column", "kind", "rows", "eval_rows",
-        "train_split", "eval_split", "dev_share", "drop_overlap", "skip_bad_rows", "encoding",
-        "max_length", "columns", "augment", "augment_share", "augment_masked_model", "unlabeled",
-        "unlabeled_rows", "with_dev",
+        "text_pair_column", "label_column", "kind", "rows", "eval_rows",
+        "eval_split", "drop_overlap", "skip_bad_rows", "encoding",
+        "max_length", "columns", "augment", "unlabeled",
+        "with_dev",
     ),
     "Model and method": (
         "model", "method", "methods", "recipe", "recipes", "objective", "rule", "lora", "peft",
         "label_names", "label_map", "new_head", "gives", "trust", "imports", "variants",
     ),
     "Optimization": (
-        "epochs", "max_steps", "batch_size", "accumulation", "learning_rate", "weight_decay",
-        "warmup_ratio", "schedule", "max_grad_norm", "class_weights", "group_by_length", "keep",
-        "keep_share", "seed", "seeds", "budget", "goal",
+        "epochs", "max_steps", "batch_size", "learning_rate",
+        "keep",
+        "seed", "seeds", "budget", "goal",
     ),
     "Evaluation": (
-        "perspectives", "reference", "shift", "adversarial", "anomaly", "suite", "fit", "held_out",
+        "perspectives", "shift", "adversarial", "anomaly", "suite", "fit", "held_out",
         "seen_rows", "coverage", "by", "false_alarms", "fit_rows", "abstain", "max_risk", "margin",
         "detect", "evaluation",
     ),
     "Hardware": (
-        "device", "precision", "gradient_checkpointing", "on_oom", "fsdp", "workers", "cluster",
+        "device", "precision", "workers", "cluster",
         "cluster_cpus", "cluster_gpus",
     ),
     "Service": (

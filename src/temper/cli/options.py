@@ -190,8 +190,17 @@ MODEL_HELP = (
 )
 
 
+WITHOUT_OPTION = {
+    "augment_share", "augment_masked_model", "train_split", "group_column", "dev_share",
+    "unlabeled_rows", "accumulation", "weight_decay", "warmup_ratio", "schedule", "max_grad_norm",
+    "save_steps", "logging_steps", "group_by_length", "class_weights", "gradient_checkpointing",
+    "keep_share", "on_oom", "fsdp", "reference",
+}  # fmt: skip
+"""Settings that are set by ``--set`` and TOML files alone, to keep ``--help`` short."""
+
+
 def with_settings(keywords: Keywords) -> Callable[[Command], Command]:
-    """Give a command an option for each of its settings, which come in its ``**settings``.
+    """Give a command an option for its usual settings, which come in its ``**settings``.
 
     Args:
         keywords: What the command can be told.
@@ -201,7 +210,8 @@ def with_settings(keywords: Keywords) -> Callable[[Command], Command]:
         signature = inspect.signature(command, eval_str=True)
         listed = list(signature.parameters.values())[:-1]
         taken = {parameter.name for parameter in listed}
-        names = sorted(keywords.settings, key=lambda name: name not in ("model", "data", "task"))
+        offered = [name for name in keywords.settings if name not in WITHOUT_OPTION]
+        names = sorted(offered, key=lambda name: name not in ("model", "data", "task"))
         options = [_option(name, keywords.settings[name]) for name in names if name not in taken]
         needed = [parameter for parameter in listed if parameter.default is parameter.empty]
         others = [parameter for parameter in listed if parameter not in needed]

@@ -55,7 +55,7 @@ OPTIONS = {
     "text": "--text-column (`text_column`)",
     "text_pair": "--text-pair-column (`text_pair_column`)",
     "label": "--label-column (`label_column`)",
-    "group": "--group-column (`group_column`)",
+    "group": "--set data.group_column=NAME (`group_column`)",
 }
 """How each column is named: on the command line, and in Python and files of settings."""
 

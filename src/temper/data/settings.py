@@ -91,7 +91,7 @@ class AugmentationSettings(BaseModel):
         if MASKED in self.augment and self.augment_masked_model is None:
             faults.append(
                 f"augment names {MASKED}, which needs a masked language model; give "
-                "augment_masked_model (--augment-masked-model FOLDER)"
+                "augment_masked_model (--set data.augment_masked_model=FOLDER)"
             )
         if MASKED not in self.augment and self.augment_masked_model is not None:
             faults.append(

@@ -107,8 +107,8 @@ class TaskCopy:
             return RECUT[0]
         raise DataError(
             f"{self.opened.title} has no rows to train task {self.task.name!r} on: expected a "
-            f"split called train, got {', '.join(sorted(splits))}. Name one as --train-split, or "
-            "give another copy."
+            f"split called train, got {', '.join(sorted(splits))}. Name one: "
+            "--set data.train_split=NAME, or give another copy."
         )
 
     def dev_splits(self, train_split: str | None) -> list[str]:

@@ -134,7 +134,7 @@ def lacking(predictor: Predictor, data: EvaluationData) -> str:
     if data.reference is None:
         return (
             "representation compares with the pre-trained model, and which that is is not known. "
-            "Name it: --reference MODEL, evaluate.representation.reference, or "
+            "Name it: --set evaluate.representation.reference=MODEL, or "
             "EvaluationData(reference=...)."
         )
     if len(data.dev) < LEAST:
