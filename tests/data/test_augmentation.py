@@ -192,7 +192,10 @@ def test_a_rewriter_changes_the_rows_of_an_epoch_together_and_once() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"augment": "masked"}, "augment names masked, which needs a masked .*--set data.augment_masked_mo"),
+        (
+            {"augment": "masked"},
+            "augment names masked, which needs a masked .*--set data.augment_masked_mo",
+        ),
         ({"augment": "typos", "augment_masked_model": "m"}, "'m', but nothing asks it"),
         ({"augment": "mask"}, "Unknown perturbation 'mask'. Did you mean 'masked'"),
         ({"augment": ["typo"]}, "Unknown perturbation 'typo'. Did you mean 'typos'"),
