@@ -124,7 +124,7 @@ def test_a_runs_own_rows_are_not_read_by_other_settings(
 
 
 def test_all_that_differs_is_told_at_once(run: str) -> None:
-    with pytest.raises(SettingError, match=r"text_column was .*; data\.label_column was "):
+    with pytest.raises(SettingError, match=r"data\.text_column: .*; data\.label_column: "):
         evaluated(run, {"text_column": "text", "label_column": "label"})
 
 
