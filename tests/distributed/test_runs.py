@@ -141,7 +141,7 @@ WORDS = {
     "indivisible": "`train.batch_size` is 5, .* 2 processes .* Give a multiple of 2",
     "halve": "`train.on_oom` 'halve' is for a run of one process",
     "device": "`train.device` is 'cuda:1'.*Use 'auto', 'cuda' or 'cpu'",
-    "lora": "`train.lora` is not supported with `train.fsdp`",
+    "lora": "An adapter .*`train.peft`. is not supported with `train.fsdp`",
     "teacher": "A teacher of the method is for a run of one process",
     "masked": "Rows changed by a model .* for a run of one process",
     "tasks": "A run on several tasks trains in one process, and there are 2",
