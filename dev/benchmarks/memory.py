@@ -1,6 +1,6 @@
 """Peak memory of one training step of each method, in live tensor bytes over what every step needs.
 
-Run ``python -m dev.benchmarks.memory``. Weights, gradients and optimiser state are left out; what
+Run ``python -m dev.benchmarks.memory``. Weights, gradients and optimizer state are left out; what
 remains is what a method adds: activations, perturbations, masks, temporaries. *Kept* is what lasts
 from step to step (a copy of the weights, a mask) over the bytes of the weights. The numbers are
 counted, not sampled, so they do not depend on the machine's load, and one step is enough.
@@ -38,10 +38,10 @@ def measure(label: str) -> dict[str, int]:
 
     Returns:
         Peak bytes of the forward and backward passes, of the whole step with clipping and
-        optimiser, and the bytes that last from step to step.
+        optimizer, and the bytes that last from step to step.
     """
     workload = Workload(label)
-    # The first step makes the optimiser's state, which then lives before the block.
+    # The first step makes the optimizer's state, which then lives before the block.
     workload.step()
     known = [*workload.model.parameters(), *workload.model.buffers(), *workload.inputs.values()]
     known += [leaf for leaf in tree_leaves(workload.optimizer.state) if isinstance(leaf, Tensor)]
@@ -81,7 +81,7 @@ def main() -> None:
         }
         for label, found in peaks.items()
     }
-    table = Table(title="Peak live tensor bytes above weights, gradients and optimiser state")
+    table = Table(title="Peak live tensor bytes above weights, gradients and optimizer state")
     table.add_column("method", no_wrap=True)
     columns = ("passes, MB", "over vanilla", "at most", "whole step, MB", "over vanilla", "kept")
     for column in columns:

@@ -1,8 +1,8 @@
 """Time of a step in bf16 and of a compiled model, over one in fp32 as it comes.
 
-Run ``python -m dev.benchmarks.paths``. Plain fine-tuning and UEGR take their steps in turns; what
-the first steps take, in which a model is compiled, stands beside the ratios. A compiled model is
-one that the `Stepper` is given: `RobustTrainer` refuses ``torch_compile``.
+Run ``python -m dev.benchmarks.paths``. Plain fine-tuning and UEGR take their steps in turns; the
+time of the first steps, in which a model is compiled, is printed beside the ratios. A compiled
+model is one that the `Stepper` is given: `RobustTrainer` refuses ``torch_compile``.
 """
 
 from __future__ import annotations

@@ -90,12 +90,26 @@ def test_options_without_a_default_of_their_own_leave_the_settings_to_a_file(com
         ({"lora": True}, {"train": {"lora": {}}}),
         ({"lora": LoraSettings(rank=4)}, {"train": {"lora": {"rank": 4}}}),
         ({"multi_task": {"a": "a.csv"}}, {"tasks": {"a": {"source": "a.csv"}}}),
+        ({"num_train_epochs": 2.0, "bf16": True}, {"train": {"epochs": 2.0, "precision": "bf16"}}),
+        ({"train": {"lr_scheduler_type": "cosine"}}, {"train": {"schedule": "cosine"}}),
+        ({"peft": {"peft_type": "IA3"}}, {"train": {"peft": {"peft_type": "IA3"}}}),
+        # No table: left for the settings' class to refuse under its own name.
+        ({"train": 5}, {"train": 5}),
     ],
 )
 def test_a_keyword_stands_where_its_setting_does(
     given: dict[str, Any], tree: dict[str, Any]
 ) -> None:
     assert TRAIN.tree(None, given) == tree
+
+
+def test_names_of_training_arguments_override_a_file_and_are_given_once() -> None:
+    config = {"train": {"num_train_epochs": 3.0, "fp16": False}}
+    assert TRAIN.tree(config) == {"train": {"epochs": 3.0, "precision": "fp32"}}
+    one = TRAIN.tree(config, {}, ["train.num_train_epochs=1"])
+    assert one["train"]["epochs"] == 1
+    with pytest.raises(SettingError, match=r"`train\.epochs` is given twice"):
+        TRAIN.tree(None, {"epochs": 2.0, "num_train_epochs": 3.0})
 
 
 def test_an_adapter_of_a_file_is_left_out_where_that_is_said() -> None:

@@ -321,16 +321,11 @@ class Keywords:
             SettingError: Where a name is unknown, a text has another form, or two say the same.
         """
         tree = _config(config)
-        pairs: list[tuple[tuple[str, ...], Any]]
-        if isinstance(tree.get("train"), Mapping):
-            pairs = [without_alias(("train", name), value) for name, value in tree["train"].items()]
-            tree = {**tree, **override({"train": {}}, pairs)}
         values = {name: value for name, value in (given or {}).items() if value is not None}
-        known = dict.fromkeys((*self.settings, *self.tables))
-        if "train" in self.tables:
-            known |= dict.fromkeys((*ALIASES, "bf16", "fp16"))
+        aliases = ALIASES if "train" in self.tables else {}
+        known = dict.fromkeys((*self.settings, *self.tables, *aliases))
         faults = Faults(unknown("setting", name, known) for name in values if name not in known)
-        pairs = []
+        pairs: list[tuple[tuple[str, ...], Any]] = []
         assigned = []
         for text in assignments:
             with faults.caught():
@@ -347,7 +342,7 @@ class Keywords:
                 pairs += [((name, key), each) for key, each in _table(name, value).items()]
             elif name in self.settings:
                 pairs.append((self.settings[name].path, self.settings[name].read(value)))
-            elif name in known and "train" in self.tables:
+            elif name in aliases:
                 pairs.append((("train", name), value))
             else:
                 pairs.append(((name,), value))
@@ -435,15 +430,23 @@ def method_name(method: str | None, objective: str | None, rule: str | None) -> 
 
 def _config(config: Any) -> Tree:
     if config is None or isinstance(config, Mapping):
-        return dict(config or {})
+        return _without_aliases(config or {})
     if isinstance(config, str | Path):
-        return read_toml(Path(config))
+        return _without_aliases(read_toml(Path(config)))
     if not hasattr(config, "settings"):
         raise SettingError(
             "`config` must be the path of a TOML file, nested settings or a checked run's, got "
             f"{brief(config)}."
         )
     return {"model": config.model, "seed": config.seed, **config.settings()}
+
+
+def _without_aliases(tree: Mapping[str, Any]) -> Tree:
+    """Return nested settings with the settings of ``train`` under their own names."""
+    if not isinstance(tree.get("train"), Mapping):
+        return dict(tree)
+    pairs = [without_alias(("train", name), value) for name, value in tree["train"].items()]
+    return {**tree, **override({"train": {}}, pairs)}
 
 
 def _peft_table(given: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ RUN = re.compile(r"(?:.*/)?runs/[^/]+")
 """The folder of a run in a file's name."""
 MARKS = ("settings.json", "run.json")
 """Written last: an evaluation is complete with the first, a run with the second."""
-OF_A_STUDY = {"study.json", "tune.json", "journal.log", "rates", "runs", "trials"}
+OF_A_STUDY = {"study.json", "tune.json", "journal.log", "runs", "trials"}
 
 
 def is_url(out: object) -> bool:

@@ -11,29 +11,24 @@ from typer.core import TyperCommand
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Data": (
         "data", "task", "data_root", "multi_task", "text", "text_pair", "text_column",
-        "text_pair_column", "label_column", "kind", "rows", "eval_rows",
-        "eval_split", "drop_overlap", "skip_bad_rows", "encoding",
-        "max_length", "columns", "augment", "unlabeled",
-        "with_dev",
+        "text_pair_column", "label_column", "kind", "rows", "eval_rows", "eval_split",
+        "drop_overlap", "skip_bad_rows", "encoding", "max_length", "columns", "augment",
+        "unlabeled", "with_dev",
     ),
     "Model and method": (
         "model", "method", "methods", "recipe", "recipes", "objective", "rule", "lora", "peft",
         "label_names", "label_map", "new_head", "gives", "trust", "imports", "variants",
     ),
     "Optimization": (
-        "epochs", "max_steps", "batch_size", "learning_rate",
-        "keep",
-        "seed", "seeds", "budget", "goal",
+        "epochs", "max_steps", "batch_size", "learning_rate", "keep", "seed", "seeds", "budget",
+        "goal",
     ),
     "Evaluation": (
-        "perspectives", "shift", "adversarial", "anomaly", "suite", "fit", "held_out",
-        "seen_rows", "coverage", "by", "false_alarms", "fit_rows", "abstain", "max_risk", "margin",
-        "detect", "evaluation",
+        "perspectives", "shift", "adversarial", "anomaly", "suite", "fit", "held_out", "seen_rows",
+        "coverage", "by", "false_alarms", "fit_rows", "abstain", "max_risk", "margin", "detect",
+        "evaluation",
     ),
-    "Hardware": (
-        "device", "precision", "workers", "cluster",
-        "cluster_cpus", "cluster_gpus",
-    ),
+    "Hardware": ("device", "precision", "workers", "cluster", "cluster_cpus", "cluster_gpus"),
     "Service": (
         "host", "port", "window_ms", "batch_rows", "queue_rows", "request_rows", "text_characters",
         "body_bytes", "body_seconds", "connections", "shift_rows", "stop_seconds",

@@ -70,10 +70,10 @@ def show(
     if sum([as_json, markdown, bool(write)]) > 1:
         raise SettingError("Give one of --json, --markdown and --write.")
     options.import_methods(imports)
+    if kind == "settings":
+        _show_settings(name or "", as_json=as_json)
+        return
     if name is not None:
-        if kind == "settings":
-            _show_settings(name, as_json=as_json)
-            return
         if kind != "methods" or markdown or write:
             raise SettingError(
                 "Only methods and settings take a further word (temper list methods NAME), got "
@@ -90,9 +90,6 @@ def show(
     if kind == "methods" and not as_json:
         print_table(_declared_methods(), ["name", "summary", "passes", "memory", "claims", "paper"])
         say("The settings of each: temper list methods NAME")
-        return
-    if kind == "settings":
-        _show_settings("", as_json=as_json)
         return
     rows = KINDS[kind]()
     if as_json:

@@ -55,13 +55,12 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     heads = {child for child, m in model.named_children() if child != body and _has_weights(m)}
     below = {name.rpartition(".")[0] for name in drawn if name.startswith(f"{body}.")}
     saved = heads | below | set(settings.get("modules_to_save") or ())
-    # What adapter_config.json says of the adapter that it was saved with.
-    of_another = ("base_model_name_or_path", "revision", "inference_mode", "peft_type", "task_type")
-    arguments = {name: value for name, value in settings.items() if name not in of_another}
+    # The class says the type; the others describe the model and the use of a saved adapter.
+    dropped = {"peft_type", "base_model_name_or_path", "revision", "inference_mode"}
+    arguments = {name: value for name, value in settings.items() if name not in dropped}
+    arguments |= {"task_type": TaskType.SEQ_CLS, "modules_to_save": sorted(saved)}
     try:
-        config = configuration(
-            **{**arguments, "task_type": TaskType.SEQ_CLS, "modules_to_save": sorted(saved)}
-        )
+        config = configuration(**arguments)
     except (TypeError, ValueError) as error:
         raise ModelError(f"PEFT refuses the settings of the {kind} adapter: {error}") from error
     with seeded(derive_seed(seed, "lora")), warnings.catch_warnings():

@@ -158,11 +158,6 @@ class Machines:
     cluster: Cluster
     progress: Progress
 
-    @property
-    def runs(self) -> int:
-        """How many runs the machines can do at once."""
-        return self.cluster.at_once
-
     def do(self, jobs: Sequence[Job]) -> Generator[Ended]:
         """Do runs, and yield each as it ends.
 
@@ -188,7 +183,7 @@ class Machines:
         pending, running = list(jobs), dict[Any, Job]()
         try:
             while pending or running:
-                while pending and len(running) < max(1, self.runs):
+                while pending and len(running) < max(1, self.cluster.at_once):
                     job = pending.pop(0)
                     number = len(jobs) - len(pending)
                     self.progress.runs(number, len(jobs), run_in_words(job.cell))

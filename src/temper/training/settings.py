@@ -165,11 +165,13 @@ class LoraSettings(BaseModel):
         }
 
 
-ALIASES = {
+ALIASES: dict[str, str] = {
     "num_train_epochs": "epochs",
     "per_device_train_batch_size": "batch_size",
     "gradient_accumulation_steps": "accumulation",
     "lr_scheduler_type": "schedule",
+    "bf16": "precision",
+    "fp16": "precision",
 }
 """Names of `transformers.TrainingArguments` for settings that have another name here."""
 
@@ -187,12 +189,11 @@ def without_alias(path: tuple[str, ...], value: Any) -> tuple[tuple[str, ...], A
         >>> without_alias(("train", "bf16"), True)
         (('train', 'precision'), 'bf16')
     """
-    if len(path) != 2 or path[0] != "train":
+    if len(path) != 2 or path[0] != "train" or (name := path[1]) not in ALIASES:
         return path, value
-    name = path[1]
-    if name in ("bf16", "fp16") and isinstance(value, bool):
-        return ("train", "precision"), name if value else "fp32"
-    return ("train", ALIASES.get(name, name)), value
+    if ALIASES[name] == "precision" and isinstance(value, bool):
+        value = name if value else "fp32"
+    return ("train", ALIASES[name]), value
 
 
 class TrainSettings(BaseModel):
