@@ -11,7 +11,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from reproduction.specification import AVERAGE, PAPERS, Entry, Printed, Specification
-from temper.training.assignments import read_toml
+from temper.settings import read_toml
 
 _FILE = Path(__file__).parent / "prose.toml"
 

@@ -24,7 +24,7 @@ from reproduction.table import ReproductionTable, reproduction_table
 from reproduction.theorem import Finding, Statement, check_theorem
 from temper.functional.effects import LEVEL
 from temper.functional.intervals import holm
-from temper.training.assignments import read_toml
+from temper.settings import read_toml
 
 HOLDS, FAILS = "holds", "does not hold"
 NOISE, UNTESTED = "not shown", "not tested here"

@@ -12,7 +12,7 @@ from reproduction.specification import Case, CaseAtScale, Scale, Specification, 
 from temper.data.tasks.registry import TASKS
 from temper.display.folders import Run, Source
 from temper.display.records import RunRecord
-from temper.training.assignments import Tree
+from temper.settings import Tree
 from temper.training.config import RunConfig, without_unread
 
 UNSAID = ("unlabeled", "unlabeled_rows", "drop_overlap", "detectors")

@@ -15,15 +15,15 @@ from reproduction.specification import (
     ScaleEntry,
     Specification,
 )
-from temper.app.settings import SetSources
 from temper.data.reading import CARVE
 from temper.data.tasks.layouts import task_source
 from temper.data.tasks.registry import TASKS
 from temper.display.cells import Comparison
 from temper.errors import CheckpointError, SettingError
+from temper.evaluation.sources import SetSources
+from temper.settings import Tree, override
 from temper.study.multi_task import MultiTaskStudyConfig
 from temper.study.plan import Column, StudyConfig
-from temper.training.assignments import Tree, override
 
 SAME = "same"
 """Value of ``data.unlabeled`` that stands for the task's own training texts."""

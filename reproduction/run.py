@@ -8,14 +8,14 @@ from pathlib import Path
 
 from reproduction.plan import CasePlan, Request, chosen_plan, plan_cases
 from reproduction.specification import Specification
+from temper.checkpoints.folder import check_room, read_json
 from temper.display.folders import Source, keep_study, read
 from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
 from temper.files import make_folder, write_json
+from temper.progress import Progress
 from temper.study.multi_task import MultiTaskStudyConfig, run_multi_task_study
 from temper.study.schedule import run_study
 from temper.study.workers import check_workers
-from temper.training.checkpoint_folder import check_room, read_json
-from temper.training.progress import Progress
 
 FILE = "reproduction.json"
 CHOICES = "choices"

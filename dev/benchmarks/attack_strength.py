@@ -23,11 +23,11 @@ from rich.table import Table
 from torch import Tensor
 
 from dev.benchmarks.record import write
-from temper.app.predictors import load_predictor
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.evaluation.attack import Budget, Target, attack
+from temper.evaluation.loading import load_predictor
 from temper.evaluation.perspectives.embedding_attack import PGDSettings
 from temper.evaluation.predictor import RowBatch, Session
 from temper.functional.norms import project, steepest

@@ -56,8 +56,8 @@ def measure(source: Path, out: Path) -> dict[str, float]:
     import torch
 
     from dev.benchmarks.record import resident
+    from temper.progress import Progress
     from temper.training.config import RunConfig
-    from temper.training.progress import Progress
     from temper.training.run import train
 
     torch.set_num_threads(THREADS)

@@ -26,11 +26,11 @@ from transformers import pipeline
 
 import temper
 from dev.benchmarks.record import write
-from temper.app.calibrate import calibrate
-from temper.app.calibration import Detector
-from temper.app.evaluate import EvaluationRequest
+from temper.calibration.calibrate import calibrate
+from temper.calibration.calibration import Detector
 from temper.display.wording import pipe_table
 from temper.evaluation import classifier as reading
+from temper.evaluation.evaluate import EvaluationRequest
 from temper.models.hf import load_classifier
 
 BATCH, LENGTH = 32, 128

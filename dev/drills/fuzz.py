@@ -273,7 +273,7 @@ def _settings(folder: Path, _: Path) -> None:
 
 
 def _read_settings(folder: Path) -> None:
-    from temper.training.assignments import read_toml
+    from temper.settings import read_toml
     from temper.training.config import RunConfig
 
     RunConfig.of(read_toml(folder / "settings.toml"))
@@ -290,13 +290,13 @@ def _read_run(folder: Path) -> None:
 
 
 def _read_model(folder: Path) -> None:
-    from temper.app.predictors import load_predictor
+    from temper.evaluation.loading import load_predictor
 
     load_predictor(str(folder), max_length=8, batch_size=4, device="cpu")
 
 
 def _verify(folder: Path) -> None:
-    from temper.app.verify import verify
+    from temper.export.verify import verify
 
     verify(folder)
 

@@ -122,12 +122,12 @@ def _trained(steps: mmap.mmap) -> Callable[[list[str]], None]:
     def train(arguments: list[str]) -> None:
         from transformers import TrainerCallback, TrainingArguments
 
+        from temper.checkpoints.folder import newest_checkpoint_in
         from temper.data.encode import Collator, encode
         from temper.data.settings import DataSettings
         from temper.data.sources import load_splits
         from temper.errors import TemperError
         from temper.models.hf import load_classifier
-        from temper.training.checkpoint_folder import newest_checkpoint_in
         from temper.training.trainer import RobustTrainer
 
         folder, rank, port = Path(arguments[0]), arguments[1], arguments[2]

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from temper.importing import after_import, on_first_use
 
 if TYPE_CHECKING:
-    from temper.app.classifier import Classifier
-    from temper.app.evaluate import evaluate
-    from temper.app.push import push
-    from temper.app.train import train
+    from temper.api.compare import compare
+    from temper.api.evaluate import evaluate
+    from temper.api.train import train
+    from temper.api.tune import tune
+    from temper.calibration.classifier import Classifier
+    from temper.export.push import push
     from temper.methods import Method, compose, configure, register
     from temper.methods.at import AT
     from temper.methods.dropout import Dropout
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from temper.methods.uegr import UEGR
     from temper.methods.vanilla import Vanilla
     from temper.models import Network
-    from temper.study.compare import compare
-    from temper.study.tune import tune
     from temper.training.stepper import Stepper
     from temper.training.trainer import RobustTrainer
 
@@ -35,7 +35,7 @@ after_import("transformers.models.auto.modeling_auto", "temper.models.multi_task
 # Public name -> module: imported on first use, so that `temper --help` does not wait for torch.
 _PUBLIC = {
     "AT": "methods.at",
-    "Classifier": "app.classifier",
+    "Classifier": "calibration.classifier",
     "Dropout": "methods.dropout",
     "Method": "methods",
     "Network": "models",
@@ -47,14 +47,14 @@ _PUBLIC = {
     "Stepper": "training.stepper",
     "UEGR": "methods.uegr",
     "Vanilla": "methods.vanilla",
-    "compare": "study.compare",
+    "compare": "api.compare",
     "compose": "methods",
     "configure": "methods",
-    "evaluate": "app.evaluate",
-    "push": "app.push",
+    "evaluate": "api.evaluate",
+    "push": "export.push",
     "register": "methods",
-    "train": "app.train",
-    "tune": "study.tune",
+    "train": "api.train",
+    "tune": "api.tune",
 }
 
 __all__ = [

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from temper import Classifier
-from temper.app.calibrate import doubts
-from temper.app.export import Likeness
-from temper.app.predictors import load_predictor
+from temper.calibration.calibrate import doubts
+from temper.checkpoints.identity import model_identity
 from temper.data.examples import Examples
+from temper.evaluation.loading import load_predictor
+from temper.export.export import Likeness
 from temper.functional.calibration import fit_temperature, log_probabilities
 from temper.models.standalone.pipeline import Pipeline
-from temper.training.config import model_identity
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
 

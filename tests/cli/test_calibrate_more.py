@@ -17,11 +17,11 @@ from safetensors.numpy import load_file
 from scipy.special import softmax
 
 from temper import Classifier
-from temper.app.sidecar import copy_calibration
+from temper.calibration.files import copy_calibration
+from temper.checkpoints.identity import model_identity
 from temper.errors import CheckpointError, ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.models.hf import load_classifier
-from temper.training.config import model_identity
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import OTHERS, write_csv
 

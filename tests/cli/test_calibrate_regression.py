@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 from temper import Classifier
 from temper.data.examples import Examples
 from temper.evaluation.predictor import Predictor
-from tests.app.test_standalone import predictor_of, texts_of
 from tests.cli.calls import answer, call, refused, succeed
+from tests.export.test_standalone import predictor_of, texts_of
 
 COVERAGE, ALARMS = 0.8, 0.1
 

@@ -29,7 +29,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         write_evaluation(out, Plan(), "uegr", 1)
         return {"scores": []}
 
-    monkeypatch.setattr("temper.app.evaluate.evaluate_model", judge)
+    monkeypatch.setattr("temper.evaluation.evaluate.evaluate_model", judge)
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from temper.app.keywords import method_name
+from temper.api.keywords import method_name
 from temper.errors import SettingError
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.test_commands import stamps

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from temper.app import export as exporting
 
 import temper
-from temper.app import export as exporting
-from temper.app.calibration import Calibration
-from temper.app.export import PIPELINE, Likeness
-from temper.app.sidecar import FILE, write_calibration
+from temper.calibration.calibration import Calibration
+from temper.calibration.files import FILE, write_calibration
+from temper.export.export import PIPELINE, Likeness
 from temper.models.standalone import pipeline, shift
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from temper import evaluate
-from temper.app.predictors import load_predictor
 from temper.data.examples import Examples
+from temper.evaluation.loading import load_predictor
 from temper.models.hf import load_classifier
 from tests.cli.calls import answer, call, refused
 from tests.cli.tiny_project import sentences, write_csv

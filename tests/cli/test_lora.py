@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from temper.app.predictors import load_predictor
 from temper.data.examples import Examples
+from temper.evaluation.loading import load_predictor
 from tests.cli.calls import succeed
 from tests.cli.tiny_project import write_csv
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from temper.app.keywords import multi_task_settings
+from temper.api.keywords import multi_task_settings
 from temper.data.settings import DataSettings
 from temper.data.tasks.registry import TASKS
 from tests.cli.calls import answer, call, refused, succeed

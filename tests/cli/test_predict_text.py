@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from temper import __version__
-from temper.app.classifier import Classifier
+from temper.calibration.classifier import Classifier
+from temper.checkpoints.identity import model_identity
 from temper.errors import DataError
-from temper.training.config import model_identity
 from tests.cli.calls import call, refused, succeed
 
 TEXTS = ("the film was good", "it was awful")

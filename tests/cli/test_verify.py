@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from temper.app.verify import verify
+from temper.export.verify import verify
 from tests.cli.calls import answer, call, refused, succeed
 
 

@@ -14,7 +14,7 @@ from temper.data.examples import Examples
 from temper.data.perturbations import perturbed
 from temper.data.settings import DataSettings
 from temper.errors import SettingError
-from temper.training.assignments import section
+from temper.settings import section
 from tests.evaluation.conftest import make_tokenizer
 
 ROWS = 400

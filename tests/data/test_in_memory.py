@@ -16,7 +16,7 @@ from temper.data.in_memory import hold
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples, load_splits
 from temper.errors import DataError, SettingError, TemperError
-from temper.training.assignments import section
+from temper.settings import section
 
 TEXTS = ["good film", "bad film", "fine film", "poor film"] * 3
 LABELS = ["pos", "neg"] * 6

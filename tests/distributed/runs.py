@@ -18,7 +18,7 @@ import torch
 
 import temper
 from temper.errors import TemperError, Terminated
-from temper.training.progress import Progress
+from temper.progress import Progress
 from tests.cli.tiny_project import make_data, make_model
 from tests.distributed.launching import end_at_once
 

@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import temper
+from temper.checkpoints.folder import RunFolder
 from temper.errors import CheckpointError, SettingError
-from temper.training.checkpoint_folder import RunFolder
 from tests.distributed.launching import ROOT, launch_script
 from tests.distributed.runs import EXACT, NOISY, REFUSED, STEPS, make_project, settings_of
 

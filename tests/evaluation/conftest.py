@@ -12,7 +12,10 @@ from temper.data.examples import Examples
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
-from temper.testing.tiny import tiny_examples, tiny_model, tiny_tokenizer
+from temper.testing import tiny
+from tests.cli.tiny_project import tiny_data, tiny_model
+
+__all__ = ["tiny_data", "tiny_model"]
 
 
 def assert_same_scores(again: list[dict[str, Any]], scores: list[dict[str, Any]]) -> None:
@@ -25,7 +28,11 @@ def assert_same_scores(again: list[dict[str, Any]], scores: list[dict[str, Any]]
             assert one[name] == pytest.approx(other[name], rel=1e-9, abs=1e-12, nan_ok=True), name
 
 
-make_tokenizer, make_model, make_examples = tiny_tokenizer, tiny_model, tiny_examples
+make_tokenizer, make_model, make_examples = (
+    tiny.tiny_tokenizer,
+    tiny.tiny_model,
+    tiny.tiny_examples,
+)
 
 
 @pytest.fixture(scope="session")

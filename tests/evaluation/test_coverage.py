@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from temper.app.calibration import Calibration, Detector, HeldOut, SetRule
+from temper.calibration.calibration import Calibration, Detector, HeldOut, SetRule
 from temper.data.examples import Examples
 from temper.display.drawing import Figure
 from temper.display.folders import read

@@ -16,7 +16,7 @@ from temper.evaluation.folder import Evaluation
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate
-from temper.training.assignments import section
+from temper.settings import section
 
 TEXTS = ["GOOD film, it is not bad.", "good", "It isn't a BAD one", "so so"]
 DEV = Examples("dev", TEXTS, labels=[1, 1, 0, 0], label_names=("no", "yes"), kind="classification")

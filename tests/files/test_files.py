@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from temper import files
+from temper.checkpoints.folder import check_room
 from temper.errors import CheckpointError, LockedError, WriteError
 from temper.files import check_free, disagreements, make_folder, staged_folder, write_text, writing
-from temper.training.checkpoint_folder import check_room
 
 
 def fill(folder: Path, text: str) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from temper import locks
+from temper.checkpoints.folder import check_room
 from temper.errors import CheckpointError, LockedError, SettingError
 from temper.locks import Owner, check_unlocked, locked
-from temper.training.checkpoint_folder import check_room
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def test_a_whole_folder_that_arrives_while_it_is_looked_for_is_held(tmp_path: Pa
     out.mkdir()
     (out / "model.safetensors").touch()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("temper.training.checkpoint_folder.check_unlocked", arrive)
+        patch.setattr("temper.checkpoints.folder.check_unlocked", arrive)
         check_room(out, what="run.json", held=(out / "run.json").exists)
 
 

@@ -63,7 +63,7 @@ OTHER_PROGRAMS = {
 }
 """First word of a line that is not run -> why not."""
 
-CLONE = "writes into the clone or needs what was written there; tests/app/test_scaffold.py does so"
+CLONE = "writes into the clone or needs what was written there; tests/cli/test_templates.py does so"
 HOURS = "takes hours at any scale; tests/reproduction run its grids with tiny models"
 NOT_RUN = {
     r"temper new-method small_logits$": CLONE,
@@ -71,9 +71,9 @@ NOT_RUN = {
     r"temper list methods --write": "writes into the clone; tests/cli/test_listing.py does so",
     r"temper train (?!--import).*small_logits": CLONE,
     r"temper (evaluate (?!.*--import).*fewer_words|report runs/mine-evaluation)": CLONE,
-    r"temper .* --trust": "a reader's own type; tests/app/test_predictors.py trusts one",
+    r"temper .* --trust": "a reader's own type; tests/evaluation/test_predictors.py trusts one",
     r"temper export .*--(onnx|int8)": "needs the extra onnx; tests/cli/test_export.py writes it",
-    r"temper push": "asks the Hub; tests/app/test_push.py pushes to a stub of it",
+    r"temper push": "asks the Hub; tests/export/test_push.py pushes to a stub of it",
     r"temper compare --cluster": "needs a cluster; tests/study/test_cluster.py has one",
     r"temper .*--report-to": "needs a tracker's package; tests/study/test_trackers.py stubs it",
     r"temper reproduce .*--(data-root|keep)": HOURS,

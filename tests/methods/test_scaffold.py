@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from temper.app.scaffold import METHOD, start
-from temper.app.scaffold import name_fault as fault_of
+from temper.cli.templates import METHOD, start
+from temper.cli.templates import name_fault as fault_of
 from temper.errors import SettingError
 from temper.methods import configure, entry, registry
 from tests.methods import test_contracts as contracts

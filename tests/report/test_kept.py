@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from temper.checkpoints.folder import check_study_room
 from temper.display.folders import joined, keep_study, own_part, read, shared
 from temper.errors import CheckpointError
 from temper.report import comparison
-from temper.training.checkpoint_folder import check_study_room
 from tests.reproduction.kept_studies import write_study
 
 VALUES: st.SearchStrategy[Any] = st.one_of(

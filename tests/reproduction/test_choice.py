@@ -13,9 +13,9 @@ from reproduction.lines import Line
 from reproduction.plan import Request, plan_cases
 from reproduction.run import run_reproduction
 from reproduction.specification import read_specification
+from temper.checkpoints.folder import read_json
 from temper.display.folders import read as read_study
 from temper.report.table import compare
-from temper.training.checkpoint_folder import read_json
 from tests.reproduction.kept_studies import make_line
 
 AMONG = ("uegr", "uegr_10_30", "uegr_unmasked", "uegr_sharper", "uegr_stronger")

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+from temper.app import measure
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
 from temper import files, memory
-from temper.app import measure
-from temper.app.evaluate import EvaluationRequest, evaluate_model
-from temper.app.named_models import check_named_models
-from temper.app.settings import SetSources
 from temper.data.examples import Examples
 from temper.errors import DataError, MemoryLimitError, SettingError, TemperError, WriteError
+from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
+from temper.evaluation.named_models import check_named_models
 from temper.evaluation.run import EvaluationData, check_before_training
 from temper.evaluation.settings import EvaluationSettings
+from temper.evaluation.sources import SetSources
 from temper.study import work
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
@@ -246,7 +246,7 @@ def test_an_evaluation_loads_the_models_of_an_attack_before_it_measures(
         model=str(tiny_model),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("temper.app.measure.measure", lambda *_, **__: pytest.fail("measured"))
+        patch.setattr("temper.evaluation.measure.measure", lambda *_, **__: pytest.fail("measured"))
         with pytest.raises(SettingError, match=r"text_attack\.masked_model`: .*masked_bare"):
             evaluate_model(asked, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -13,15 +13,16 @@ import torch
 
 import temper
 from dev.drills.cluster import two_machines
-from temper.app.cluster import Cluster
-from temper.app.verify import verify
+from temper.checkpoints.identity import model_identity
+from temper.cluster.machines import Cluster
 from temper.errors import ModelError, SettingError, TemperError
+from temper.export.verify import verify
+from temper.progress import Progress
 from temper.study.cluster import Job, _do_run
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import Study, load_study, run_study
 from temper.study.work import StudyFolder
-from temper.training.config import model_identity, run_key
-from temper.training.progress import Progress
+from temper.training.config import run_key
 from tests.cli.tiny_project import sentences, study_tree, write_csv
 from tests.study.test_workers import weights
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from temper.errors import CheckpointError
+from temper.progress import Progress
 from temper.report import table
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import Study, run_study, step_cost
-from temper.training.progress import Progress
 from tests.cli.tiny_project import study_tree
 
 

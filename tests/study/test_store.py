@@ -15,12 +15,12 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 import temper
-from temper.app.cluster import Cluster
-from temper.app.store import Store
-from temper.app.verify import verify
+from temper.cluster.machines import Cluster
+from temper.cluster.store import Store
 from temper.errors import CheckpointError, SettingError, TemperError, WriteError
+from temper.export.verify import verify
+from temper.progress import Progress
 from temper.study.cluster import Ended, Job, _do_stored
-from temper.training.progress import Progress
 from tests.cli.calls import call
 from tests.cli.tiny_project import study_tree
 from tests.study.test_workers import one_thread, weights

@@ -15,22 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import temper
-from temper.app.cluster import Cluster
-from temper.app.sidecar import read_calibration
-from temper.app.verify import verify
+from temper.calibration.files import read_calibration
+from temper.cluster.machines import Cluster
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.data.splitting import folds
 from temper.errors import CheckpointError, DataError, NonFiniteError, SettingError
 from temper.evaluation.folder import read
+from temper.export.verify import verify
 from temper.methods.recipes import Recipe, recipes
+from temper.progress import Progress
 from temper.study import search as module
 from temper.study.budget import Budget
 from temper.study.cluster import Ended, Job
 from temper.study.dev_folds import FOLDS, check_apart, dev_folds
 from temper.study.goals import GOALS, goal_weights, improvement
-from temper.training.progress import Progress
 from tests.cli.tiny_project import make_model, sentences, write_csv
 from tests.training.listeners import Heard
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from temper.app.measure import load_evaluated
-from temper.app.predictors import load_predictor
 from temper.data.settings import DataSettings
 from temper.errors import SettingError
+from temper.evaluation.loading import load_predictor
+from temper.evaluation.measure import load_evaluated
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
 from tests.cli.tiny_project import sentences, study_tree, write_csv

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from temper.app import plugins
+from temper.cluster import plugins
 from temper.errors import NonFiniteError, SettingError, TemperError
 from temper.study import workers as module
 from temper.study.plan import StudyConfig, columns_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from temper.training.progress import Progress
+from temper.progress import Progress
 
 
 class StopAt(Progress):

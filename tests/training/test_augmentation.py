@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from temper.app.evaluate import EvaluationRequest
 from temper.data.augmentation import AugmentedExamples
 from temper.data.sources import load_splits
 from temper.errors import SettingError
+from temper.evaluation.evaluate import EvaluationRequest
 from temper.study.plan import Column, StudyConfig
 from temper.training.config import RunConfig, run_key
 from temper.training.prepared import prepare

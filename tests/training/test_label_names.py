@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from temper.app.predictors import load_predictor
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError
+from temper.evaluation.loading import load_predictor
 from temper.training.config import RunConfig
 from temper.training.run import train
 from tests.cli.tiny_project import make_model, sentences, write_csv

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
-from temper.app.keywords import TRAIN
+from temper.api.keywords import TRAIN
 from temper.backward.rule import InitialWeightsRule, implements
 from temper.data.sources import load_splits
 from temper.errors import ModelError, SettingError

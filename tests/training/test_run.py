@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
+from temper.checkpoints.folder import OF_A_RUN
+from temper.checkpoints.identity import model_identity
 from temper.data.examples import Examples
 from temper.errors import CheckpointError, NonFiniteError, SettingError, Terminated, WriteError
 from temper.locks import locked
+from temper.progress import Progress
 from temper.training import run as module
-from temper.training.checkpoint_folder import OF_A_RUN
-from temper.training.config import RunConfig, model_identity
+from temper.training.config import RunConfig
 from temper.training.prepared import class_weights
-from temper.training.progress import Progress
 from temper.training.run import train
 from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
 from tests.training.listeners import Heard, StopAt
@@ -157,7 +158,7 @@ def test_the_second_process_on_a_folder_is_refused_and_changes_nothing(
                 # A child, because a process may look into what it writes itself.
                 code = (
                     "import sys; from pathlib import Path\n"
-                    "from temper.training.checkpoint_folder import RunFolder\n"
+                    "from temper.checkpoints.folder import RunFolder\n"
                     "RunFolder(Path(sys.argv[1])).record()"
                 )
                 child = subprocess.run(

@@ -11,12 +11,12 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from temper.app.named_models import with_reference
-from temper.app.predictors import load_predictor
-from temper.app.sets import EvaluationSets
 from temper.data.sources import load_splits
 from temper.errors import DataError, SettingError
+from temper.evaluation.loading import load_predictor
+from temper.evaluation.named_models import with_reference
 from temper.evaluation.run import EvaluationData
+from temper.evaluation.sets import EvaluationSets
 from temper.evaluation.settings import EvaluationSettings
 from temper.methods import names
 from temper.report.card import CardSources, card

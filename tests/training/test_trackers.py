@@ -10,7 +10,7 @@ import pytest
 
 import temper
 from temper.errors import SettingError
-from temper.training.progress import Progress
+from temper.progress import Progress
 from temper.training.trackers import KNOWN, TrackedRun, Tracker, tracked
 from tests.cli.tiny_project import make_data, make_model, study_tree
 

@@ -20,7 +20,7 @@ from rich.progress import (
 
 from temper.cli.screen import errors, notice
 from temper.cli.time_left import TimeLeft, in_words
-from temper.training.progress import Progress
+from temper.progress import Progress
 
 EVERY = 10.0
 """Seconds between two lines where no bars are drawn."""

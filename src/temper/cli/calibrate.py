@@ -8,14 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from temper.app.keywords import CALIBRATE
-from temper.app.quick_checks import of_settings, of_sources, refuse
-from temper.app.settings import CalibrationSettings, SetSources
+from temper.api.keywords import CALIBRATE
+from temper.api.quick_checks import of_settings, of_sources, refuse
+from temper.calibration.settings import CalibrationSettings
 from temper.cli import options
 from temper.cli.screen import print_json, say
 from temper.errors import SettingError
+from temper.evaluation.sources import SetSources
 from temper.models.names import checkpoint_folder
-from temper.training.assignments import section
+from temper.settings import section
 
 
 @options.with_settings(CALIBRATE)
@@ -57,7 +58,7 @@ def calibrate(
         others = (*settings.values(), data, with_dev or None, assignments, config)
         if any(value is not None for value in others):
             raise SettingError("--remove fits nothing: leave the other options out.")
-        from temper.app.sidecar import remove_calibration
+        from temper.calibration.files import remove_calibration
 
         file = remove_calibration(model)
         if as_json:
@@ -77,9 +78,9 @@ def calibrate(
             *of_sources(anomalies),
         ]
     )
-    from temper.app.calibrate import calibrate as fit
-    from temper.app.evaluate import EvaluationRequest
+    from temper.calibration.calibrate import calibrate as fit
     from temper.cli.bars import progress
+    from temper.evaluation.evaluate import EvaluationRequest
 
     request = EvaluationRequest.of(tree, model=model)
     with progress() as shown:

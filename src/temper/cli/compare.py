@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from temper.app.keywords import COMPARE
+from temper.api.compare import compare as compare_methods
+from temper.api.keywords import COMPARE
 from temper.cli import options
 from temper.cli.screen import (
     print_comparison,
@@ -17,7 +18,6 @@ from temper.cli.screen import (
 )
 from temper.errors import shown
 from temper.functional.units import MARGIN
-from temper.study.compare import compare as compare_methods
 
 
 @options.with_settings(COMPARE)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from temper.app.evaluate import evaluate as evaluate_classifier
-from temper.app.keywords import EVALUATE
-from temper.app.quick_checks import check_predictor, refuse
+from temper.api.evaluate import evaluate as evaluate_classifier
+from temper.api.keywords import EVALUATE
+from temper.api.quick_checks import check_predictor, refuse
 from temper.cli import options
 from temper.cli.screen import print_headline, print_json, print_table, say
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from temper.app.keywords import EXPORT
-from temper.app.quick_checks import check_predictor, of_settings, refuse
-from temper.app.settings import PredictorSettings
+from temper.api.keywords import EXPORT
+from temper.api.quick_checks import check_predictor, of_settings, refuse
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import SettingError
-from temper.training.assignments import section
+from temper.evaluation.sources import PredictorSettings
+from temper.settings import section
 
 
 @options.with_settings(EXPORT)
@@ -60,9 +60,9 @@ def export(
         names = ", ".join(f"--{name.replace('_', '-')}" for name in reading)
         raise SettingError(f"Without --data there are no rows: leave {names} out.")
     refuse([partial(check_predictor, model), *of_settings(tree)])
-    from temper.app.evaluate import EvaluationRequest
-    from temper.app.export import export as write
     from temper.cli.bars import progress
+    from temper.evaluation.evaluate import EvaluationRequest
+    from temper.export.export import export as write
 
     request = None if data is None else EvaluationRequest.of(tree, model=model)
     with progress() as shown:

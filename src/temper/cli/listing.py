@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from pydantic import BaseModel
 
-from temper.app.quick_checks import check_methods, refuse
+from temper.api.quick_checks import check_methods, refuse
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import DataError, SettingError, unknown
@@ -101,7 +101,7 @@ def show(
 
 def _settings() -> list[dict[str, Any]]:
     """Return the settings of all tables but ``method``, by dotted name."""
-    from temper.app.keywords import MODELS
+    from temper.api.keywords import MODELS
     from temper.evaluation.settings import EvaluationSettings
     from temper.importing import argument_texts
     from temper.methods.description import bounds

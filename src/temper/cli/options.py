@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from temper.app.keywords import Keyword, Keywords, split_list
+from temper.api.keywords import Keyword, Keywords, split_list
 from temper.errors import SettingError
 from temper.importing import check_file_exists
 
@@ -255,7 +255,7 @@ def import_methods(named: list[str] | None) -> None:
     for source in named or []:
         check_file_exists(source, purpose="methods and perspectives")
     if named:
-        from temper.app.plugins import load
+        from temper.cluster.plugins import load
 
         for source in named:
             load(source)

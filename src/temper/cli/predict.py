@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from temper.app.keywords import PREDICT, split_list
-from temper.app.quick_checks import check_predictor, of_sources, refuse
-from temper.app.settings import PredictorSettings
+from temper.api.keywords import PREDICT, split_list
+from temper.api.quick_checks import check_predictor, of_sources, refuse
 from temper.cli import options
 from temper.cli.screen import notice, print_json, print_table, say
 from temper.errors import DataError, SettingError, unknown
-from temper.training.assignments import section
+from temper.evaluation.sources import PredictorSettings
+from temper.settings import section
 
 if TYPE_CHECKING:
-    from temper.app.answers import Answers
+    from temper.calibration.answers import Answers
     from temper.data.examples import Examples
 
 FORMATS = (".jsonl", ".csv", ".json")
@@ -122,8 +122,8 @@ def predict(
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
     refuse([partial(check_predictor, model), *of_sources([source] if source else [])])
-    from temper.app.classifier import Classifier
-    from temper.app.predictors import check_pairs, trained_pairs
+    from temper.calibration.classifier import Classifier
+    from temper.evaluation.loading import check_pairs, trained_pairs
     from temper.files import write_json
 
     if text:
@@ -179,11 +179,11 @@ def _check_folder(file: Path, option: str) -> None:
 
 def _read_table(model: str, data: str, reading: Mapping[str, Any], *, columns: str) -> Examples:
     """Read texts from a file, a folder or the Hub; a run says columns and encoding too."""
-    from temper.app.predictors import trained_columns, trained_encoding
     from temper.data.columns import Columns
     from temper.data.content import check_encoding
     from temper.data.sources import load_examples
     from temper.data.table import TableOptions
+    from temper.evaluation.loading import trained_columns, trained_encoding
 
     examples = load_examples(
         data,

@@ -44,7 +44,7 @@ def push(
     The token is read from the environment variable HF_TOKEN alone. Pickles and states of an
     optimiser are refused; texts of rows stay here unless --texts asks for them.
     """
-    from temper.app.push import push as push_run
+    from temper.export.push import push as push_run
 
     pushed = push_run(run, repo, private=private, evaluation=evaluation, texts=texts)
     if as_json:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from temper.app.keywords import split_list
-from temper.app.quick_checks import check_reported, refuse
+from temper.api.keywords import split_list
+from temper.api.quick_checks import check_reported, refuse
 from temper.cli import options
 from temper.cli.screen import notice, print_json, say
 from temper.errors import SettingError

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from temper.app.scaffold import METHOD, PERSPECTIVE, Scaffold, start
 from temper.cli import options
 from temper.cli.screen import print_json, say
+from temper.cli.templates import METHOD, PERSPECTIVE, Scaffold, start
 
 Into = Annotated[
     Path,

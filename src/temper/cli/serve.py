@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from temper.app.keywords import SERVE
-from temper.app.quick_checks import check_predictor, refuse
-from temper.app.service.settings import ServiceSettings
-from temper.app.settings import PredictorSettings
+from temper.api.keywords import SERVE
+from temper.api.quick_checks import check_predictor, refuse
 from temper.cli import options
 from temper.cli.screen import notice, say
 from temper.errors import SettingError, install_command
-from temper.training.assignments import section
+from temper.evaluation.sources import PredictorSettings
+from temper.service.settings import ServiceSettings
+from temper.settings import section
 
 if TYPE_CHECKING:
-    from temper.app.service.web import Service
+    from temper.service.web import Service
 
 PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
@@ -52,10 +52,10 @@ def serve(
     service = section(ServiceSettings, "service", tree.get("service", {}))
     _check_installed()
     refuse([partial(check_predictor, model)])
-    from temper.app.classifier import Classifier
-    from temper.app.service.run import address_of, bind, token_of_environment
-    from temper.app.service.run import serve as run
-    from temper.app.service.web import Service
+    from temper.calibration.classifier import Classifier
+    from temper.service.run import address_of, bind, token_of_environment
+    from temper.service.run import serve as run
+    from temper.service.web import Service
 
     token = token_of_environment()
     with bind(service, token=token) as bound:

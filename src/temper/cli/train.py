@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from temper.app.keywords import TRAIN
-from temper.app.quick_checks import check_evaluation, refuse
-from temper.app.train import train as train_run
+from temper.api.keywords import TRAIN
+from temper.api.quick_checks import check_evaluation, refuse
+from temper.api.train import train as train_run
+from temper.checkpoints.folder import RunFolder
 from temper.cli import options
 from temper.cli.screen import print_headline, print_json, say
 from temper.errors import CheckpointError, SettingError
-from temper.training.checkpoint_folder import RunFolder
 from temper.training.processes import joined
 
 

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from temper.app.keywords import COMPARE
-from temper.app.store import is_url
+from temper.api.keywords import COMPARE
+from temper.api.tune import BUDGET
+from temper.api.tune import tune as tune_recipes
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
+from temper.cluster.store import is_url
 from temper.errors import shown
-from temper.study.tune import BUDGET
-from temper.study.tune import tune as tune_recipes
 
 SHOWN = 8
 """Rows of the table."""

@@ -18,7 +18,7 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Recompute the hashes of files, and scores from rows, and say what does not agree."""
-    from temper.app.verify import verify as verified
+    from temper.export.verify import verify as verified
 
     found = verified(folder)
     if as_json:

@@ -123,6 +123,8 @@ AUGMENTATION = tuple(AugmentationSettings.model_fields)
 
 UNLABELLED = ("unlabeled", "unlabeled_rows")
 """Settings of text that only some methods read; they decide nothing about what is evaluated."""
+TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED, *AUGMENTATION)
+"""Settings that say how to train, so that an evaluation would have to ignore them."""
 
 
 class DataSettings(AugmentationSettings):

@@ -25,17 +25,18 @@ from typing import Any
 import torch
 
 import temper
-from temper.app import plugins
-from temper.app.cluster import Cluster, cause_of, check_version, load_ray
-from temper.app.store import Store, is_url
+from temper.checkpoints.folder import RunFolder
+from temper.checkpoints.identity import model_identity
+from temper.cluster import plugins
+from temper.cluster.machines import Cluster, cause_of, check_version, load_ray
+from temper.cluster.store import Store, is_url
 from temper.errors import LockedError, SettingError, TemperError, Terminated, shown
 from temper.locks import STALE
+from temper.progress import Progress
 from temper.stopping import GRACE
 from temper.study.work import GridCell, StudyFolder, Work
 from temper.study.workers import load_work, run_in_words
-from temper.training.checkpoint_folder import RunFolder
-from temper.training.config import model_identity, run_key
-from temper.training.progress import Progress
+from temper.training.config import run_key
 
 RETRIES = 5
 """How often Ray repeats a run whose machine or process is lost."""

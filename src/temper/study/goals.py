@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from temper.checkpoints.folder import read_json
 from temper.errors import DataError, SettingError, unknown
-from temper.training.checkpoint_folder import read_json
 
 ACCURACY, CALIBRATION, ROBUSTNESS = "accuracy", "calibration", "robustness"
 PARTS: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from temper.app.settings import SetSources
+from temper.checkpoints.folder import RunFolder, held_folder
 from temper.errors import SettingError
+from temper.evaluation.sources import SetSources
 from temper.files import make_folder
+from temper.progress import Progress
+from temper.settings import override
 from temper.study.plan import Column, StudyConfig
 from temper.study.schedule import Study, finish_study, load_study, step_cost
 from temper.study.work import GridCell, StudyFolder, Work
-from temper.training.assignments import override
-from temper.training.checkpoint_folder import RunFolder, held_folder
 from temper.training.multi_task import FOLDER, MultiTaskConfig, tasks_key, train_tasks
-from temper.training.progress import Progress
 
 
 @dataclass(frozen=True)

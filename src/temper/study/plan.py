@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from temper import methods
-from temper.app.settings import SetSources
 from temper.data.settings import AUGMENTATION, DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
+from temper.evaluation.sources import SetSources
 from temper.methods import Method
 from temper.methods.recipes import recipe_named
-from temper.training.assignments import Faults, Tree, override, parse_assignment, section
+from temper.settings import Faults, Tree, override, parse_assignment, section
 from temper.training.config import RunConfig, without_unread
 
 PLACES = ("model", "data", "train", "architecture", "evaluate")

@@ -12,13 +12,10 @@ from typing import Any
 import pandas
 
 from temper import methods, report
-from temper.app.cluster import Cluster
-from temper.app.measure import stored_key
-from temper.app.named_models import check_named_models
-from temper.app.predictors import load_predictor
-from temper.app.results import Result
-from temper.app.sets import EvaluationSets
-from temper.app.store import Store
+from temper.checkpoints.folder import check_study_room, held_folder, read_json
+from temper.checkpoints.identity import model_identity
+from temper.cluster.machines import Cluster
+from temper.cluster.store import Store
 from temper.data.examples import Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
@@ -26,6 +23,9 @@ from temper.display import folders
 from temper.display.wording import plural
 from temper.errors import CheckpointError, SettingError, TemperError
 from temper.evaluation.folder import read
+from temper.evaluation.loading import load_predictor
+from temper.evaluation.measure import stored_key
+from temper.evaluation.named_models import check_named_models
 from temper.evaluation.pairing import (
     RESAMPLES,
     RowSamples,
@@ -34,18 +34,19 @@ from temper.evaluation.pairing import (
 )
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import check_before_training
+from temper.evaluation.sets import EvaluationSets
 from temper.files import check_free, size_in_words, write_json
 from temper.functional.units import MARGIN
 from temper.models.masked import MaskedModel
+from temper.progress import Progress
+from temper.results import Result
 from temper.study.cluster import on_cluster
 from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, run_in_words, side_by_side
-from temper.training.checkpoint_folder import check_study_room, held_folder, read_json
 from temper.training.checks import check_head
-from temper.training.config import model_identity, run_key, weights_size
+from temper.training.config import run_key, weights_size
 from temper.training.prepared import with_head
-from temper.training.progress import Progress
 
 PAIRED = "paired.json"
 """What rows say of the columns' differences; see `_pair_columns`."""

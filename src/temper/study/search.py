@@ -21,23 +21,24 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from temper.app.alternatives import Alternative, alternatives
-from temper.app.cluster import Cluster
-from temper.app.settings import SetSources
+from temper.checkpoints.identity import model_identity
+from temper.cluster.machines import Cluster
 from temper.data.examples import Splits
 from temper.errors import NonFiniteError, SettingError
+from temper.evaluation.sources import SetSources
 from temper.methods.recipes import PLAIN, Recipe
+from temper.progress import Progress
 from temper.seeding import derive_seed
+from temper.settings import Tree, override
+from temper.study.alternatives import Alternative, alternatives
 from temper.study.budget import Budget
 from temper.study.cluster import Job, Machines
 from temper.study.dev_folds import FOLDS, FoldFolder, dev_folds
 from temper.study.goals import fold_evaluation, goal_weights, improvement, part_scores
 from temper.study.plan import Column, StudyConfig
 from temper.study.work import Work, evaluation_sets
-from temper.training.assignments import Tree, override
-from temper.training.config import RunConfig, model_identity, run_key
+from temper.training.config import RunConfig, run_key
 from temper.training.passes import PLAIN as PASSES
-from temper.training.progress import Progress
 
 SPREAD: Final = 4.0
 """A trial multiplies the given learning rate by a factor between 1 / SPREAD and SPREAD."""

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from temper.app.measure import evaluation_key, measure, stored_key
-from temper.app.named_models import with_reference
-from temper.app.predictors import load_predictor
-from temper.app.sets import EvaluationSets, load_sets
-from temper.data.examples import Splits
-from temper.data.sources import load_splits
-from temper.data.suites.suite import KINDS
-from temper.errors import CheckpointError, SettingError
-from temper.files import put_back, write_json
-from temper.study.plan import StudyConfig
-from temper.training.checkpoint_folder import (
+from temper.checkpoints.folder import (
     RunFolder,
     check_study_room,
     difference_in_words,
     read_json,
 )
-from temper.training.progress import Progress
+from temper.data.examples import Splits
+from temper.data.sources import load_splits
+from temper.data.suites.suite import KINDS
+from temper.errors import CheckpointError, SettingError
+from temper.evaluation.loading import load_predictor
+from temper.evaluation.measure import evaluation_key, measure, stored_key
+from temper.evaluation.named_models import with_reference
+from temper.evaluation.sets import EvaluationSets, load_sets
+from temper.files import put_back, write_json
+from temper.progress import Progress
+from temper.study.plan import StudyConfig
 from temper.training.run import train
 from temper.training.trackers import TrackedRun, score_values, tracked
 

@@ -24,12 +24,12 @@ from typing import Any
 
 import torch
 
-from temper.app import plugins
+from temper.cluster import plugins
 from temper.data import in_memory
 from temper.errors import SettingError, TemperError
+from temper.progress import Progress
 from temper.stopping import GRACE, raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
-from temper.training.progress import Progress
 
 WAIT = 0.2
 """Seconds between two looks at what the workers say, and between two steps that a run tells of."""

@@ -19,9 +19,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from temper.checkpoints.folder import newest_checkpoint_in
 from temper.errors import CheckpointError
 from temper.files import CHECKSUMS, checksums, disagreements, write_json
-from temper.training.checkpoint_folder import newest_checkpoint_in
 
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "model.safetensors.index.json")
 ADVICE = "Resume from another checkpoint, or train anew."

@@ -31,7 +31,7 @@ from temper.models.adapters import is_adapted
 from temper.models.blocks import find_head, unwrap
 from temper.models.kinds import position_limit
 from temper.models.probing import innermost
-from temper.training.assignments import Faults
+from temper.settings import Faults
 from temper.training.loading import LABELS, TaskRows, countable
 from temper.training.settings import HALVE
 from temper.types import Batch, Step

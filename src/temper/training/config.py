@@ -27,8 +27,6 @@ A composition has a table of settings for each of its methods::
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -37,6 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from temper import methods
 from temper.backward.rule import InitialWeightsRule, implements
+from temper.checkpoints.identity import digest, model_identity
 from temper.data.examples import Splits
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CompositionError, Option, SettingError, faults, unknown
@@ -50,27 +49,12 @@ from temper.models.classical.build import DROPOUT
 from temper.models.classical.registry import ArchitectureSettings
 from temper.models.classical.vectors import content_hash
 from temper.models.names import MODELS, resolve
-from temper.training.assignments import Faults, Tree, section
-from temper.training.checkpoint_folder import TRACKED
+from temper.settings import Faults, Tree, section
 from temper.training.checks import check_kept, check_unlabelled, wants_unlabelled
 from temper.training.settings import TrainSettings
 
 PLACES = ("model", "seed", "data", "method", "train", "architecture")
 LARGEST_SEED = 2**32 - 1
-CHUNK = 1 << 20
-MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
-# What Temper writes beside a model's files does not decide what its weights are.
-RECORDS = {
-    "run.json",
-    TRACKED,
-    "scores.json",
-    "table.json",
-    "study.json",
-    "calibration.json",
-    "export.json",
-}
-CALIBRATION_ARRAYS = "calibration-*.safetensors"
-"""What lies beside ``calibration.json``, and does not either."""
 
 
 class RunConfig(BaseModel):
@@ -256,29 +240,6 @@ def teachers_of(method: methods.Method) -> tuple[str, ...]:
     return tuple(folder for m in members if isinstance(m, Distil) for folder in m.folders)
 
 
-def model_identity(name: str) -> str:
-    """Say which weights a model's name stands for, so that a key does not outlive them.
-
-    Args:
-        name: Hub id, folder, or short name.
-
-    Returns:
-        A hash of the files for a folder, the name itself for anything else.
-    """
-    folder = Path(name)
-    if not folder.is_dir():
-        return name
-    state = hashlib.blake2b(digest_size=16)
-    for file in sorted(folder.iterdir()):
-        written = file.name in RECORDS or file.match(CALIBRATION_ARRAYS)
-        if file.is_file() and file.suffix in MODEL_FILES and not written:
-            state.update(repr((file.name, file.stat().st_size)).encode())
-            with file.open("rb") as stream:
-                while chunk := stream.read(CHUNK):
-                    state.update(chunk)
-    return state.hexdigest()
-
-
 def weights_size(name: str) -> int | None:
     """Return the bytes of a model's weights; None where they lie in no folder of this machine.
 
@@ -311,17 +272,6 @@ def without_unread(tree: Mapping[str, Any]) -> Tree:
     if wanted:
         return dict(tree)
     return {**tree, "data": {name: data[name] for name in data if name not in UNLABELLED}}
-
-
-def digest(content: Any) -> str:
-    """Hash JSON content to 12 hexadecimal digits, whatever the order of its keys.
-
-    Example:
-        >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
-        True
-    """
-    text = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def _method(table: Any) -> Tree:

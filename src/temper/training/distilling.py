@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from temper.checkpoints.folder import TEACHER_ANSWERS
+from temper.checkpoints.identity import model_identity
 from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples
 from temper.errors import ModelError, WriteError
@@ -23,8 +25,7 @@ from temper.files import replaced
 from temper.functional.label_names import match_names, placeholders
 from temper.functional.resampling import FloatArray
 from temper.models.hf import load_classifier
-from temper.training.checkpoint_folder import TEACHER_ANSWERS
-from temper.training.config import RunConfig, model_identity
+from temper.training.config import RunConfig
 from temper.types import TEACHER
 
 SMALLEST = 1e-8

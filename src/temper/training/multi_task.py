@@ -27,6 +27,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from temper import methods
+from temper.checkpoints.folder import RunFolder, is_finished
+from temper.checkpoints.identity import digest, model_identity
 from temper.data.augmentation import augmented
 from temper.data.encode import LazilyEncoded, cut_notices
 from temper.data.examples import Examples, Splits
@@ -35,17 +37,10 @@ from temper.data.sources import load_splits
 from temper.errors import SettingError, unknown
 from temper.files import checksums, write_json
 from temper.models.multi_task.classifier import TaskHead, share_encoder
-from temper.training.assignments import Faults, Tree, section
-from temper.training.checkpoint_folder import RunFolder, is_finished
+from temper.progress import Progress
+from temper.settings import Faults, Tree, section
 from temper.training.checks import check_head, check_one_process
-from temper.training.config import (
-    PLACES,
-    RunConfig,
-    digest,
-    model_identity,
-    run_key,
-    teachers_of,
-)
+from temper.training.config import PLACES, RunConfig, run_key, teachers_of
 from temper.training.loading import TASK, TaskRows
 from temper.training.prepared import (
     Prepared,
@@ -55,7 +50,6 @@ from temper.training.prepared import (
     scored_sets,
     unknown_tokens,
 )
-from temper.training.progress import Progress
 from temper.training.recorder import DEV
 from temper.training.rewriting import rewriters_of
 from temper.training.run import ActiveRun

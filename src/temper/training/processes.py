@@ -20,9 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from temper.checkpoints.folder import RunFolder, WatchedFolder, differences
 from temper.errors import OtherProcessError, SettingError, TemperError
-from temper.training.assignments import Faults
-from temper.training.checkpoint_folder import RunFolder, WatchedFolder, differences
+from temper.settings import Faults
 
 if TYPE_CHECKING:
     from temper.training.config import RunConfig

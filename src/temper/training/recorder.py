@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import platform
 import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,16 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import temper
+from temper.checkpoints.folder import PARTIAL, RunFolder
 from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
 from temper.memory import MEBIBYTE, Gauge, gauge_of
 from temper.models.modes import in_mode
+from temper.progress import Progress
 from temper.training.checkpoint_files import check_sums, put_in_place, read_state, write_state
-from temper.training.checkpoint_folder import PARTIAL, RunFolder
-from temper.training.progress import Progress
 from temper.types import Batch
 
 DEV = "dev"
@@ -392,9 +389,3 @@ def _trained(model: nn.Module) -> dict[str, Tensor]:
     """Return what training changes of a model, by name."""
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     return {**weights, **dict(model.named_buffers())}
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what decides a run's numbers."""
-    installed = {name: version(name) for name in ("torch", "transformers", "peft", "datasets")}
-    return {"python": platform.python_version(), "temper": temper.__version__, **installed}

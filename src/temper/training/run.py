@@ -13,6 +13,8 @@ from torch import Tensor
 
 from temper.backward.hooks import Accumulates, OnTrainEnd
 from temper.backward.rule import implements
+from temper.checkpoints.folder import RunFolder, is_finished
+from temper.checkpoints.identity import versions
 from temper.data.augmentation import AugmentedExamples
 from temper.data.encode import Collator, LazilyEncoded, cut_notices
 from temper.data.examples import Splits
@@ -23,9 +25,9 @@ from temper.files import writing
 from temper.functional.precision import bf16_notices
 from temper.models.adapters import is_adapted, save_adapter
 from temper.models.hf import lasting_name
+from temper.progress import Progress
 from temper.training import sharding
 from temper.training.arguments import training_arguments
-from temper.training.checkpoint_folder import RunFolder, is_finished
 from temper.training.checks import check_disk, check_one_process
 from temper.training.config import RunConfig, run_key
 from temper.training.passes import cost_in_words, passes_of
@@ -39,8 +41,7 @@ from temper.training.prepared import (
     with_head,
 )
 from temper.training.processes import Processes, check_run
-from temper.training.progress import Progress
-from temper.training.recorder import EpochScores, Recorder, carve, versions
+from temper.training.recorder import EpochScores, Recorder, carve
 from temper.training.trackers import TrackedRun, tracked
 from temper.training.trainer import RobustTrainer
 

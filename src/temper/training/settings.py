@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -18,30 +16,13 @@ from pydantic import (
 
 from temper.errors import unknown
 from temper.functional.label_names import GivenNames
-from temper.training.assignments import Tree
+from temper.settings import Device, LabelMap, Tree
 
 KEEP_SHARE = 0.1
 STOP: Final = "stop"
 HALVE: Final = "halve"
 OnOOM = Literal["stop", "halve"]
 """What becomes of a step that memory is not enough for."""
-DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-
-
-def known_device(device: str) -> str:
-    """Check the name of a device.
-
-    Raises:
-        ValueError: Where it has another form; pydantic turns it into a fault.
-
-    Example:
-        >>> known_device("cuda:1")
-        'cuda:1'
-    """
-    if not DEVICE.fullmatch(device):
-        raise ValueError("must be auto, cpu, cuda, cuda:N or mps")
-    return device
-
 
 TRACKERS: dict[str, tuple[str, ...]] = {
     "azure_ml": ("azureml",),
@@ -99,37 +80,8 @@ Trackers = Annotated[
     Field(strict=False),
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
 ]
-Device = Annotated[str, AfterValidator(known_device)]
 Rate = Annotated[float, Field(gt=0)]
 Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False)]
-
-
-def named_pairs(given: Any) -> Any:
-    """Read ``MODEL=DATA`` pairs of class names; a mapping is returned as it is.
-
-    Raises:
-        ValueError: If a pair has another form or a name occurs twice; pydantic turns it into an
-            error of the setting.
-
-    Example:
-        >>> named_pairs(["POSITIVE=pos,NEGATIVE=neg"])
-        {'POSITIVE': 'pos', 'NEGATIVE': 'neg'}
-    """
-    if isinstance(given, Mapping):
-        return dict(given)
-    texts = [given] if isinstance(given, str) else given
-    pairs: dict[str, str] = {}
-    for text in ",".join(map(str, texts)).split(","):
-        model, _, data = (part.strip() for part in text.partition("="))
-        if not model or not data:
-            raise ValueError("is given as MODEL=DATA pairs, for example POSITIVE=pos,NEGATIVE=neg")
-        if model in pairs:
-            raise ValueError(f"names {model!r} twice; name each class of the model once")
-        pairs[model] = data
-    return pairs
-
-
-LabelMap = Annotated[dict[str, str], BeforeValidator(named_pairs)]
 
 
 class LoraSettings(BaseModel):

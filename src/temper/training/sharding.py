@@ -16,7 +16,7 @@ from temper.errors import SettingError
 from temper.models.blocks import find_blocks
 from temper.models.shards import Shards, reshard, sharded_modules
 from temper.models.shards import whole as whole
-from temper.training.assignments import Faults
+from temper.settings import Faults
 
 CONFIG = {
     "version": 2,

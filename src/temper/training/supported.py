@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from temper.files import asset
-from temper.training.assignments import Faults
+from temper.settings import Faults
 
 Verdict = Literal["works", "refused", "no effect"]
 

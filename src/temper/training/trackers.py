@@ -22,9 +22,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from temper.checkpoints.folder import EVENTS, TRACKED, read_json
 from temper.errors import SettingError, one_line
 from temper.files import write_json
-from temper.training.checkpoint_folder import EVENTS, TRACKED, read_json
 from temper.training.settings import TRACKERS
 
 Values = Mapping[str, float]

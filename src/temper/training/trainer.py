@@ -20,6 +20,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints
 
+from temper.checkpoints.folder import PARTIAL
 from temper.data.batches import LengthBucketSampler
 from temper.errors import CheckpointError, ModelError
 from temper.methods import Method, build
@@ -29,7 +30,6 @@ from temper.models.kinds import check_sequence_classifier
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
 from temper.training.checkpoint_files import read_state, write_state
-from temper.training.checkpoint_folder import PARTIAL
 from temper.training.given_loss import task_loss_of
 from temper.training.loading import (
     ROW,

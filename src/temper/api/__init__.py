@@ -1,0 +1,1 @@
+"""The four Python functions: train, evaluate, compare and tune."""

@@ -1,0 +1,150 @@
+"""Measure any classifier: what `temper.evaluate` and ``temper evaluate`` do.
+
+torch is imported once all names and paths are known to be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from temper.api.keywords import EVALUATE
+from temper.api.quick_checks import check_predictor, of_room, of_settings, of_sources, refuse
+from temper.errors import SettingError
+from temper.evaluation.sources import SetSources
+from temper.progress import LoggedNotices, Progress
+from temper.results import EvaluationResult, TrainingResult
+from temper.settings import section
+
+if TYPE_CHECKING:
+    from temper.cluster.machines import Cluster
+    from temper.evaluation.evaluate import EvaluationRequest
+    from temper.evaluation.predictor import Predictor
+
+
+def evaluate(
+    model: object,
+    data: str | Path | Mapping[str, Any] | None = None,
+    *,
+    out: str | Path | None = None,
+    cluster: str | None = None,
+    cluster_cpus: int = 1,
+    cluster_gpus: float = 0.0,
+    config: Any = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> EvaluationResult:
+    """Measure a classifier, whether Temper trained it or not.
+
+    What cannot be measured on it, for instance attacks on the embeddings of a scikit-learn
+    pipeline, is left out and told.
+
+    Args:
+        model: What `temper.train` returned; the folder of a checkpoint or of a PEFT adapter, the
+            Hub id of a classifier, a ``.skops`` file, or ``file.py:NAME`` or ``module:NAME`` of a
+            function (its code is run). Or an object in memory: a function from texts to answers, a
+            scikit-learn estimator, a pipeline of Transformers or a predictor.
+        data: What to evaluate it on; a run's own dev rows if left out.
+        out: Folder to write; of a run ``RUN-evaluation`` beside it if left out, and of an
+            object ``runs/NAME-evaluation``. An evaluation that it holds under the same settings is
+            kept; one of an object is made again, since nothing says whether the object changed.
+        cluster: Address of a Ray cluster whose machines answer the rows of large sets, as
+            `temper.compare` takes it; they see the model under the same name. Embeddings and hidden
+            states are computed here.
+        cluster_cpus: Cores, and threads, of a model there.
+        cluster_gpus: GPUs of a model there.
+        config: TOML file or nested settings, which the others override.
+        progress: Hears how far it is; None logs the notices.
+        settings: By the names of the options of ``temper evaluate`` (``eval_rows``, ``shift``,
+            ``gives`` ...), or whole tables: ``evaluate``, ``sets``, ``predictor``.
+
+    Returns:
+        The scores and where they lie.
+
+    Raises:
+        TemperError: Where model, data or settings do not fit, or the folder holds something else.
+    """
+    progress = progress or LoggedNotices()
+    named = model.folder if isinstance(model, TrainingResult) else model
+    is_named = isinstance(named, str | Path)
+    name = str(named) if is_named else _name_of_object(named)
+    tree = EVALUATE.tree(config, {"data": data, **settings})
+    sets = section(SetSources, "sets", tree.get("sets", {}))
+    # Where `temper report` looks for the evaluation of a run.
+    beside = (
+        Path(name).expanduser().resolve() if is_named else Path("runs", name.removesuffix("()"))
+    )
+    folder = beside.with_name(f"{beside.name}-evaluation") if out is None else Path(out)
+    refuse(
+        [
+            *([partial(check_predictor, name)] if is_named else []),
+            *([partial(_check_beside, name)] if is_named and out is None else []),
+            *of_settings(tree),
+            *of_sources(sets.given()),
+            of_room(folder, "evaluation", "scores.json"),
+        ]
+    )
+    from temper.cluster.machines import Cluster
+    from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
+
+    machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
+    if machines is not None and not is_named:
+        raise SettingError(
+            "A cluster's machines load the model by its name, and it is an object in memory. Save "
+            "it and give its folder, or name it as file.py:NAME."
+        )
+    request = EvaluationRequest.of(tree, model=name, held=None if is_named else named)
+    sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
+    notices: tuple[str, ...] = ()
+    if out is None:
+        notices = (f"--out is left out: the evaluation is written to {folder}.",)
+    content = evaluate_model(
+        request,
+        folder,
+        notices=notices,
+        progress=progress,
+        answering=partial(_on_machines, request, machines),
+    )
+    return EvaluationResult(folder, content, sources)
+
+
+@contextmanager
+def _on_machines(
+    request: EvaluationRequest, machines: Cluster | None, predictor: Predictor
+) -> Iterator[Predictor]:
+    """Yield the predictor of the rows; with a cluster, its machines predict large sets."""
+    if machines is None:
+        yield predictor
+        return
+    from temper.cluster.spread import spread
+    from temper.evaluation.classifier import ClassifierPredictor
+    from temper.evaluation.loading import longest_row
+
+    is_checkpoint = type(predictor) is ClassifierPredictor
+    with machines.connection():
+        yield spread(
+            predictor,
+            request.model,
+            request.predictor,
+            machines,
+            max_length=longest_row(predictor) if is_checkpoint else None,
+            batch_size=request.evaluate.batch_size,
+            precision=request.evaluate.precision,
+        )
+
+
+def _name_of_object(held: object) -> str:
+    """Return what an object in memory is called in records; it is the name of no file."""
+    return f"{getattr(held, '__name__', type(held).__name__).strip('<>')}()"
+
+
+def _check_beside(model: str) -> None:
+    folder = Path(model).expanduser()
+    if not (folder / "run.json").is_file():
+        raise SettingError(
+            f"--out is needed: {model} is no folder of a run, beside which the evaluation "
+            "could lie. Give --out FOLDER."
+        )

@@ -1,0 +1,154 @@
+"""`temper.tune` and ``temper tune``: find the best recipe and settings for a dataset.
+
+A search on dev folds of the training rows (`temper.study.search`) chooses. Then the winner and
+plain fine-tuning, each with its best settings, are trained on all rows and compared once on the
+reported rows (`temper.study.final`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from temper.api.keywords import COMPARE, split_list
+from temper.api.quick_checks import of_settings, of_sources, refuse
+from temper.checkpoints.folder import check_room
+from temper.cluster.store import is_url
+from temper.errors import SettingError, install_command
+from temper.evaluation.sources import SetSources
+from temper.methods.recipes import PLAIN, Recipe, recipe_named
+from temper.methods.recipes import recipes as known_recipes
+from temper.progress import LoggedNotices, Progress
+from temper.settings import section
+from temper.study.budget import Budget
+from temper.study.goals import goal_weights
+
+RECORD = "tune.json"
+MODEL = "minilm"
+BUDGET = "30m"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The result of a search.
+
+    Args:
+        folder: The out folder; for an object store a temporary copy without weights.
+        record: The content of ``tune.json``.
+    """
+
+    folder: Path
+    record: Mapping[str, Any]
+
+    @property
+    def summary(self) -> str:
+        """What was gained and what it costs."""
+        return str(self.record["summary"])
+
+    @property
+    def page(self) -> Path:
+        """The report of the final comparison."""
+        return self.folder / "final" / "report.html"
+
+
+def tune(
+    out: str | Path,
+    *,
+    budget: str = BUDGET,
+    goal: str = "balanced",
+    recipes: str | Iterable[str] = (),
+    seeds: Iterable[int] = (0, 1, 2),
+    cluster: str | None = None,
+    cluster_cpus: int = 1,
+    cluster_gpus: float = 0.0,
+    config: Any = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Tuned:
+    """Search recipes and settings for a dataset, and evaluate the winner once.
+
+    Args:
+        out: The folder, or with a cluster the URL of an object store; a stopped search is resumed.
+        budget: Total budget: ``30m``, ``2h``, or ``12runs``, trainings on all rows with plain
+            fine-tuning.
+        goal: ``accuracy``, ``robust``, ``calibrated``, ``balanced``, or weights as in
+            ``accuracy=2,calibration=1``.
+        recipes: Recipes of ``temper list recipes``; all if none is named. Plain fine-tuning is
+            always included.
+        seeds: Seeds of the final comparison.
+        cluster: Address of a Ray cluster that does the runs, as in `temper.compare`.
+        cluster_cpus: Cores, and threads, of a run there.
+        cluster_gpus: GPUs of a run there; with fractions, runs share a GPU.
+        config: TOML file or nested settings; the others override it.
+        progress: Receives trials, runs and notices; None logs the notices.
+        settings: As in `temper.compare`; ``model`` defaults to MiniLM.
+
+    Returns:
+        The result.
+
+    Raises:
+        TemperError: Data, goal or a recipe does not fit, the budget is too small, the folder has
+            another search, or Optuna is not installed.
+    """
+    progress = progress or LoggedNotices()
+    tree = {"model": MODEL, **COMPARE.tree(config, settings)}
+    sets = section(SetSources, "sets", tree.pop("sets", {}))
+    chosen = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
+    refuse(
+        [
+            _check_optuna,
+            partial(goal_weights, goal),
+            *(partial(recipe_named, name) for name in chosen),
+            *of_settings(tree),
+            *of_sources(sets.given()),
+            *([] if is_url(out) else [partial(_check_folder, Path(out))]),
+        ]
+    )
+    from temper.cluster.machines import Cluster
+    from temper.study.cluster import opened
+    from temper.study.final import carry_out
+    from temper.study.search import Request
+
+    machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
+    # Training rows whose text is reported would leak into the search.
+    data = {**tree.get("data", {}), "drop_overlap": True}
+    request = Request(
+        base={**tree, "data": data},
+        sets=sets,
+        recipes=_recipes(chosen),
+        named=bool(chosen),
+        goal=goal,
+        budget=Budget.parse(budget),
+        seeds=tuple(seeds),
+    )
+    with opened(out, machines) as (folder, machines):
+        _check_folder(folder)
+        record = carry_out(replace(request, cluster=machines), folder, progress)
+    return Tuned(folder, record)
+
+
+def _check_folder(folder: Path) -> None:
+    check_room(folder, what=RECORD, held=(folder / RECORD).exists)
+
+
+def _recipes(chosen: list[str]) -> dict[str, Recipe]:
+    """Return the recipes of the search, plain fine-tuning first."""
+    names = dict.fromkeys((PLAIN, *(chosen or known_recipes())))
+    if len(names) < 2:
+        raise SettingError(
+            "Plain fine-tuning is always included. Name another recipe with --recipes, or leave it "
+            "out for all."
+        )
+    return {name: recipe_named(name) for name in names}
+
+
+def _check_optuna() -> None:
+    if importlib.util.find_spec("optuna") is None:
+        raise SettingError(
+            "`temper tune` searches with Optuna, which is not installed. "
+            f"Run: {install_command('tune')}"
+        )

@@ -1,1 +1,0 @@
-"""What a command and a Python call share: predictors, sets, evaluating, calibrating."""

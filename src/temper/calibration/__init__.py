@@ -1,0 +1,1 @@
+"""Calibration of a trained model: temperature, prediction sets, anomalies, shifts, abstention."""

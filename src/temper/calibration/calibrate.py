@@ -1,0 +1,492 @@
+"""Fit on held-out rows what makes a checkpoint's answers trustworthy, and keep it in its folder.
+
+The rows are drawn into two parts by a hash of each row. The temperature is fitted, and the
+detector chosen, on the first; every threshold is a quantile over the second, on which nothing was
+fitted, so that conformal guarantees hold as they stand for split conformal prediction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from temper.calibration.calibration import (
+    REFERENCE,
+    Calibration,
+    Detector,
+    HeldOut,
+    SetRule,
+)
+from temper.calibration.detecting import Ordinary, choose_detector
+from temper.calibration.files import write_calibration
+from temper.calibration.settings import CalibrationSettings
+from temper.checkpoints.folder import read_json
+from temper.checkpoints.identity import CALIBRATION as FILE
+from temper.data.examples import Examples
+from temper.data.reading import read_as
+from temper.data.sources import load_examples
+from temper.display.wording import plural
+from temper.errors import CheckpointError, DataError, ModelError, SettingError
+from temper.evaluation.evaluate import EvaluationRequest
+from temper.evaluation.loading import (
+    cut_in,
+    load_predictor,
+    longest_row,
+    trained_columns,
+    unknown_in,
+)
+from temper.evaluation.measure import load_evaluated
+from temper.evaluation.measurement import align, block_of, labels_of
+from temper.evaluation.predictor import Prediction, Predictor, StateReader
+from temper.evaluation.rows import Condition
+from temper.evaluation.scoring import statistic_of
+from temper.evaluation.seen import seen_among, trained_rows
+from temper.files import writing
+from temper.functional.calibration import EveryRowRightError, fit_temperature
+from temper.functional.conformal import BooleanArray, least_rows
+from temper.functional.intervals import LEAST_ROWS
+from temper.functional.resampling import FloatArray, IntegerArray
+from temper.locks import locked
+from temper.models.names import checkpoint_folder
+from temper.progress import Progress
+from temper.seeding import derive_seed
+
+MOST_FITTED = 2000
+"""Rows that a temperature is fitted on, and that a detector learns from, at most."""
+ANOMALIES = 1000
+"""Rows of a set of anomalies that detectors are chosen by at most."""
+
+
+def calibrate(
+    request: EvaluationRequest,
+    settings: CalibrationSettings | None = None,
+    *,
+    with_dev: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Fit a temperature, thresholds and a detector; write ``calibration.json`` (docs/formats.md).
+
+    Rows that the run was trained on are left out: a model is too sure of them. So are its dev rows,
+    on which scores are reported. With fewer than 100 rows, and nothing asked for by name, only a
+    temperature is fitted.
+
+    Args:
+        request: The model's folder, the held-out rows, and sets of anomalies to choose a detector
+            by; an earlier calibration is replaced.
+        settings: What is kept.
+        with_dev: Whether dev rows are taken all the same.
+        progress: Hears what there is to say.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        TemperError: The folder holds no checkpoint, the model has seen all of the rows, they are
+            too few for a coverage, or no temperature is best for them.
+    """
+    progress, settings = progress or Progress(), settings or CalibrationSettings()
+    folder = checkpoint_folder(request.model, what="A calibration")
+    predictor = load_predictor(
+        request.model,
+        max_length=request.max_length,
+        batch_size=request.evaluate.batch_size,
+        precision=request.evaluate.precision,
+        settings=request.predictor,
+    )
+    with writing(folder / FILE), locked(folder):
+        rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)
+        progress.info_all(filter(None, [read_as(rows)]))
+        progress.notice_all(notices)
+        before = _before(folder / FILE)
+        fit = _Fit(request, settings, predictor, rows, notices, progress)
+        made, told = fit.run(keeps_sets=before is not None and "sets" in before)
+        if before is not None and (earlier := _earlier(before)) != (
+            told.get("temperature"),
+            rows.hash,
+        ):
+            held = "" if earlier is None else f" (temperature {earlier[0]:.4f})"
+            fit.tell(f"The calibration that {folder / FILE} held{held} is replaced.")
+        told["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
+        return write_calibration(folder, made, {**told, "notices": notices})
+
+
+def _held_out(
+    request: EvaluationRequest, predictor: Predictor, *, with_dev: bool
+) -> tuple[Examples, dict[str, int], list[str]]:
+    """Load the rows that the model has not seen, with labels that are its own."""
+    rows = replace(
+        load_evaluated(request.model, request.data, predictor=predictor), name="held_out"
+    )
+    rows, left_out, notices = _unseen(request.model, rows, request.data.source, with_dev=with_dev)
+    aligned = align(rows, predictor.label_names)
+    if aligned.entailment is not None:
+        raise DataError(
+            f"The rows of {request.data.source} tell entailment from all else, but the model has "
+            "three classes. Give rows with three labels."
+        )
+    return aligned.examples, left_out, [*rows.notices, *notices]
+
+
+@dataclass
+class _Fit:
+    """One calibration: what is given, and what is read of it."""
+
+    request: EvaluationRequest
+    settings: CalibrationSettings
+    predictor: Predictor
+    rows: Examples
+    notices: list[str]
+    progress: Progress
+
+    def tell(self, text: str) -> None:
+        """Say something now and in the record."""
+        self.progress.notice(text)
+        self.notices.append(text)
+
+    def run(self, *, keeps_sets: bool) -> tuple[Calibration, dict[str, Any]]:
+        """Fit everything.
+
+        Args:
+            keeps_sets: Whether what is replaced keeps more than a temperature.
+        """
+        self._check_kind()
+        first, second = self._parts()
+        repeats = self._repeats(second)
+        self._check_enough(second[~repeats])
+        if keeps_sets and not len(second):
+            raise SettingError(
+                f"{Path(self.request.model) / FILE} keeps prediction sets and a detector, and "
+                f"{len(self.rows)} rows are enough for a temperature alone: that takes "
+                f"{2 * LEAST_ROWS}. Give more rows, ask for fewer by name (--coverage .9), or "
+                "remove the file first."
+            )
+        answers, states = self._read(self.rows)
+        for notice in cut_in(self.predictor, answers.truncated, rows="held-out rows"):
+            self.tell(notice)
+        for notice in unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}):
+            self.tell(notice)
+        labels = labels_of(self.rows)
+        told: dict[str, Any] = {}
+        if not answers.regression:
+            told["temperature"] = self._temperature(labels[first], answers.take(first))
+        made = Calibration(longest_row(self.predictor), told.get("temperature"))
+        told["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
+        if not answers.regression:
+            self._measure(made, labels, answers, second if len(second) else first, told)
+        if len(second):
+            # A text that also sets thresholds would be its own nearest neighbor.
+            texts = {self.rows.rows[row] for row in second}
+            distinct = [row for row in first if self.rows.rows[row] not in texts]
+            alone = np.asarray(distinct, np.int64) if distinct else first
+            detector = self._detector(made, answers.take(alone), states[alone], labels[alone], told)
+            own, seen = answers.take(second), states[second]
+            scores = detector.score(own, made.applied(own), seen)
+            if repeats.any():
+                self.tell(
+                    f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
+                    "earlier text. Each threshold is the more conservative of two: over all rows, "
+                    "and over each distinct text."
+                )
+            reference = seen[:REFERENCE] if seen.shape[1] else None
+            made = replace(
+                made,
+                held_out=HeldOut(own, labels[second], scores, repeats if repeats.any() else None),
+                rule=SetRule(self.settings.by, self.settings.coverage),
+                detector=detector,
+                false_alarms=self.settings.false_alarms,
+                reference=reference,
+                confidences=None if answers.regression else _levels(made, answers.take(first)),
+            )
+        return made, told
+
+    def _parts(self) -> tuple[IntegerArray, IntegerArray]:
+        """Draw the rows that are fitted on and those that set thresholds.
+
+        The draw is by row, not by label or text, because rows that set thresholds must be
+        exchangeable with new ones. Drawn by text, a text that is a tenth of all rows would be none
+        of those that set thresholds, or a fifth of them.
+        """
+        count, settings = len(self.rows), self.settings
+        asked = bool(settings.model_fields_set) or bool(self.request.sets.anomaly)
+        seen: Counter[str] = Counter()
+        keys = []
+        for row in self.rows.rows:
+            repeat = (seen[row],) if seen[row] else ()
+            keys.append(derive_seed(self.request.data.seed, "calibrate", row, *repeat))
+            seen[row] += 1
+        order = sorted(range(count), key=lambda place: (keys[place], place))
+        if not asked and count < 2 * LEAST_ROWS:
+            what = "intervals" if self.predictor.gives == "values" else "prediction sets"
+            said = (
+                f"No {what}, anomalies or shifts are told with {plural(count, 'held-out row')}: "
+                f"that takes {2 * LEAST_ROWS}, half of them to fit on and half to set thresholds, "
+                "or ask for fewer by name (--coverage .9)."
+            )
+            if self.predictor.gives == "values":
+                raise DataError(f"{said} Of a regression nothing else is calibrated.")
+            self.tell(said)
+            return np.asarray(order, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        size = min(count, settings.fit_rows or min(count // 2, MOST_FITTED))
+        return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
+
+    def _repeats(self, rows: IntegerArray) -> BooleanArray:
+        """Return which rows have the text of an earlier one of them."""
+        seen: set[str] = set()
+        repeats = []
+        for row in rows:
+            text = self.rows.rows[row]
+            repeats.append(text in seen)
+            seen.add(text)
+        return np.asarray(repeats, dtype=np.bool_)
+
+    def _check_kind(self) -> None:
+        """Refuse settings that are of the other kind of model."""
+        if self.settings.by == "class" and self.predictor.gives == "values":
+            raise SettingError(
+                f"calibrate.by=class needs classes, and {self.request.model} is a regression."
+            )
+
+    def _check_enough(self, second: IntegerArray) -> None:
+        """Refuse too few rows for a threshold before the model answers any."""
+        if not len(second) and not self.settings.model_fields_set:
+            return
+        wanted = {f"a coverage of {each:g}": least_rows(each) for each in self.settings.coverage}
+        names: tuple[str, ...] = ("",)
+        kinds = np.zeros(len(second), dtype=np.int64)
+        if self.settings.by == "class":
+            names = self.predictor.label_names or tuple(map(str, range(self.rows.classes)))
+            kinds = labels_of(self.rows)[second].astype(np.int64)
+        rows = np.bincount(kinds, minlength=len(names))
+        faults = [
+            f"{what} needs at least {least} rows"
+            + (f" of class {name!r}" if name else "")
+            + f" to set a threshold, and there are {found}"
+            for what, least in wanted.items()
+            for name, found in zip(names, rows, strict=True)
+            if found < least
+        ]
+        alarm = least_rows(1.0 - self.settings.false_alarms)
+        if len(second) < alarm:
+            faults.append(
+                f"a false alarm rate of {self.settings.false_alarms:g} needs at least {alarm} rows "
+                f"to set a threshold, and there are {len(second)}"
+            )
+        if faults:
+            raise DataError(
+                f"The held-out rows are too few: {faults[0]}. Of {len(self.rows)}, "
+                f"{len(self.rows) - len(second)} are fitted on (--fit-rows). Give more rows with "
+                "--data, or ask for less (--coverage, --false-alarms)."
+            )
+
+    def _read(self, rows: Examples) -> tuple[Prediction, FloatArray]:
+        """Answer rows and read their states; without states where the model shows none."""
+        size = self.request.evaluate.batch_size
+        try:
+            if isinstance(self.predictor, StateReader):
+                return self.predictor.predict_with_states(rows, batch_size=size)
+        except ModelError as error:
+            said = f"Hidden states cannot be read, so answers alone are looked at: {error}"
+            if said not in self.notices:
+                self.tell(said)
+        return self.predictor.predict(rows, batch_size=size), np.zeros((len(rows), 0))
+
+    def _temperature(self, labels: FloatArray, answers: Prediction) -> float:
+        """Fit the temperature, and warn about classes without rows."""
+        logits = answers.logits
+        # It `gives` logits.
+        assert logits is not None
+        try:
+            temperature = fit_temperature(labels, logits).value
+        except EveryRowRightError:
+            # Prediction sets and the detector need no temperature, so calibration continues.
+            self.tell(
+                f"All {len(labels)} rows that a temperature is fitted on are right, so no "
+                "temperature is optimal. Temperature 1 is kept, which leaves the probabilities "
+                "unchanged. To fit one, give more rows (--data) until some predictions are wrong."
+            )
+            temperature = 1.0
+        except ValueError as error:
+            raise DataError(
+                f"No temperature can be fitted: of the {len(labels)} rows of "
+                f"{self.request.data.source} {error}. Give more rows, or others, with --data."
+            ) from error
+        missing = sorted(set(range(logits.shape[1])) - set(labels_of(self.rows).astype(int)))
+        names = self.predictor.label_names
+        for label in missing:
+            name = label if names is None else names[label]
+            self.tell(f"No held-out row is of class {name!r}, so nothing is known of its sets.")
+        return temperature
+
+    def _measure(
+        self,
+        made: Calibration,
+        labels: FloatArray,
+        answers: Prediction,
+        places: IntegerArray,
+        told: dict[str, Any],
+    ) -> None:
+        """Measure calibration on rows that the temperature was not fitted on, if there are any."""
+        rows, own = self.rows.select(places.tolist()), answers.take(places)
+        before, after = _measures(rows, own), _measures(rows, made.applied(own))
+        for name in before:
+            told[name] = {"before": before[name], "after": after[name]}
+        for said in doubts(told["held_out"]["fit"], before, after):
+            self.tell(said)
+
+    def _detector(
+        self,
+        made: Calibration,
+        answers: Prediction,
+        states: FloatArray,
+        labels: FloatArray,
+        told: dict[str, Any],
+    ) -> Detector:
+        """Choose a detector, and let it learn from ordinary rows."""
+        classes = np.zeros(len(labels)) if answers.regression else labels
+        taught = self._teacher() if states.shape[1] else None
+        given = Ordinary(answers, states, classes, taught)
+        try:
+            best, scores = choose_detector(made, given, self._anomalies())
+        except ValueError as error:
+            raise DataError(
+                f"No detector of anomalies can be made of {self.request.model}: {error}."
+            ) from error
+        told["anomaly"] = {
+            "learnt_from": {
+                "rows": len(classes if taught is None else taught[1]),
+                "kind": "held_out" if taught is None else "training",
+            },
+            **({"auroc": scores} if scores else {}),
+        }
+        if scores:
+            means = {name: np.mean(list(of_sets.values())) for name, of_sets in scores.items()}
+            listed = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
+            self.tell(f"The detector of anomalies is {best.name}: mean AUROC {listed}.")
+        return best
+
+    def _teacher(self) -> tuple[FloatArray, FloatArray] | None:
+        """Read states and classes of training rows, None where they cannot be read."""
+        train, _ = trained_rows(self.request.model)
+        if train is None or train.labels is None:
+            return None
+        kept = train.apart([self.rows])
+        if not kept:
+            return None
+        seed = self.request.data.seed
+        chosen = train.select(kept).sample(MOST_FITTED, seed=seed)
+        _, states = self._read(replace(chosen, name="train"))
+        labels = labels_of(chosen)
+        return states, np.zeros(len(labels)) if chosen.kind == "regression" else labels
+
+    def _anomalies(self) -> dict[str, tuple[Prediction, FloatArray]]:
+        """Answer the sets of anomalies."""
+        data, known = self.request.data, trained_columns(self.request.model)
+        found = {}
+        for name, source in self.request.sets.anomaly.items():
+            rows = load_examples(source, labelled=False, reading=data.reading, known=known)
+            rows = replace(rows.sample(data.eval_rows or ANOMALIES, seed=data.seed), name=name)
+            found[name] = self._read(rows)
+        return found
+
+
+def _levels(made: Calibration, answers: Prediction) -> FloatArray:
+    """Return the percentiles of the confidence of some answers, each once, from high to low."""
+    sure = made.applied(answers).probabilities.max(axis=1)
+    return np.unique(np.quantile(sure, np.linspace(0.0, 1.0, 101)))[::-1]
+
+
+def _unseen(
+    model: str, rows: Examples, source: str, *, with_dev: bool
+) -> tuple[Examples, dict[str, int], list[str]]:
+    """Leave out the rows that a model has seen.
+
+    Returns:
+        The others, how many were trained on and how many are dev rows, and what there is to say.
+    """
+    seen = seen_among(model, rows)
+    notices = list(seen.notices)
+    whom = model if (Path(model).expanduser() / "run.json").exists() else f"a run of {model}"
+    if seen.trained:
+        notices.append(
+            f"{len(seen.trained)} of {len(rows)} rows, the first row {seen.trained[0] + 1}, are "
+            f"left out: {whom} was trained on them, and a model is too sure of such."
+        )
+    if seen.judged and with_dev:
+        notices.append(
+            f"{len(seen.judged)} of {len(rows)} rows are dev rows of {whom}: calibration that is "
+            "measured on them with the temperature would look too good."
+        )
+    elif seen.judged:
+        notices.append(
+            f"{len(seen.judged)} of {len(rows)} rows, the first row {seen.judged[0] + 1}, are left "
+            f"out: they are dev rows of {whom}, and calibration that is measured on them with the "
+            "temperature would look too good. --with-dev takes them."
+        )
+    gone = {*seen.trained, *(() if with_dev else seen.judged)}
+    kept = [place for place in range(len(rows)) if place not in gone]
+    if not kept:
+        advice = "Give rows with --data that it has not seen"
+        if not seen.trained:
+            raise DataError(
+                f"All {len(rows)} rows that are read of {source} are dev rows of {whom}: none is "
+                f"left to fit a temperature on. {advice}, or take these with --with-dev."
+            )
+        dev = f", and {len(seen.judged)} are dev rows of it" if seen.judged else ""
+        advice += ", or take its dev rows with --with-dev" if seen.judged else ""
+        raise DataError(
+            f"None of the {len(rows)} rows of {source} is left to fit a temperature on: {whom} was "
+            f"trained on {len(seen.trained)} of them{dev}. {advice}."
+        )
+    counts = {"trained": len(seen.trained), "dev": 0 if with_dev else len(seen.judged)}
+    return (rows.select(kept) if gone else rows), counts, notices
+
+
+def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
+    """Say why a temperature may do no good on other rows.
+
+    Args:
+        rows: How many it was fitted on.
+        before: NLL and ECE of these without it.
+        after: The same with it.
+    """
+    reasons = []
+    if rows < LEAST_ROWS:
+        reasons.append(
+            f"The temperature is fitted on {plural(rows, 'row')}, fewer than the {LEAST_ROWS} from "
+            "which on differences have a verdict: other rows may give quite another one. Give more "
+            "with --data, or take it away with --remove."
+        )
+    reasons += [
+        f"{name} of these rows got worse by the temperature, {before[key]:.4f} -> {after[key]:.4f}:"
+        " check it on other rows before using it; `temper calibrate` with --remove takes it away."
+        for key, name in (("nll", "NLL"), ("ece_15", "ECE"))
+        if round(after[key], 4) > round(before[key], 4)
+    ]
+    return reasons
+
+
+def _before(file: Path) -> dict[str, Any] | None:
+    """Return what a calibration holds that is replaced, nothing of a damaged one; None of none."""
+    with suppress(CheckpointError):
+        return read_json(file) if file.is_file() else None
+    return {}
+
+
+def _earlier(content: Mapping[str, Any]) -> tuple[float, str | None] | None:
+    """Return the temperature that a calibration keeps and its rows' hash; None where none is."""
+    value, rows = content.get("temperature"), content.get("held_out")
+    found = rows.get("hash") if isinstance(rows, dict) else None
+    return (float(value), found) if isinstance(value, int | float) else None
+
+
+def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:
+    """Return NLL and ECE of labelled rows."""
+    block = block_of(Condition("calibration", "held_out"), rows, prediction)
+    counts = np.ones((1, len(block)))
+    return {name: float(statistic_of(name, block)(counts)[0]) for name in ("nll", "ece_15")}

@@ -1,0 +1,292 @@
+"""What a model's answers to held-out rows say of its answers to new ones.
+
+Every threshold is a quantile of what the model answered to rows on which nothing else was fitted.
+Those answers are held, so that any coverage may be asked for. Letters: n held-out rows, N rows to
+answer, C classes, D sizes of a state.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from temper.calibration.settings import Within
+from temper.errors import SettingError
+from temper.evaluation.predictor import Prediction
+from temper.functional import detectors
+from temper.functional.calibration import scaled as scaled_logits
+from temper.functional.conformal import (
+    BooleanArray,
+    at_labels,
+    conformal_quantile,
+    conformal_quantiles,
+    lac_scores,
+    prediction_sets,
+)
+from temper.functional.detectors import Mahalanobis, Neighbours
+from temper.functional.resampling import FloatArray, IntegerArray
+from temper.functional.selective import Selection, shown_risks
+
+FAILURE = 0.1
+"""Probability with which the limit of ``max_risk`` may fail, over the held-out rows."""
+REFERENCE = 200
+"""Held-out rows that batches are compared with at most: the test costs their square."""
+STARTS = 4
+"""Places of ``confidences`` that the sequence of tests starts from."""
+DetectorName = Literal["mahalanobis", "knn", "energy", "max_softmax"]
+
+
+@dataclass(frozen=True)
+class SetRule:
+    """How prediction sets, or intervals of a regression, are made.
+
+    Args:
+        by: Within what the coverage holds.
+        coverage: Coverages that the held-out rows are known to be enough for; the first is the one
+            that answers are given at where none is asked for.
+    """
+
+    by: Within
+    coverage: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a model answered to rows that set thresholds and fitted nothing.
+
+    Args:
+        prediction: The model's own answers, n rows.
+        labels: Class indices or targets, [n].
+        anomaly: The detector's score, [n].
+        repeats: Whether an earlier row has the same text, [n]; None where no row has.
+    """
+
+    prediction: Prediction
+    labels: FloatArray
+    anomaly: FloatArray
+    repeats: BooleanArray | None = None
+
+    @property
+    def counted(self) -> list[IntegerArray]:
+        """The sets of rows to compute thresholds on: all rows and, if texts repeat, each text once.
+
+        New texts may repeat as these do, or not at all. The more conservative threshold is valid
+        in both cases.
+        """
+        every = np.arange(len(self.labels))
+        return [every] if self.repeats is None else [every, every[~self.repeats]]
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A score of anomaly.
+
+    Args:
+        name: Which one.
+        fitted: What it has learnt from ordinary rows, None of one that reads answers.
+    """
+
+    name: DetectorName
+    fitted: Mahalanobis | Neighbours | None = None
+
+    def score(self, answers: Prediction, scaled: Prediction, states: FloatArray) -> FloatArray:
+        """Score rows, higher is stranger, [n].
+
+        Args:
+            answers: The model's own answers.
+            scaled: The calibrated ones.
+            states: Hidden states, [n, D]; read by some detectors alone.
+        """
+        if self.fitted is not None:
+            return self.fitted.score(states)
+        if self.name == "energy":
+            assert answers.logits is not None
+            return detectors.energy(answers.logits)
+        return detectors.max_softmax(scaled.probabilities)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is known of a model's answers from held-out rows.
+
+    Args:
+        max_length: Tokens that texts were cut to, None where they were not.
+        temperature: Temperature that divides logits; None for a regression.
+        held_out: The rows that set thresholds; None if only a temperature is kept.
+        rule: How sets and intervals are made.
+        detector: How anomalies are found.
+        false_alarms: Share of ordinary rows that may be flagged.
+        reference: States of held-out rows that batches are compared with, [r, D]; None where the
+            model shows none, and answers are compared.
+        confidences: Confidences from high to low that may be needed for an answer, chosen on rows
+            that set no threshold, [k]; None of a regression.
+    """
+
+    max_length: int | None
+    temperature: float | None = None
+    held_out: HeldOut | None = None
+    rule: SetRule | None = None
+    detector: Detector | None = None
+    false_alarms: float = 0.05
+    reference: FloatArray | None = None
+    confidences: FloatArray | None = None
+
+    @property
+    def wants_states(self) -> bool:
+        """Whether hidden states are read."""
+        fitted = self.detector is not None and self.detector.fitted is not None
+        return fitted or self.reference is not None
+
+    @property
+    def compared(self) -> FloatArray | None:
+        """What batches are compared with: states, or answers, of held-out rows, [r, .]."""
+        if self.reference is not None or self.held_out is None:
+            return self.reference
+        return outputs(self.held_out.prediction)[:REFERENCE]
+
+    def applied(self, prediction: Prediction) -> Prediction:
+        """Return predictions with calibrated probabilities; the predicted classes stay.
+
+        Args:
+            prediction: The model's own predictions.
+        """
+        if self.temperature is None:
+            return prediction
+        assert prediction.logits is not None
+        logits = scaled_logits(prediction.logits, self.temperature)
+        return replace(prediction, logits=logits, probabilities=np.exp(logits))
+
+    def in_sets(self, scaled: Prediction, *, coverage: float) -> BooleanArray:
+        """Return which classes are in each row's prediction set, [N, C].
+
+        Args:
+            scaled: Calibrated answers.
+            coverage: How often the sets shall hold the truth.
+
+        Raises:
+            SettingError: The held-out rows are too few for that coverage.
+        """
+        assert self.rule is not None
+        return prediction_sets(lac_scores(scaled.probabilities), self.threshold(coverage))
+
+    def intervals(self, values: FloatArray, *, coverage: float) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of each predicted value's interval, [N] each.
+
+        Args:
+            values: Predicted values, [N].
+            coverage: How often the intervals shall hold the truth.
+
+        Raises:
+            SettingError: The held-out rows are too few for that coverage.
+        """
+        threshold = self.threshold(coverage)
+        return values - threshold, values + threshold
+
+    def threshold(self, coverage: float) -> FloatArray:
+        """Return the conformal threshold: one number [], or one a class [C].
+
+        Args:
+            coverage: In (0, 1).
+
+        Raises:
+            SettingError: The held-out rows are too few for it.
+        """
+        assert self.rule is not None
+        assert self.held_out is not None
+        scores, labels = self._scores_at_labels, self.held_out.labels
+        found = []
+        try:
+            for rows in self.held_out.counted:
+                if self.rule.by == "class":
+                    classes = self.held_out_answers.probabilities.shape[1]
+                    found.append(
+                        conformal_quantiles(scores[rows], labels[rows], classes, coverage=coverage)
+                    )
+                else:
+                    found.append(np.asarray(conformal_quantile(scores[rows], coverage=coverage)))
+            return np.asarray(np.max(found, axis=0))
+        except ValueError as error:
+            raise SettingError(f"{error} Calibrate on more rows, or ask for less.") from error
+
+    @cached_property
+    def held_out_answers(self) -> Prediction:
+        """The calibrated answers to the held-out rows."""
+        assert self.held_out is not None
+        return self.applied(self.held_out.prediction)
+
+    @cached_property
+    def _scores_at_labels(self) -> FloatArray:
+        """The conformal score of each held-out row's label or target, [n]."""
+        assert self.held_out is not None
+        answers, labels = self.held_out_answers, self.held_out.labels
+        if answers.regression:
+            # The absolute residual (Lei et al., JASA 2018).
+            return np.abs(labels - answers.prediction)
+        return at_labels(lac_scores(answers.probabilities), labels)
+
+    @cached_property
+    def alarm(self) -> float:
+        """Score of anomaly above which a row is flagged.
+
+        An ordinary row is with probability ``false_alarms`` at most.
+        """
+        assert self.held_out is not None
+        coverage, scores = 1.0 - self.false_alarms, self.held_out.anomaly
+        return max(
+            conformal_quantile(scores[rows], coverage=coverage) for rows in self.held_out.counted
+        )
+
+    @cached_property
+    def shown_risks(self) -> FloatArray:
+        """The least risk that each of ``confidences`` is shown to keep, [k]."""
+        assert self.held_out is not None
+        assert self.confidences is not None
+        scaled = self.held_out_answers
+        sure, wrong = scaled.probabilities.max(axis=1), scaled.prediction != self.held_out.labels
+        found = [
+            shown_risks(
+                sure[rows],
+                wrong[rows],
+                failure=FAILURE,
+                thresholds=self.confidences.tolist(),
+                starts=min(STARTS, len(self.confidences)),
+            )
+            for rows in self.held_out.counted
+        ]
+        return np.asarray(np.max(found, axis=0))
+
+    def confident(self, risk: float) -> Selection:
+        """Return the confidence from which on answers are wrong at the rate ``risk`` at most.
+
+        Args:
+            risk: In (0, 1).
+
+        Raises:
+            SettingError: None is shown to be enough on the held-out rows.
+        """
+        assert self.held_out is not None
+        assert self.confidences is not None
+        scaled = self.held_out_answers
+        wrong = scaled.prediction != self.held_out.labels
+        sure = scaled.probabilities.max(axis=1)
+        kept = np.flatnonzero(self.shown_risks <= risk)
+        if not len(kept):
+            least = math.ceil(1000 * self.shown_risks.min()) / 1000
+            raise SettingError(
+                f"No confidence is shown to keep the risk at {risk:g}, with probability "
+                f"{1 - FAILURE:.0%}, by the {len(sure)} held-out rows, of which {int(wrong.sum())} "
+                f"are answered wrongly; the least that is shown is {least:g}. Ask for that or "
+                "more, or calibrate on more rows."
+            )
+        lowest = float(self.confidences[kept[-1]])
+        answered = sure >= lowest
+        return Selection(lowest, int(answered.sum()), int(wrong[answered].sum()), len(sure))
+
+
+def outputs(answers: Prediction) -> FloatArray:
+    """Return what batches are compared by where no states are read: logits, or values, [n, .]."""
+    return answers.prediction[:, None] if answers.logits is None else answers.logits

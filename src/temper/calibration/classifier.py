@@ -1,0 +1,384 @@
+"""Answer texts with a model where it is used: what ``temper predict`` does, as a Python object."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from temper.calibration.abstention import Abstention
+from temper.calibration.answers import Answer, Answers, Shift
+from temper.calibration.calibration import FAILURE, Calibration, outputs
+from temper.calibration.files import read_calibration
+from temper.data.examples import Examples
+from temper.data.in_memory import texts_of
+from temper.errors import DataError, SettingError, perhaps
+from temper.evaluation.loading import (
+    check_pairs,
+    cut_in,
+    load_predictor,
+    longest_row,
+    trained_pairs,
+    unknown_in,
+)
+from temper.evaluation.predictor import Prediction, Predictor, StateReader
+from temper.evaluation.sources import PredictorSettings
+from temper.functional.resampling import FloatArray
+from temper.functional.selective import Selection
+from temper.functional.shift import alarm_level, mmd_test
+from temper.results import TrainingResult
+
+ALARM = alarm_level(rate=0.01, references=0.95)
+"""A batch has shifted if its p value is not above this.
+
+For 19 in 20 sets of held-out rows, at most one in a hundred batches without a shift alarms.
+"""
+LEAST_BATCH = 20
+"""Texts of a batch from which on it is compared with held-out rows."""
+DRAWN = 200
+"""Texts of it that are, at most."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What answers shall say beside labels; made, and checked, by `Classifier.terms`.
+
+    Args:
+        coverage: How often prediction sets, or intervals, shall hold the truth; None where there
+            are none.
+        rules: When to abstain.
+        selection: The confidence that is needed, where a risk was asked for.
+    """
+
+    coverage: float | None = None
+    rules: Abstention = field(default_factory=Abstention)
+    selection: Selection | None = None
+
+
+class Classifier:
+    """Answer texts as ``temper predict`` does; make one with `Classifier.load`.
+
+    Threads may share one: they take turns at the model, since its tokenizer and the hooks that
+    read its hidden states keep state through a call. torch computes one forward on several cores.
+
+    Args:
+        predictor: The model.
+        name: What it is called in messages.
+        batch_size: Rows of a forward pass; None takes the predictor's own.
+        calibration: What is known of its answers from held-out rows; None leaves them as they are.
+        pairs: Whether it was trained on pairs of texts; None takes single texts and pairs.
+
+    Example:
+        >>> from temper.evaluation.function import CallablePredictor
+        >>> sure = CallablePredictor(
+        ...     lambda texts: [[0.25, 0.75]] * len(texts),
+        ...     gives="probabilities",
+        ...     label_names=["no", "yes"],
+        ... )
+        >>> answer = Classifier(sure)(["a text"])[0]
+        >>> answer.label, answer.anomaly
+        ('yes', 0.25)
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        *,
+        name: str = "the model",
+        batch_size: int | None = None,
+        calibration: Calibration | None = None,
+        pairs: bool | None = None,
+    ) -> None:
+        self.predictor = predictor
+        self.name = name
+        self.batch_size = batch_size
+        self.calibration = calibration
+        self.pairs = pairs
+        self._turn = threading.Lock()
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path | TrainingResult,
+        *,
+        max_length: int | None = None,
+        batch_size: int = 32,
+        device: str | None = None,
+        settings: PredictorSettings | None = None,
+    ) -> Self:
+        """Load a model and the calibration that its folder keeps.
+
+        Args:
+            model: As ``temper predict`` takes it: the folder of a run or another checkpoint, a Hub
+                id, a ``.skops`` file, or ``file.py:NAME`` of a function. Or what `temper.train`
+                returned.
+            max_length: Tokens a text is cut to; None takes what the run was trained with, else 128.
+            batch_size: Rows of a forward pass, >= 1; changes no result.
+            device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; None takes a GPU where there
+                is one.
+            settings: What a function or an estimator does not say itself.
+
+        Raises:
+            TemperError: It cannot be loaded, or its calibration is damaged or that of other
+                weights.
+        """
+        name = str(model.folder if isinstance(model, TrainingResult) else model)
+        # First, since it is refused in milliseconds.
+        calibration = read_calibration(name)
+        predictor = load_predictor(
+            name, max_length=max_length, batch_size=batch_size, device=device, settings=settings
+        )
+        return cls(
+            predictor,
+            name=name,
+            batch_size=batch_size,
+            calibration=calibration,
+            pairs=trained_pairs(name),
+        )
+
+    def __call__(
+        self,
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None = None,
+        *,
+        coverage: float | None = None,
+        abstain: str | None = None,
+        max_risk: float | None = None,
+    ) -> Answers:
+        """Answer texts.
+
+        Args:
+            texts: The texts, a list or a column of a DataFrame; none give no answers.
+            text_pairs: The second text of each, for a task of pairs.
+            coverage: How often prediction sets, or intervals, shall hold the truth, in (0, 1); None
+                takes the first one that was calibrated, if any.
+            abstain: Rules with commas between: ``anomaly`` abstains from texts that are flagged,
+                ``set>K`` from those whose set is empty or larger than K.
+            max_risk: Abstain from texts below the confidence from which on answers are wrong at
+                this rate at most, shown on the held-out rows by Learn-then-Test.
+
+        Returns:
+            One answer a text, in their order.
+
+        Raises:
+            DataError: They are not texts, not as many second ones as first ones, or
+                pairs where the model was trained on single texts, or the other way round.
+            SettingError: Something is asked for that the calibration cannot say.
+            ModelError: An answer is not finite.
+        """
+        texts = texts_of(texts)
+        text_pairs = None if text_pairs is None else texts_of(text_pairs)
+        for name, given in (("texts", texts), ("text_pairs", text_pairs)):
+            _check_texts(name, given, len(texts))
+        check_pairs(self.name, self.pairs, text_pairs is not None, rows="these texts")
+        pairs = None if text_pairs is None else list(text_pairs)
+        examples = Examples("texts", list(texts), pairs)
+        return self.answers(
+            examples, self.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
+        )
+
+    def terms(
+        self,
+        *,
+        coverage: float | None = None,
+        abstain: str | None = None,
+        max_risk: float | None = None,
+    ) -> Terms:
+        """Check what answers shall say beside labels, before there is a text.
+
+        Args:
+            coverage: As for a call.
+            abstain: As for a call.
+            max_risk: As for a call.
+
+        Raises:
+            SettingError: The calibration cannot say it.
+        """
+        rules, known, name = Abstention.of(abstain, max_risk), self.calibration, self.name
+        if coverage is not None and not 0.0 < coverage < 1.0:
+            came = f"{coverage:g}{perhaps(coverage)}"
+            raise SettingError(f"`coverage` must be a share in (0, 1), got {came}.")
+        kept = known is not None and known.rule is not None
+        for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):
+            if wanted and not kept:
+                has = "keeps only a temperature" if known is not None else "keeps no calibration"
+                raise SettingError(
+                    f"`{option}` asks for what is known from held-out rows, and {name} {has}. Give "
+                    f"it held-out rows first: temper calibrate {name} --data ROWS --coverage .9"
+                )
+        if known is None or known.rule is None:
+            return Terms()
+        if known.temperature is None and (rules.largest_set or rules.max_risk):
+            raise SettingError(
+                f"'set>K' and `max_risk` are of classes, and {name} is a regression."
+            )
+        coverage = known.rule.coverage[0] if coverage is None else coverage
+        known.threshold(coverage)
+        selection = None if rules.max_risk is None else known.confident(rules.max_risk)
+        return Terms(coverage, rules, selection)
+
+    def answers(
+        self, examples: Examples, terms: Terms | None = None, *, compare: bool = True
+    ) -> Answers:
+        """Answer the texts of a set.
+
+        Args:
+            examples: Texts; labels are not looked at.
+            terms: What `terms` returned; None asks for nothing.
+            compare: Whether the texts as a whole are compared with held-out rows; a service does
+                that itself, over the texts of several requests.
+
+        Raises:
+            TemperError: As for a call.
+        """
+        terms = self.terms() if terms is None else terms
+        if not len(examples):
+            return Answers()
+        with self._turn:
+            own, states = self._read(examples)
+        made = self._described(own, states, terms)
+        shift = self.shift(own, states) if compare else None
+        notices = made.notices
+        if compare:
+            notices += unknown_in(self.predictor, self.name, {"texts": examples})
+        if shift is not None:
+            notices += (str(shift),)
+        return replace(made, notices=notices, shift=shift, own=own, states=states)
+
+    def notices(self, terms: Terms) -> tuple[str, ...]:
+        """Return what is to be said of every answer: the texts' length, the confidence needed.
+
+        Args:
+            terms: What answers shall say.
+        """
+        known, longest = self.calibration, longest_row(self.predictor)
+        notices = []
+        if known is not None and longest != known.max_length:
+            notices.append(
+                f"The calibration of {self.name} was fitted on texts cut at {known.max_length} "
+                f"tokens, and these are cut at {longest}."
+            )
+        if (found := terms.selection) is not None:
+            notices.append(
+                f"Texts are answered from a confidence of {found.threshold:.4g} on: with "
+                f"probability {1 - FAILURE:.0%} at most {terms.rules.max_risk:.2%} of such answers "
+                f"are wrong, if new texts are like the {found.rows} held-out rows, where "
+                f"{found.wrong} of {found.accepted} were. What other rules leave has no such bound."
+            )
+        return tuple(notices)
+
+    def shift(self, own: Prediction, states: FloatArray) -> Shift | None:
+        """Compare texts as a whole with held-out rows of the calibration.
+
+        Args:
+            own: The model's own answers to them, n rows (`Answers.own`).
+            states: Their states, [n, D] (`Answers.states`). Of more than 200 texts, 200 at equal
+                distances are compared.
+
+        Returns:
+            What is found; None of fewer than 20 texts, or where no held-out rows are kept.
+        """
+        known, count = self.calibration, len(own)
+        reference = None if known is None else known.compared
+        if known is None or reference is None or count < LEAST_BATCH:
+            return None
+        places = np.linspace(0, count - 1, min(count, DRAWN)).round().astype(np.int64)
+        seen = outputs(own) if known.reference is None else states
+        p = mmd_test(reference, seen[places], seed=0).p
+        return Shift(p, p <= ALARM, len(places))
+
+    def names_of(self, answers: Prediction) -> tuple[str, ...]:
+        """Return the classes' names; those without are ``LABEL_0`` and so on.
+
+        Args:
+            answers: Answers of the model.
+        """
+        count = answers.probabilities.shape[1]
+        return self.predictor.label_names or tuple(f"LABEL_{place}" for place in range(count))
+
+    def _described(self, own: Prediction, states: FloatArray, terms: Terms) -> Answers:
+        """Say what is known of the model's own answers.
+
+        Args:
+            own: The answers, n rows.
+            states: Hidden states, [n, D].
+            terms: What they shall say.
+        """
+        known, notices = self.calibration, self.notices(terms)
+        notices += cut_in(self.predictor, own.truncated, rows="texts")
+        scaled = own if known is None else known.applied(own)
+        fields = _plain(scaled, self.names_of(scaled))
+        if known is None or known.rule is None:
+            return Answers(tuple(Answer(**each) for each in fields), notices)
+        assert terms.coverage is not None
+        assert known.detector is not None
+        in_sets = None
+        scores = known.detector.score(own, scaled, states)
+        flagged = scores > known.alarm
+        for each, score, flag in zip(fields, scores.tolist(), flagged.tolist(), strict=True):
+            each |= {"anomaly": score, "anomalous": flag}
+        if scaled.regression:
+            low, high = known.intervals(scaled.prediction, coverage=terms.coverage)
+            for each, *ends in zip(fields, low.tolist(), high.tolist(), strict=True):
+                each["interval"] = tuple(ends)
+        else:
+            in_sets = known.in_sets(scaled, coverage=terms.coverage)
+            names = self.names_of(scaled)
+            for each, row in zip(fields, in_sets.tolist(), strict=True):
+                each["set"] = tuple(compress(names, row))
+        abstained: dict[str, int] = {}
+        if terms.rules:
+            reasons = terms.rules.reasons(
+                flagged=flagged,
+                in_sets=in_sets,
+                confidence=None if scaled.regression else scaled.probabilities.max(axis=1),
+                needed=None if terms.selection is None else terms.selection.threshold,
+            )
+            for each, *said in zip(fields, *reasons.values(), strict=True):
+                each["abstain"] = ", ".join(filter(None, said))
+            abstained = {rule: sum(map(bool, said)) for rule, said in reasons.items()}
+        return Answers(tuple(Answer(**each) for each in fields), notices, abstained=abstained)
+
+    def _read(self, examples: Examples) -> tuple[Prediction, FloatArray]:
+        if self.calibration is not None and self.calibration.wants_states:
+            assert isinstance(self.predictor, StateReader)
+            return self.predictor.predict_with_states(examples, batch_size=self.batch_size)
+        answers = self.predictor.predict(examples, batch_size=self.batch_size)
+        return answers, np.zeros((len(answers), 0))
+
+
+def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the fields of each answer that need no held-out rows."""
+    if answers.regression:
+        return [{"value": value} for value in answers.prediction.tolist()]
+    rows = zip(answers.prediction.astype(int), answers.probabilities.tolist(), strict=True)
+    return [
+        {
+            "label": names[best],
+            "probabilities": dict(zip(names, shares, strict=True)),
+            "anomaly": 1.0 - max(shares),
+        }
+        for best, shares in rows
+    ]
+
+
+def _check_texts(name: str, given: object, count: int) -> None:
+    """Refuse what is no list of texts, or of another length than ``texts``."""
+    if given is None and name != "texts":
+        return
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise DataError(f"`{name}` must be a list of texts, got {type(given).__name__}.")
+    for place, text in enumerate(given):
+        if not isinstance(text, str):
+            raise DataError(
+                f"`{name}` must be a list of texts, got {type(text).__name__} at place {place}."
+            )
+    if len(given) != count:
+        raise DataError(
+            f"`{name}` must have one for each of `texts`: got {len(given)} for {count}."
+        )

@@ -1,0 +1,287 @@
+"""The calibration that a checkpoint's folder keeps: ``calibration.json`` and its arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from temper.calibration.calibration import (
+    Calibration,
+    Detector,
+    DetectorName,
+    HeldOut,
+    SetRule,
+)
+from temper.calibration.settings import OpenShare, Within
+from temper.checkpoints.folder import read_json
+from temper.checkpoints.identity import CALIBRATION as FILE
+from temper.checkpoints.identity import CALIBRATION_ARRAYS, model_identity, versions
+from temper.errors import CheckpointError, faults
+from temper.evaluation.predictor import Prediction
+from temper.files import replaced, sha256, write_json, writing
+from temper.functional.detectors import Mahalanobis, Neighbours
+from temper.locks import locked
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class SetsRecord(BaseModel):
+    """How prediction sets are made."""
+
+    by: Within
+    coverage: tuple[OpenShare, ...] = Field(min_length=1)
+
+
+class AnomalyRecord(BaseModel):
+    """How anomalies are found."""
+
+    detector: DetectorName
+    false_alarms: OpenShare
+    neighbours: int = 10
+
+
+class ArraysRecord(BaseModel):
+    """The file of arrays beside the record."""
+
+    file: str = Field(pattern=r"^calibration-[0-9a-f]+\.safetensors$")
+    sha256: str
+
+
+class CalibrationRecord(BaseModel):
+    """What is read of ``calibration.json``; it says more of how it came about."""
+
+    temperature: Positive | None = None
+    max_length: int | None
+    model: str
+    sets: SetsRecord | None = None
+    anomaly: AnomalyRecord | None = None
+    arrays: ArraysRecord | None = None
+
+
+def write_calibration(folder: Path, made: Calibration, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep a calibration in a checkpoint's folder, whose lock is held.
+
+    The arrays have their hash in their name, and come first: a record never names arrays that are
+    not its own, and one that is replaced stays whole until the new one is.
+
+    Args:
+        folder: The folder.
+        made: The calibration.
+        told: Further fields of the record, which say how it came about.
+
+    Returns:
+        The content of ``calibration.json``.
+    """
+    record: dict[str, Any] = {**told, "max_length": made.max_length}
+    if made.rule is not None:
+        assert made.detector is not None
+        fitted = made.detector.fitted
+        record["sets"] = _sets(made, made.rule)
+        record["anomaly"] = {
+            **told.get("anomaly", {}),
+            "detector": made.detector.name,
+            "false_alarms": made.false_alarms,
+            "threshold": made.alarm,
+            **({"neighbours": fitted.k} if isinstance(fitted, Neighbours) else {}),
+        }
+    arrays = _arrays(made)
+    name = None
+    if arrays:
+        content = save(arrays)
+        digest = hashlib.sha256(content).hexdigest()
+        name = f"calibration-{digest[:12]}.safetensors"
+        with replaced(folder / name) as temporary:
+            temporary.write_bytes(content)
+        record["arrays"] = {"file": name, "sha256": digest}
+    record |= {"model": model_identity(str(folder)), "versions": versions()}
+    CalibrationRecord.model_validate(record)
+    written = write_json(folder / FILE, record)
+    _sweep(folder, name)
+    return written
+
+
+def remove_calibration(model: str) -> Path:
+    """Remove a stored calibration.
+
+    Args:
+        model: Folder of a checkpoint.
+
+    Returns:
+        The record that was removed; its arrays are too.
+
+    Raises:
+        CheckpointError: There is none.
+        LockedError: Another process writes it.
+    """
+    folder = Path(model).expanduser()
+    file = folder / FILE
+    if not file.is_file():
+        raise CheckpointError(f"{model} holds no {FILE}, so there is no calibration to remove.")
+    with writing(file), locked(folder):
+        file.unlink()
+        _sweep(folder, None)
+    return file
+
+
+def _sweep(folder: Path, kept: str | None) -> None:
+    for left in folder.glob(CALIBRATION_ARRAYS):
+        if left.name != kept:
+            left.unlink()
+
+
+def read_calibration(model: str) -> Calibration | None:
+    """Read the calibration of a checkpoint's folder.
+
+    Args:
+        model: Folder of a checkpoint; anything else has none.
+
+    Returns:
+        The calibration, None where none is stored.
+
+    Raises:
+        CheckpointError: A file is damaged, or the weights beside it are others than those that it
+            was fitted for.
+    """
+    file = Path(model).expanduser() / FILE
+    if not file.is_file():
+        return None
+    content = read_json(file)
+    mend = (
+        f"Fit it again with `temper calibrate`, or remove it with `temper calibrate {model} "
+        "--remove`."
+    )
+    try:
+        record = CalibrationRecord.model_validate(content)
+        if "schema" not in content:
+            raise ValueError("`schema` is missing")
+        whole = _of_record(record, file.parent)
+    except (ValidationError, ValueError, KeyError, OSError, SafetensorError) as error:
+        found = faults(error, CalibrationRecord, "") if isinstance(error, ValidationError) else []
+        said = "; ".join(found) or str(error) or type(error).__name__
+        raise CheckpointError(f"{file} is damaged: {said} {mend}") from error
+    if record.model != model_identity(str(file.parent)):
+        raise CheckpointError(
+            f"The calibration in {file} was fitted for other weights than those beside it. {mend}"
+        )
+    return whole
+
+
+def copy_calibration(model: str, folder: Path) -> None:
+    """Copy a model's calibration, if it has one, as that of the same weights in other files.
+
+    Args:
+        model: Folder of a checkpoint, or anything else, which has none.
+        folder: Where these weights lie too.
+    """
+    source = Path(model).expanduser()
+    for name in calibration_files(source):
+        if name != FILE:
+            shutil.copyfile(source / name, folder / name)
+    if (source / FILE).is_file():
+        content = read_json(source / FILE)
+        calibration = read_calibration(model)
+        if calibration is not None and calibration.rule is not None:
+            # Another version may have computed the stored thresholds by another rule.
+            content["sets"] = _sets(calibration, calibration.rule)
+        write_json(folder / FILE, {**content, "model": model_identity(str(folder))})
+
+
+def calibration_files(folder: Path) -> list[str]:
+    """Return the names of the files that a checkpoint's calibration consists of; none of none."""
+    if not (folder / FILE).is_file():
+        return []
+    return [FILE, *(file.name for file in folder.glob(CALIBRATION_ARRAYS))]
+
+
+def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
+    """Return what the record says of sets or intervals, their thresholds included."""
+    scaled = made.held_out_answers
+    thresholds: dict[str, Any] = {}
+    for coverage in rule.coverage:
+        entry: dict[str, Any] = {"threshold": made.threshold(coverage).tolist()}
+        if not scaled.regression:
+            sets = made.in_sets(scaled, coverage=coverage)
+            entry["mean_size"] = float(sets.sum(axis=1).mean())
+        thresholds[f"{coverage:g}"] = entry
+    return {**asdict(rule), "thresholds": thresholds}
+
+
+def _arrays(made: Calibration) -> dict[str, Any]:
+    """Return the arrays that are kept, by name."""
+    arrays: dict[str, Any] = {}
+    if (held := made.held_out) is not None:
+        answers = held.prediction
+        arrays["held_out.answers"] = answers.prediction if answers.regression else answers.logits
+        arrays["held_out.labels"] = held.labels
+        arrays["held_out.anomaly"] = held.anomaly
+        if held.repeats is not None:
+            arrays["held_out.repeats"] = held.repeats
+    fitted = None if made.detector is None else made.detector.fitted
+    if isinstance(fitted, Mahalanobis):
+        arrays |= {"mahalanobis.means": fitted.means, "mahalanobis.factor": fitted.factor}
+    elif fitted is not None:
+        arrays["knn.states"] = fitted.states
+    if made.reference is not None:
+        arrays["shift.states"] = made.reference
+    if held is not None and made.confidences is not None:
+        arrays["risk.confidences"] = made.confidences
+        # Needs more than arithmetic: for readers without Temper.
+        arrays["risk.limits"] = made.shown_risks
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
+    """Make a calibration of what was read.
+
+    Raises:
+        ValueError: The arrays are not those of the record.
+        KeyError: One is missing.
+        OSError, SafetensorError: They cannot be read.
+    """
+    arrays: dict[str, Any] = {}
+    if record.arrays is not None:
+        file = folder / record.arrays.file
+        if sha256(file) != record.arrays.sha256:
+            raise ValueError(f"{file} is not the file that belongs to it.")
+        arrays = load_file(file)
+    if not arrays:
+        if record.temperature is None:
+            raise ValueError("`temperature` is missing.")
+        return Calibration(record.max_length, record.temperature)
+    answers = arrays["held_out.answers"]
+    made = Prediction.of_values if answers.ndim == 1 else Prediction.of_logits
+    held = HeldOut(
+        made(answers),
+        arrays["held_out.labels"],
+        arrays["held_out.anomaly"],
+        arrays.get("held_out.repeats"),
+    )
+    if record.sets is not None and record.anomaly is None:
+        raise ValueError("`anomaly` is missing.")
+    detector = None
+    if record.anomaly is not None:
+        fitted: Mahalanobis | Neighbours | None = None
+        if record.anomaly.detector == "mahalanobis":
+            fitted = Mahalanobis(arrays["mahalanobis.means"], arrays["mahalanobis.factor"])
+        elif record.anomaly.detector == "knn":
+            fitted = Neighbours(arrays["knn.states"], record.anomaly.neighbours)
+        detector = Detector(record.anomaly.detector, fitted)
+    return Calibration(
+        record.max_length,
+        record.temperature,
+        held,
+        None if record.sets is None else SetRule(**record.sets.model_dump()),
+        detector,
+        0.05 if record.anomaly is None else record.anomaly.false_alarms,
+        arrays.get("shift.states"),
+        arrays.get("risk.confidences"),
+    )

@@ -1,0 +1,1 @@
+"""Folders that hold a model: their files, their record, and what identifies their weights."""

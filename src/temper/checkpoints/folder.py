@@ -1,0 +1,409 @@
+"""A run's folder: its record, its metrics, and publishing a run with no half-written file.
+
+``run.json`` is the commit point. It says ``"status": "finished"`` only after every other file lies
+in its place, so a reader that finds that word may trust the rest. See docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from temper.errors import CheckpointError, LockedError, SettingError, shown
+from temper.files import (
+    check_schema,
+    checksums,
+    hidden,
+    make_folder,
+    remove_empty,
+    sha256,
+    sweep,
+    write_json,
+    write_text,
+    writing,
+)
+from temper.locks import LOCK, check_unlocked, has_lock, locked
+from temper.progress import Progress
+
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+PARTIAL = ".partial-"
+STAGING = ".publishing"
+TEACHER_ANSWERS = "teacher_answers.parquet"
+"""What the model of a folder answered to rows that a student was taught on."""
+TRACKED, EVENTS = "trackers.json", "tensorboard"
+"""Which runs of experiment trackers a run is, and the folder of TensorBoard's events."""
+OF_A_RUN = ("run.json", "metrics.jsonl", TEACHER_ANSWERS, TRACKED)
+WRITTEN = (*OF_A_RUN, "study.json", "paired.json")
+"""Files that are written under a hidden name first."""
+OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}
+URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
+LEFT = re.compile(rf"{LOCK.pattern}|\.now-\w+|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
+"""What a killed process may leave of a lock, and of a file that it was writing."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one training run.
+
+    Args:
+        path: Where it lies, or shall lie.
+    """
+
+    writes: ClassVar[bool] = True
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints to resume from; gone once the run is finished."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """File with one JSON object a log."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def staging(self) -> Path:
+        """Folder that the finished files are written to before they are moved into place."""
+        return self.path / STAGING
+
+    def record(self) -> dict[str, Any] | None:
+        """Read ``run.json``.
+
+        Returns:
+            Its content, or None where there is none.
+
+        Raises:
+            CheckpointError: Where it is damaged, or the folder holds something else than a run.
+        """
+        file = self.path / "run.json"
+        check_room(self.path, what="run.json", held=lambda: os.path.exists(file))
+        return read_json(file) if os.path.exists(file) else None
+
+    def held(self) -> AbstractContextManager[bool]:
+        """Hold the folder inside a context, as `held_folder` does."""
+        return held_folder(self.path)
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        """Write ``run.json`` in one go."""
+        write_json(self.path / "run.json", record)
+
+    def last_checkpoint(self) -> Path | None:
+        """Return the newest complete checkpoint, None where there is none."""
+        return newest_checkpoint_in(self.checkpoints)
+
+    def cut_metrics(self, step: int) -> None:
+        """Drop the logs behind a step, because a resumed run writes them again.
+
+        Args:
+            step: Optimiser steps that the checkpoint holds; 0 drops all.
+        """
+        if not self.metrics.exists():
+            return
+        kept = []
+        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                # A killed process leaves at most one unfinished line, and it is the last.
+                break
+            if entry["step"] > step:
+                break
+            kept.append(line + "\n")
+        write_text(self.metrics, "".join(kept))
+
+    def append_metrics(self, entry: Mapping[str, Any]) -> None:
+        """Add one log to ``metrics.jsonl``; what is not finite has no JSON and becomes null."""
+        plain = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in entry.items()
+        }
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(plain, allow_nan=False) + "\n")
+
+    def logs(self) -> list[dict[str, Any]]:
+        """Return the lines of ``metrics.jsonl``; none where there is no such file."""
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
+    def clear(self) -> None:
+        """Remove what a stopped run left, and nothing that is not a run's."""
+        for name in OWN_FILES:
+            entry = self.path / name
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink(missing_ok=True)
+
+    def checksums(self) -> dict[str, str]:
+        """Return the SHA-256 of the staged files and of the logs, by name."""
+        beside = {self.metrics.name: sha256(self.metrics)} if self.metrics.exists() else {}
+        return {**checksums(self.staging), **beside}
+
+    def publish(self, record: Mapping[str, Any]) -> None:
+        """Move the staged files into place, then call the run finished, then drop its checkpoints.
+
+        Args:
+            record: The finished run's record.
+        """
+        for staged in sorted(self.staging.iterdir()):
+            os.replace(staged, self.path / staged.name)
+        self.staging.rmdir()
+        self.write_record(record)
+        self.drop_checkpoints()
+
+    def drop_unfinished(self) -> None:
+        """Remove checkpoints and files that were not written to their end."""
+        shutil.rmtree(self.staging, ignore_errors=True)
+        for entry in self.checkpoints.glob(f"{PARTIAL}*"):
+            shutil.rmtree(entry, ignore_errors=True)
+
+    def sweep_finished(self) -> None:
+        """Remove what a process left that was killed after its run was finished."""
+        if self.checkpoints.exists() or has_lock(self.path):
+            # Whoever still writes here tidies up by itself.
+            with suppress(LockedError), self.held():
+                self.drop_checkpoints()
+
+    def drop_checkpoints(self) -> None:
+        """Remove the checkpoints of a finished run; what cannot go is left to the next command."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+
+class WatchedFolder(RunFolder):
+    """The folder of a run that another process writes: here it is read, and nothing changes it."""
+
+    writes: ClassVar[bool] = False
+
+    def held(self) -> AbstractContextManager[bool]:
+        """Leave holding it to the process that writes it."""
+        return nullcontext(False)
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        """Write nothing."""
+
+    def cut_metrics(self, step: int) -> None:
+        """Drop nothing."""
+
+    def append_metrics(self, entry: Mapping[str, Any]) -> None:
+        """Add nothing."""
+
+    def clear(self) -> None:
+        """Remove nothing."""
+
+    def drop_unfinished(self) -> None:
+        """Remove nothing."""
+
+    def drop_checkpoints(self) -> None:
+        """Remove nothing."""
+
+
+@contextmanager
+def held_folder(path: Path) -> Iterator[bool]:
+    """Hold the folder of a run or a study inside this context.
+
+    What killed processes left of files that they were writing is swept up.
+
+    Args:
+        path: The folder; it is made if need be, and removed again where it stays empty.
+
+    Yields:
+        Whether it was made.
+
+    Raises:
+        LockedError: Another process writes it.
+        WriteError: The file system refuses.
+    """
+    made = make_folder(path)
+    try:
+        with writing(path), locked(path):
+            sweep(path, WRITTEN)
+            yield bool(made)
+    finally:
+        remove_empty(made)
+
+
+def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = "--out") -> None:
+    """Refuse a folder to write to that holds something else.
+
+    Args:
+        out: The folder; it need not exist.
+        what: What is to be written, for the message.
+        held: Says whether the folder holds such a thing already. It is asked once the folder was
+            listed: another process may move a whole one there.
+        option: What gave it, for the message.
+
+    Raises:
+        CheckpointError: If it is a file, or holds something and not that.
+        SettingError: If it is a URL.
+        LockedError: If another process writes it.
+    """
+    # A path keeps one slash of a URL's two; a drive's letter is no scheme.
+    if URL.match(str(out)) and not out.exists():
+        raise SettingError(
+            f"{option} {shown(out)} looks like the URL of a store. Give a folder; `temper compare` "
+            "and `temper tune` write to stores, with --cluster."
+        )
+    with writing(out):
+        if out.exists() and not out.is_dir():
+            raise CheckpointError(f"{out} is a file, expected a folder. Give another {option}.")
+        entries = [entry.name for entry in out.iterdir()] if out.is_dir() else []
+    # Runs and studies are locked inside, evaluations beside.
+    for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
+        check_unlocked(folder, what=out)
+    foreign = sorted(name for name in entries if not LEFT.fullmatch(name))
+    if foreign and not held():
+        raise CheckpointError(
+            f"{out} exists and holds {foreign[0]!r} but no {what}. Give another {option}, or "
+            "empty that folder."
+        )
+
+
+def check_study_room(out: Path) -> None:
+    """Refuse a folder to write a study to that holds something else.
+
+    Args:
+        out: The folder; it need not exist.
+
+    Raises:
+        CheckpointError: If it is a file, or holds something and no study, or one of which only the
+            scores were kept.
+    """
+    if os.path.exists(out / "scores.parquet"):
+        raise CheckpointError(
+            f"{out} holds the kept scores of a study, whose runs cannot go on. Give another --out."
+        )
+    # A damaged plan is removed by hand; its runs are known by their keys.
+    known = ("study.json", "runs/*/run.json")
+    check_room(out, what="study", held=lambda: any(any(out.glob(name)) for name in known))
+
+
+def newest_checkpoint_in(folder: Path) -> Path | None:
+    """Return the newest ``checkpoint-N`` of a folder, None where there is none."""
+    found = [
+        (int(match[1]), entry)
+        for entry in (folder.iterdir() if folder.is_dir() else ())
+        if (match := CHECKPOINT.fullmatch(entry.name)) and entry.is_dir()
+    ]
+    return max(found)[1] if found else None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        CheckpointError: Where the file cannot be read, or holds something else, or is a record of
+            another release's form.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read: {error}. Remove it, or give another --out."
+        ) from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} must hold a JSON object, got {type(content).__name__}.")
+    check_schema(path, content)
+    return content
+
+
+def differences(
+    before: Any,
+    now: Any,
+    *,
+    path: str = "",
+    words: str = "{path}: {before!r} -> {now!r}",
+) -> list[str]:
+    """Name the settings that differ between two nested tables.
+
+    Args:
+        before: Settings of the folder.
+        now: Settings of this call.
+        path: Dotted name of the table, for the lines.
+        words: How a phrase is put.
+
+    Returns:
+        One phrase per differing value.
+
+    Example:
+        >>> differences({"train": {"epochs": 3}}, {"train": {"epochs": 1}})
+        ['train.epochs: 3 -> 1']
+    """
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        names = dict.fromkeys([*before, *now])
+        return [
+            line
+            for name in names
+            for line in differences(
+                before.get(name),
+                now.get(name),
+                path=f"{path}.{name}" if path else name,
+                words=words,
+            )
+        ]
+    return [] if before == now else [words.format(path=path, before=before, now=now)]
+
+
+def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Describe how a run differs from the one in its folder, whose key is another.
+
+    Args:
+        before: Settings of the folder.
+        now: Settings of this call.
+
+    Example:
+        >>> uegr, soup = {"name": "uegr", "epsilon": 0.1}, {"name": "soup", "runs": 3}
+        >>> difference_in_words({"method": uegr}, {"method": soup})
+        'method: uegr -> soup'
+    """
+    tables = [side["method"] for side in (before, now) if isinstance(side.get("method"), Mapping)]
+    names = [table.get("name") for table in tables]
+    changed = []
+    # Two methods share no settings that a reader would compare.
+    if len(set(names)) == 2:
+        changed.append(f"method: {names[0]} -> {names[1]}")
+        before, now = {**before, "method": None}, {**now, "method": None}
+    changed += differences(before, now)
+    return "; ".join(changed) or "the rows of the data or the model's weights changed"
+
+
+def is_finished(
+    folder: RunFolder, found: dict[str, Any] | None, config: Any, key: str, progress: Progress
+) -> bool:
+    """Say whether a folder holds this run to its end, and refuse one that holds another.
+
+    Args:
+        folder: The folder.
+        found: Its record, None where there is none.
+        config: The settings of this call.
+        key: Their key.
+        progress: Hears that a finished run is kept.
+
+    Raises:
+        CheckpointError: If the keys differ; says which settings do.
+    """
+    if found is None:
+        return False
+    if found.get("key") == key:
+        finished = found.get("status") == "finished"
+        if finished:
+            progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
+        return finished
+    what = difference_in_words(
+        {"model": found.get("model"), "seed": found.get("seed"), **found.get("settings", {})},
+        {"model": config.model, "seed": config.seed, **config.settings()},
+    )
+    raise CheckpointError(
+        f"{folder.path} holds a run with other settings: {what}. Give another --out, "
+        "or remove that folder."
+    )

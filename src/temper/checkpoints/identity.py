@@ -1,0 +1,69 @@
+"""What identifies the weights of a model, and settings: hashes of their content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import temper
+from temper.checkpoints.folder import TRACKED
+
+CHUNK = 1 << 20
+MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
+# What Temper writes beside a model's files does not decide what its weights are.
+RECORDS = {
+    "run.json",
+    TRACKED,
+    "scores.json",
+    "table.json",
+    "study.json",
+    "calibration.json",
+    "export.json",
+}
+CALIBRATION = "calibration.json"
+CALIBRATION_ARRAYS = "calibration-*.safetensors"
+"""What lies beside ``calibration.json``, and does not either."""
+
+
+def model_identity(name: str) -> str:
+    """Say which weights a model's name stands for, so that a key does not outlive them.
+
+    Args:
+        name: Hub id, folder, or short name.
+
+    Returns:
+        A hash of the files for a folder, the name itself for anything else.
+    """
+    folder = Path(name)
+    if not folder.is_dir():
+        return name
+    state = hashlib.blake2b(digest_size=16)
+    for file in sorted(folder.iterdir()):
+        written = file.name in RECORDS or file.match(CALIBRATION_ARRAYS)
+        if file.is_file() and file.suffix in MODEL_FILES and not written:
+            state.update(repr((file.name, file.stat().st_size)).encode())
+            with file.open("rb") as stream:
+                while chunk := stream.read(CHUNK):
+                    state.update(chunk)
+    return state.hexdigest()
+
+
+def digest(content: Any) -> str:
+    """Hash JSON content to 12 hexadecimal digits, whatever the order of its keys.
+
+    Example:
+        >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+        True
+    """
+    text = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what decides a run's numbers."""
+    installed = {name: version(name) for name in ("torch", "transformers", "peft", "datasets")}
+    return {"python": platform.python_version(), "temper": temper.__version__, **installed}

@@ -1,0 +1,170 @@
+"""Start a method or a perspective: one file, its test and its card, ready to be changed."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from temper.errors import SettingError
+from temper.evaluation.perspectives.declared import declared
+from temper.files import asset
+from temper.methods.declared import known_names
+
+NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """What is written for a new plug-in.
+
+    Args:
+        noun: What it is called in messages.
+        package: Package that its file belongs to in a clone.
+        tests: Folder of its test in a clone.
+        cards: Folder of its card in a clone.
+        known: Returns the names that are taken.
+        attribute: From its name to what its file defines.
+        tested: What else of its file the test asks for.
+    """
+
+    noun: str
+    package: str
+    tests: str
+    cards: str
+    known: Callable[[], Iterable[str]]
+    attribute: Callable[[str], str]
+    tested: tuple[str, ...] = ()
+
+    def places(self, name: str, *, clone: bool) -> dict[str, str]:
+        """Return where the file, the test and the card go."""
+        if not clone:
+            return {"file": f"{name}.py", "test": f"test_{name}.py", "card": f"{name}.md"}
+        return {
+            "file": f"src/{self.package.replace('.', '/')}/{name}.py",
+            "test": f"{self.tests}/test_{name}.py",
+            "card": f"{self.cards}/{name}.md",
+        }
+
+
+def class_name(name: str) -> str:
+    """Return the name of a settings class.
+
+    Example:
+        >>> class_name("my_method")
+        'MyMethod'
+    """
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+METHOD = Scaffold(
+    "method", "temper.methods", "tests/methods", "docs/methods", known_names, class_name
+)
+PERSPECTIVE = Scaffold(
+    "perspective",
+    "temper.evaluation.perspectives",
+    "tests/evaluation",
+    "docs/perspectives",
+    declared,
+    str.upper,
+    ("shortened",),
+)
+# A class of that name would hide what the file itself imports, a module what a folder keeps.
+SPOKEN_FOR = {"clean", "field", "iterator", "joint", "method", "method_config", "part", "self"}
+SPOKEN_FOR |= {"loss_terms", "stage", "stepper", "setting_error", "reader", "tensor", "term"}
+# Keys of the table of settings that a method's own table would hide.
+SPOKEN_FOR |= {"name", "preset"}
+
+
+def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
+    """Write a plug-in's file, its test and its card.
+
+    What is written is complete and passes its test and the contract tests as it is. Plain
+    sentences mark what to replace.
+
+    Args:
+        kind: `METHOD` or `PERSPECTIVE`.
+        name: Name on the command line: lower case, words joined by ``_``.
+        folder: Root of a clone of Temper, where the files go to their three places; any other
+            folder gets them side by side.
+
+    Returns:
+        Paths of the file, the test and the card.
+
+    Raises:
+        SettingError: If the name is taken or has another form, the folder is not there, or a file
+            would be overwritten.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise SettingError(f"The folder {root} does not exist. Make it first.")
+    clone = (root / "src" / "temper" / "methods" / "registry.py").is_file()
+    fault = name_fault(kind, name, alone=not clone)
+    if fault:
+        raise SettingError(fault)
+    places = {what: root / place for what, place in kind.places(name, clone=clone).items()}
+    taken = [str(path) for path in places.values() if path.exists()]
+    if taken:
+        raise SettingError(
+            f"{', '.join(taken)} exists already and is left as it is. Give another name or folder."
+        )
+    module = f"{kind.package}.{name}" if clone else name
+    defined = kind.attribute(name)
+    imports = [f"from {module} import {', '.join((defined, *kind.tested))}"]
+    testing = f"from temper.testing import check_{kind.noun}"
+    # Imports of another package stand apart.
+    imports = sorted([*imports, testing]) if clone else [testing, "", *imports]
+    words = {
+        "name": name,
+        "title": name.replace("_", " ").capitalize(),
+        "class_name": class_name(name),
+        "constant": defined,
+        "imports": "\n".join(imports),
+    }
+    for what, path in places.items():
+        template = Template(asset("temper.cli", f"{kind.noun}/{what}.txt"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(template.substitute(words))
+    return list(places.values())
+
+
+def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
+    """Say what is wrong with the name of a new plug-in.
+
+    Args:
+        kind: `METHOD` or `PERSPECTIVE`.
+        name: The name.
+        alone: Whether its file is a module of its own, outside Temper's package.
+
+    Returns:
+        One line, or None where nothing is wrong.
+
+    Example:
+        >>> name_fault(METHOD, "MyMethod", alone=True)
+        "A method's name is lower case with '_' between words, got 'MyMethod'. Try 'my_method'."
+        >>> name_fault(METHOD, "my_method", alone=True)
+    """
+    if not NAME.fullmatch(name):
+        spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name)
+        near = re.sub(r"_+", "_", spaced).strip("_").lower()
+        guess = f" Try {near!r}." if NAME.fullmatch(near) else ""
+        return f"A {kind.noun}'s name is lower case with '_' between words, got {name!r}.{guess}"
+    alike = [known for known in kind.known() if known.replace("_", "") == name.replace("_", "")]
+    if alike:
+        return f"There is a {kind.noun} {alike[0]!r} already. Give yours a name that sets it apart."
+    hides = keyword.iskeyword(name) or name in SPOKEN_FOR
+    if alone and not hides:
+        spec = importlib.util.find_spec(name)
+        hides = name in sys.stdlib_module_names or (spec is not None and spec.origin is not None)
+    if hides:
+        return (
+            f"The name {name!r} would hide something that Python or Temper calls so already. Give "
+            f"the {kind.noun} a name that says what it does."
+        )
+    return None

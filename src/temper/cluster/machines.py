@@ -1,0 +1,173 @@
+"""Connect to a Ray cluster, with the cores and GPUs that one run takes there."""
+
+from __future__ import annotations
+
+import math
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import temper
+from temper.cluster.store import Store
+from temper.errors import SettingError, TemperError, install_command, one_line
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray cluster and the resources of one run.
+
+    Args:
+        address: As ``ray.init`` takes it: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``.
+        cpus: Cores and threads of a run, at least 1.
+        gpus: GPUs of a run; several runs share a GPU if it is a fraction.
+        store: Object store of the runs; None if all machines share the study's folder.
+    """
+
+    address: str
+    cpus: int = 1
+    gpus: float = 0.0
+    store: Store | None = None
+
+    @classmethod
+    def of(cls, address: str | None, cpus: int, gpus: float) -> Cluster | None:
+        """Return the checked cluster at an address; None without an address.
+
+        Raises:
+            SettingError: As `check`; or cores or GPUs are given without an address.
+        """
+        if address is not None:
+            cluster = cls(address, cpus, gpus)
+            cluster.check()
+            return cluster
+        if (cpus, gpus) != (1, 0.0):
+            raise SettingError(
+                "--cluster-cpus and --cluster-gpus are the resources of a run on a cluster. Give "
+                "its address as --cluster, or leave them out."
+            )
+        return None
+
+    def check(self) -> None:
+        """Check the settings and the address before any work; Ray would wait for minutes.
+
+        Raises:
+            SettingError: A number is out of bounds, Ray is not installed, or nothing listens.
+        """
+        if self.cpus < 1 or self.gpus < 0 or (self.gpus > 1 and self.gpus % 1):
+            raise SettingError(
+                "--cluster-cpus must be at least 1, and --cluster-gpus a whole number or a "
+                f"fraction of one GPU, got {self.cpus} and {self.gpus:g}."
+            )
+        load_ray()
+        host, _, port = self.address.removeprefix("ray://").rpartition(":")
+        if not host or not port.isdigit():
+            return
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError as error:
+            raise SettingError(
+                f"No Ray cluster answers at {self.address} ({error.strerror or error}). Start one "
+                "(`ray start --head`), or give the address that `ray status` knows as --cluster."
+            ) from error
+
+    @contextmanager
+    def connection(self) -> Iterator[Any]:
+        """Connect this process inside this context, unless it is connected already.
+
+        Yields:
+            The module ``ray``.
+
+        Raises:
+            SettingError: As `check`; Ray cannot connect; or no machine has enough for a run.
+        """
+        self.check()
+        ray = load_ray()
+        is_new = not ray.is_initialized()
+        if is_new:
+            older = signal.getsignal(signal.SIGTERM)
+            try:
+                ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
+            except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+                raise SettingError(
+                    f"Ray could not connect to {self.address}: {str(error).strip()[:200]} Use the "
+                    "same versions of Python and Ray as the cluster (`ray status`)."
+                ) from error
+            if threading.current_thread() is threading.main_thread():
+                # Ray replaces the handler, which lets runs save a checkpoint first.
+                signal.signal(signal.SIGTERM, older)
+        try:
+            if not self.at_once:
+                raise SettingError(
+                    "No machine of the cluster has the resources of a run, "
+                    f"{self.cpus} cores and {self.gpus:g} GPUs. Reduce --cluster-cpus or "
+                    "--cluster-gpus; `ray status` lists what the machines have."
+                )
+            yield ray
+        finally:
+            if is_new:
+                ray.shutdown()
+
+    @property
+    def at_once(self) -> int:
+        """How many runs the connected cluster can do at once."""
+        alive = [node["Resources"] for node in load_ray().nodes() if node["Alive"]]
+        return sum(
+            int(
+                min(
+                    each.get("CPU", 0.0) / self.cpus,
+                    each.get("GPU", 0.0) / self.gpus if self.gpus else math.inf,
+                )
+            )
+            for each in alive
+        )
+
+
+def load_ray() -> Any:
+    """Return the module ``ray``.
+
+    Raises:
+        SettingError: It is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise SettingError(
+            f"--cluster needs Ray, which is not installed. Run: {install_command('cluster')}"
+        ) from error
+    return ray
+
+
+def cause_of(error: Any) -> TemperError:
+    """Return the error of a machine, which Ray wraps in errors of its own.
+
+    Args:
+        error: The error that Ray raised here.
+    """
+    ray, inner = load_ray(), error
+    while inner is not None:
+        if isinstance(inner, TemperError) and not isinstance(inner, ray.exceptions.RayError):
+            return inner
+        error, inner = inner, getattr(inner, "cause", None) or inner.__cause__
+    return TemperError(
+        f"A machine of the cluster failed: {type(error).__name__}: {one_line(str(error))} What is "
+        "finished is kept; give the same command again."
+    )
+
+
+def check_version(version: str) -> None:
+    """Refuse to work on a machine that has another version of Temper.
+
+    Args:
+        version: The version of the process that asks for the work.
+
+    Raises:
+        TemperError: This process has another one.
+    """
+    if temper.__version__ != version:
+        raise TemperError(
+            f"Machine {socket.gethostname()} of the cluster has Temper {temper.__version__}, and "
+            f"the command has {version}. Install the same version."
+        )

@@ -1,0 +1,314 @@
+"""The sets that models are judged on: loaded, and the rows to fit on kept apart from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from temper.checkpoints.identity import digest
+from temper.data.columns import Columns
+from temper.data.examples import Examples
+from temper.data.labels import LabelKind
+from temper.data.settings import DataSettings
+from temper.data.sources import load_examples
+from temper.data.suites.suite import KINDS, FoundSuite, load_set
+from temper.data.tasks.registry import default_metric
+from temper.errors import DataError, SettingError, shortened
+from temper.evaluation.measurement import align, without_unknown
+from temper.evaluation.perspectives.anomaly import AnomalySettings
+from temper.evaluation.run import EvaluationData
+from temper.evaluation.settings import EvaluationSettings
+from temper.evaluation.sources import SetSources
+from temper.functional.label_names import are_named
+from temper.seeding import derive_seed
+
+Trained = Callable[[Examples], tuple[Collection[str], Sequence[str]]]
+"""Returns the hashes of the rows that a model was trained on, and notices of failed checks."""
+
+
+@dataclass(frozen=True)
+class EvaluationSets:
+    """The loaded sets of an evaluation.
+
+    Args:
+        data: The sets.
+        missing: Why sets of the suite are not among them, by name.
+        notices: What a reader should know of their choice.
+        seen: How many rows the model was trained on, a sentence for each such set; reported before
+            all other notices.
+    """
+
+    data: EvaluationData
+    missing: dict[str, str] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what of the sets decides an evaluation's outcome, for its key."""
+        data = self.data
+        hashes: dict[str, Any] = {"dev": _hash(data.dev)}
+        for kind in KINDS:
+            sets: Mapping[str, Examples] = getattr(data, kind)
+            hashes[kind] = {name: _hash(examples) for name, examples in sets.items()}
+        for name, examples in (("fit", data.fit), ("held_out", data.held_out)):
+            hashes[name] = None if examples is None else _hash(examples)
+        return {**hashes, "missing": sorted(self.missing)}
+
+
+def load_sets(
+    sources: SetSources,
+    *,
+    settings: DataSettings,
+    evaluate: EvaluationSettings,
+    dev: Examples,
+    train: Examples | None = None,
+    trained: Trained | None = None,
+    known: Sequence[Columns] = (),
+    classes: Sequence[str] | None = None,
+    notices: Iterable[str] = (),
+) -> EvaluationSets:
+    """Load all that a model is judged on beside its dev rows.
+
+    The columns of a set are those of the task's files where it has these, else they are found by
+    the usual names.
+
+    Args:
+        sources: Where they come from.
+        settings: The task's data: ``eval_rows`` bounds every set.
+        evaluate: What is measured.
+        dev: The evaluated rows, which say what the labels are.
+        train: What the model was trained on, where that is known.
+        trained: Finds the rows that the model was trained on among those of a set, as
+            `temper.evaluation.seen.trained_among` returns it; None looks for none.
+        known: What the columns of the model's own data are called, beside those of ``settings``.
+        classes: The model's classes, None for those of ``dev``. If bad rows are skipped, rows of
+            other classes are skipped, too.
+        notices: What is to be said already.
+
+    Returns:
+        The sets. Labeled rows that the model was trained on are left out unless
+            ``sources.seen_rows`` keeps them, and reported either way. Rows to fit on that are also
+            evaluated are left out, with a notice; rows to fit a temperature on also where the model
+            was trained on them.
+
+    Raises:
+        DataError: Where a set is wrong.
+        SettingError: Where the suite is for other labels.
+    """
+    kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
+    told = [*notices]
+    if (suite := sources.found_suite) is not None:
+        _check_labels(suite, dev)
+        told += [
+            f"Set {name!r} of suite {suite.suite.name!r} is missing and not measured: {reason}."
+            for name, reason in suite.missing.items()
+        ]
+    # Groups are looked at in evaluated rows alone.
+    columns = (replace(settings.columns, group=None), *known)
+    unseen = _Unseen(trained, drops=sources.seen_rows == "drop" or settings.drop_overlap)
+    dev = unseen.rows(dev, "dev")
+    names = dev.label_names if classes is None else classes
+    sets = {each: _of_kind(each, sources, settings, kind, unseen, columns, names) for each in KINDS}
+    scored = [dev, *(examples for each in sets.values() for examples in each.values())]
+    fit = held_out = None
+    learned = [] if train is None else [train]
+    if sources.detects(evaluate):
+        if sources.fit is not None:
+            train = load_examples(
+                sources.fit, kind=kind, labelled=None, reading=settings.reading, known=columns
+            )
+            train = without_unknown(train, names) if settings.skip_bad_rows else train
+            told += train.notices
+        if train is not None:
+            fit = _apart(train, scored, what="that detectors would learn from", notices=told)
+        if fit is not None:
+            limit = evaluate.section("anomaly", AnomalySettings).rows
+            fit = replace(fit.sample(limit, seed=evaluate.seed), name="fit")
+    if sources.held_out is not None:
+        rows = load_examples(sources.held_out, kind=kind, reading=settings.reading, known=columns)
+        rows = without_unknown(rows, names) if settings.skip_bad_rows else rows
+        told += rows.notices
+        # On rows that it was trained on a model is surer than it is right.
+        apart = [*scored, *learned]
+        why = "are evaluated too or were trained on"
+        held_out = _apart(rows, apart, what="held out for a temperature", notices=told, why=why)
+        if held_out is None:
+            raise DataError(
+                f"All {len(rows)} rows of --held-out {sources.held_out} {why}, so none is left to "
+                "fit a temperature on. Give other rows."
+            )
+        held_out = replace(held_out, name="held_out")
+    metric = default_metric(settings.source, kind, task=settings.task)
+    data = EvaluationData(
+        dev=dev,
+        shift=sets["shift"],
+        adversarial=sets["adversarial"],
+        anomaly=sets["anomaly"],
+        metric=metric,
+        fit=fit,
+        held_out=held_out,
+    )
+    notices = dict.fromkeys((*unseen.seen, *unseen.unchecked, *told))
+    return EvaluationSets(data, dict(sources.missing), tuple(notices), tuple(unseen.seen))
+
+
+def _check_labels(suite: FoundSuite, dev: Examples) -> None:
+    """Refuse a suite for other labels: each of its sets would fail for that one reason."""
+    labels = suite.suite.labels
+    if dev.kind == "classification" and not are_named(dev.label_names):
+        # The rows have no class names, but the model may.
+        return
+    one_each = Examples(
+        "suite",
+        list(labels),
+        labels=list(range(len(labels))),
+        label_names=labels,
+        kind="classification",
+    )
+    try:
+        fits = dev.kind == "classification" and align(one_each, dev.label_names) is not None
+    except DataError:
+        fits = False
+    if not fits:
+        names = shortened(str(list(dev.label_names or ())))
+        has = "targets of a regression" if dev.label_names is None else names
+        raise SettingError(
+            f"Suite {suite.suite.name!r} is for the labels {list(labels)}, and the task has {has}. "
+            "Choose another suite, or name sets with --shift, --adversarial and --anomaly."
+        )
+
+
+def _of_kind(
+    each: str,
+    sources: SetSources,
+    settings: DataSettings,
+    kind: LabelKind,
+    unseen: _Unseen,
+    known: Sequence[Columns],
+    classes: Sequence[str] | None,
+) -> dict[str, Examples]:
+    """Load the sets of one kind, those of the suite last."""
+    labelled = each != "anomaly"
+    own: dict[str, str] = getattr(sources, each)
+    loaded = {
+        name: load_examples(
+            source,
+            kind=kind if labelled else None,
+            labelled=labelled,
+            reading=settings.reading,
+            known=known,
+        )
+        for name, source in own.items()
+    }
+    limits: dict[str, int | None] = dict.fromkeys(loaded, settings.eval_rows)
+    if (suite := sources.found_suite) is not None:
+        labels = suite.suite.labels if labelled else None
+        for name, suite_set in suite.sets(each).items():
+            loaded[name] = load_set(suite_set, labels, settings.reading)
+            bounds = filter(None, (suite_set.entry.rows, settings.eval_rows))
+            limits[name] = min(bounds, default=None)
+    if labelled and settings.skip_bad_rows:
+        loaded = {name: without_unknown(rows, classes) for name, rows in loaded.items()}
+    if labelled:
+        loaded = {name: unseen.rows(examples, name) for name, examples in loaded.items()}
+    return {
+        name: replace(_cut(examples, limits[name], seed=settings.seed), name=name)
+        for name, examples in loaded.items()
+    }
+
+
+@dataclass
+class _Unseen:
+    """Finds the rows that a model was trained on, and leaves them out.
+
+    Args:
+        trained: As `load_sets` takes it.
+        drops: Whether they are left out.
+        seen: How many there are in each set, in sentences.
+        unchecked: Notices of what could not be checked.
+    """
+
+    trained: Trained | None
+    drops: bool
+    seen: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+    def rows(self, examples: Examples, name: str) -> Examples:
+        """Return the rows of a set to score.
+
+        Args:
+            examples: All rows of the set.
+            name: Its name.
+
+        Raises:
+            DataError: The model was trained on all of them.
+        """
+        if self.trained is None:
+            return examples
+        trained, unchecked = self.trained(examples)
+        self.unchecked += unchecked
+        kept = [index for index, row in enumerate(examples.rows) if row not in trained]
+        count = len(examples) - len(kept)
+        if not count:
+            return examples
+        sentence = f"{count:,} of {len(examples):,} rows of set {name!r} were trained on"
+        if not self.drops:
+            self.seen.append(f"{sentence}: scores on them overstate performance on new rows.")
+            return examples
+        if examples.pair is not None:
+            # A contrast pair is scored as a whole.
+            whole = set(kept)
+            torn = {examples.pair[row] for row in range(len(examples)) if row not in whole} - {None}
+            kept = [row for row in kept if examples.pair[row] not in torn]
+        if not kept:
+            raise DataError(
+                f"All {len(examples):,} rows of set {name!r} were trained on, so scores on them "
+                "say nothing about new rows. Give rows that the model has not seen, or score these "
+                "with --seen-rows keep (`seen_rows`)."
+            )
+        self.seen.append(
+            f"{sentence} and are left out of its scores (--seen-rows keep scores them too)."
+        )
+        return examples.select(kept)
+
+
+def _cut(examples: Examples, limit: int | None, *, seed: int) -> Examples:
+    """Draw at most some rows; contrast pairs stay whole, since half a pair says nothing."""
+    if limit is None or limit >= len(examples):
+        return examples
+    if examples.pair is None:
+        return examples.sample(limit, seed=seed)
+    units: dict[str, list[int]] = {}
+    for index, pair in enumerate(examples.pair):
+        units.setdefault(f"row {examples.rows[index]}" if pair is None else pair, []).append(index)
+    chosen: list[int] = []
+    for name in sorted(units, key=lambda name: (derive_seed(seed, "sample", name), name)):
+        if len(chosen) + len(units[name]) <= limit:
+            chosen += units[name]
+    # A limit below the smallest pair leaves no whole one.
+    return examples.select(sorted(chosen)) if chosen else examples.sample(limit, seed=seed)
+
+
+def _apart(
+    rows: Examples,
+    others: Iterable[Examples],
+    *,
+    what: str,
+    notices: list[str],
+    why: str = "are evaluated too",
+) -> Examples | None:
+    """Leave out rows that other sets hold and say so; None where no row is left."""
+    kept = rows.apart(others)
+    if len(kept) < len(rows):
+        notices.append(
+            f"{len(rows) - len(kept)} of {len(rows)} rows {what} {why}, so they are left out."
+        )
+    return rows.select(kept) if kept else None
+
+
+def _hash(examples: Examples) -> str:
+    """Hash rows, labels, and groups and pairs where there are some."""
+    marks = {name: getattr(examples, name) for name in ("group", "pair")}
+    given = {name: values for name, values in marks.items() if values is not None}
+    return examples.hash if not given else digest({"rows": examples.hash, **given})

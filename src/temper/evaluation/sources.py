@@ -1,0 +1,245 @@
+"""Settings of an evaluation beside its data and its measures: further sets, and the predictor.
+
+Read without torch, so that the command line shows them at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
+
+from temper.data.settings import source_name
+from temper.errors import SettingError
+from temper.functional.label_names import GivenNames
+from temper.settings import LabelMap, Tree, section
+
+if TYPE_CHECKING:
+    from temper.data.suites.suite import FoundSuite
+    from temper.evaluation.settings import EvaluationSettings
+
+ROOT = "TEMPER_DATA"
+"""Environment variable of the folder that suites look for their sets in."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class PredictorSettings(BaseModel):
+    """What a person says of a predictor that does not say it itself, and where it runs.
+
+    Args:
+        device: Where a checkpoint runs: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; None
+            takes a GPU where there is one.
+        gives: What a function returns: ``probabilities``, ``logits`` or ``values`` of a regression;
+            None where its attribute ``gives`` says so.
+        label_names: Class names in the order of the model's outputs; they replace the model's own.
+        label_map: Maps the model's class names to the data's, for example
+            ``POSITIVE=pos,NEGATIVE=neg``.
+        trust: Types in a skops file that may be loaded though skops does not know them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: str | None = None
+    gives: str | None = None
+    label_names: tuple[str, ...] | None = None
+    label_map: LabelMap = Field(default_factory=dict)
+    trust: tuple[str, ...] = ()
+
+    @property
+    def given_names(self) -> GivenNames:
+        """The class names that the user gives."""
+        return GivenNames(self.label_names, self.label_map)
+
+
+def named_sources(given: Any, field: ValidationInfo) -> Any:
+    """Read sets that are written ``NAME=PATH``; a mapping of names to sources is left as it is.
+
+    Args:
+        given: What came.
+        field: The setting, which is an option too.
+
+    Raises:
+        ValueError: Where a text has another form or a name comes twice; pydantic turns it into a
+            fault.
+
+    Example:
+        >>> SetSources(shift=["yelp=data/yelp.csv"]).shift
+        {'yelp': 'data/yelp.csv'}
+    """
+    if isinstance(given, Mapping):
+        pairs = [(str(name), source_name(source)) for name, source in given.items()]
+    else:
+        pairs = []
+        for text in (given,) if isinstance(given, str) else given:
+            name, _, source = str(text).partition("=")
+            pairs.append((name.strip(), source.strip()))
+    sources: dict[str, str] = {}
+    for name, source in pairs:
+        if not _NAME.fullmatch(name) or not source:
+            option = f"--{field.field_name} NAME=PATH"
+            raise ValueError(f"is given as {option}, for example yelp=data/yelp.csv")
+        if name in sources:
+            raise ValueError(f"names {name!r} twice; give each set a name of its own")
+        sources[name] = source
+    return sources
+
+
+Sources = Annotated[dict[str, str], BeforeValidator(named_sources)]
+
+
+class SetSources(BaseModel):
+    """Where the sets come from that are evaluated beside the dev rows.
+
+    Args:
+        shift: Labelled data under distribution shift, by name.
+        adversarial: Labelled data that were made to mislead, by name.
+        anomaly: Texts that do not belong to the task, by name.
+        suite: All sets of a task at once: ``sentiment``, ``entailment``, or a TOML file of your
+            own.
+        data_root: Folder with the folders of tasks, as GLUE, CLUE or Temper lay them out, and with
+            the sets of ``suite``; None takes the environment variable TEMPER_DATA.
+        fit: Ordinary rows that detectors of anomalies learn from; None takes a run's training rows.
+        held_out: Labelled rows, neither trained on nor evaluated, to fit a temperature on.
+        seen_rows: What to do with labeled rows that the model was trained on: ``drop`` leaves them
+            out of the scores, ``keep`` scores them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shift: Sources = Field(default_factory=dict)
+    adversarial: Sources = Field(default_factory=dict)
+    anomaly: Sources = Field(default_factory=dict)
+    suite: str | None = None
+    data_root: Path | None = None
+    fit: Annotated[str | None, BeforeValidator(source_name)] = None
+    held_out: Annotated[str | None, BeforeValidator(source_name)] = None
+    seen_rows: Literal["drop", "keep"] = "drop"
+    _found: Any = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _look_for_the_suite(self) -> Self:
+        suite = self._found = _suite(self.suite, self.data_root)
+        names = [
+            name
+            for kind in ("shift", "adversarial", "anomaly")
+            for name in (*getattr(self, kind), *(suite.suite.sets(kind) if suite else ()))
+        ]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise SettingError(
+                f"The set name {twice[0]!r} is given twice, counting those of the suite. Give each "
+                "set a name of its own."
+            )
+        return self
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """Check settings.
+
+        Args:
+            settings: By name, None where not given; sets are a mapping, or texts ``NAME=PATH``.
+
+        Raises:
+            SettingError: Where a text has another form, a name comes twice or the suite is wrong.
+        """
+        given = {name: value for name, value in settings.items() if value is not None}
+        return section(cls, "sets", given)
+
+    @property
+    def found_suite(self) -> FoundSuite | None:
+        """The suite, and what of it is there."""
+        suite: FoundSuite | None = self._found
+        return suite
+
+    def named(self, kind: str) -> dict[str, str]:
+        """Return name to source of a kind, those of the suite last.
+
+        Args:
+            kind: One of `temper.data.suites.suite.KINDS`.
+        """
+        sources: dict[str, str] = getattr(self, kind)
+        entries = {} if self._found is None else self._found.sets(kind)
+        return {**sources, **{name: entry.source for name, entry in entries.items()}}
+
+    def given(self) -> list[str]:
+        """Return the sources that options name, those of a suite left out."""
+        kinds = [*self.shift.values(), *self.adversarial.values(), *self.anomaly.values()]
+        return [source for source in (*kinds, self.fit, self.held_out) if source is not None]
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Why sets of the suite are not measured, by name."""
+        return {} if self._found is None else self._found.missing
+
+    def completed(self, tree: Mapping[str, Any]) -> Tree:
+        """Return nested settings with what the suite says and nobody else does.
+
+        Args:
+            tree: Settings with a table ``evaluate``, not checked yet.
+        """
+        table = tree.get("evaluate", {})
+        merge = None if self._found is None else self._found.suite.merge
+        if merge is None or not isinstance(table, Mapping):
+            return dict(tree)
+        return {**tree, "evaluate": {"merge": merge, **table}}
+
+    def detects(self, settings: EvaluationSettings) -> bool:
+        """Say whether detectors of anomalies, which learn from ordinary rows, are measured.
+
+        Args:
+            settings: What is measured.
+        """
+        anomalies = self.anomaly or (self._found is not None and self._found.suite.anomaly)
+        return bool(anomalies) and "anomaly" in settings.perspectives
+
+    def faults(self, settings: EvaluationSettings) -> list[str]:
+        """Say which rows are given that nothing that is measured reads.
+
+        Args:
+            settings: What is measured.
+        """
+        faults = []
+        if self.fit is not None and not self.detects(settings):
+            faults.append(
+                "--fit names rows that detectors of anomalies learn from, but no anomalies are "
+                "measured. Leave it out, or give --anomaly NAME=PATH."
+            )
+        if self.held_out is not None and "calibration" not in settings.perspectives:
+            faults.append(
+                "--held-out names rows that a temperature is fitted on, but `calibration` is not "
+                "measured. Leave it out, or add that perspective."
+            )
+        return faults
+
+
+def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:
+    """Read a suite and look what of it is there."""
+    if name is None:
+        if root is not None:
+            raise SettingError(
+                "--data-root says where a suite's sets lie, but there is no suite. Give --suite "
+                "NAME, or leave it out."
+            )
+        return None
+    from temper.data.suites.suite import find_sets, read_suite
+
+    suite = read_suite(name)
+    root = os.environ.get(ROOT) if root is None else root
+    if not root:
+        raise SettingError(
+            f"Suite {suite.name!r} looks for its sets in a folder of data, and none is named. Give "
+            f"--data-root DIR, or set the environment variable {ROOT}."
+        )
+    return find_sets(suite, root)

@@ -1,0 +1,367 @@
+"""Write a classifier into a folder that needs no Temper: what ``temper export`` does.
+
+The folder holds a plain Transformers checkpoint, its calibration, and ``pipeline.py`` and
+``shift.py`` (`temper.models.standalone`, copied), which answer as `temper.Classifier` does with
+them. That they do is checked on rows before the folder takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from torch import Tensor
+
+from temper.calibration.classifier import Classifier
+from temper.calibration.files import copy_calibration
+from temper.checkpoints.folder import check_room, read_json
+from temper.checkpoints.identity import CALIBRATION, digest, versions
+from temper.data.encode import Collator
+from temper.data.examples import Examples
+from temper.display.wording import plural
+from temper.errors import CheckpointError, DataError, ModelError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.evaluate import EvaluationRequest
+from temper.evaluation.loading import names_code, predictor_identity, skops_file
+from temper.evaluation.measure import load_evaluated
+from temper.evaluation.measurement import align
+from temper.evaluation.sources import PredictorSettings
+from temper.files import checksums, put_back, staged_folder, write_json, write_text
+from temper.models.adapters import is_adapted
+from temper.models.classical import ARCHITECTURES
+from temper.models.onnx_files import INT8, ONNX, check_onnx_installed, write_int8, write_onnx
+from temper.models.standalone import pipeline
+from temper.progress import Progress
+from temper.report.card import CARD, MARK, CardSources, card
+
+FILE, PIPELINE, SHIFT = "export.json", "pipeline.py", "shift.py"
+HOOKS = ("auto_map", "custom_pipelines")
+"""Fields of a configuration that name code, which nothing here is."""
+TOLERANCE, HALF_TOLERANCE = 1e-4, 1e-2
+"""Largest difference of two numbers of an answer (relative to those above 1) that another order of
+sums may make, with weights in single and in half precision."""
+_SENTENCE = "The plot was thin, and the cast made up for it."
+SAMPLES = (
+    *(" ".join([_SENTENCE] * times) for times in (1, 3, 60)),
+    "a",
+    "Good!",
+    "It is 2026: 4 of 5 stars \u2605",
+    "why not",
+)
+"""What is compared where nobody gives rows: short, long and cut texts, and other signs."""
+
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How like two ways of answering the same rows are.
+
+    Args:
+        rows: Rows compared.
+        alike: Those of which labels, sets and flags are the same.
+        largest_difference: Of two numbers of an answer, relative to those above 1.
+        accuracy: Share of the labelled rows that the second way answers rightly; None without
+            labels, and for a regression.
+    """
+
+    rows: int
+    alike: int
+    largest_difference: float
+    accuracy: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        answers: Sequence[Mapping[str, Any]],
+        others: Sequence[Mapping[str, Any]],
+        labels: Sequence[str] | None = None,
+    ) -> Self:
+        """Compare answers field by field; a field that only one has is an endless difference.
+
+        Args:
+            answers: What the model says of each row.
+            others: What is said the second way.
+            labels: The right ones.
+        """
+        parts = [list(_parts(*pair)) for pair in zip(answers, others, strict=True)]
+        numbers = [part for row in parts for part in row if isinstance(part, float)]
+        right = None
+        if labels is not None:
+            right = sum(map(str.__eq__, (o["label"] for o in others), labels)) / len(labels)
+        alike = sum(all(part is not False for part in row) for row in parts)
+        return cls(len(parts), alike, max(numbers, default=0.0), right)
+
+
+def _parts(one: Any, other: Any) -> Iterator[float | bool]:
+    """Yield the difference of each number in two answers, and of all else whether it is alike."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for name in {**one, **other}:
+            yield from _parts(one.get(name, _ABSENT), other.get(name, _ABSENT))
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for pair in zip(one, other, strict=True):
+            yield from _parts(*pair)
+    elif isinstance(one, float) and isinstance(other, float):
+        yield abs(one - other) / max(1.0, abs(one))
+    elif one is _ABSENT or other is _ABSENT:
+        yield math.inf
+    else:
+        yield bool(one == other)
+
+
+def export(
+    model: str,
+    to: Path,
+    *,
+    onnx: bool = False,
+    int8: bool = False,
+    request: EvaluationRequest | None = None,
+    max_length: int | None = None,
+    settings: PredictorSettings | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Write a classifier into a folder that needs no Temper.
+
+    An adapter is merged into its base. The folder comes whole, after its answers were compared
+    with those of the model, or not at all.
+
+    Args:
+        model: Folder of a run, a checkpoint or an adapter, or a Hub id.
+        to: The folder; one that holds this very export is kept.
+        onnx: Whether ``model.onnx`` is written too, for onnxruntime.
+        int8: Whether ``model-int8.onnx`` is, with weights of eight bits.
+        request: Rows to compare on, with labels to be right about; None takes texts of its own.
+        max_length: Tokens that texts are cut to; None takes what the model was trained with.
+        settings: Class names that replace the model's own; the export has them.
+        progress: Hears what there is to say.
+
+    Returns:
+        The content of ``export.json`` (docs/formats.md).
+
+    Raises:
+        CheckpointError: The folder holds something else.
+        ModelError: It is no plain Transformers classifier, or what was written answers otherwise.
+        SettingError: The extra ``onnx`` is not installed.
+    """
+    progress = progress or Progress()
+    put_back(to)
+    check_room(to, what=FILE, held=(to / FILE).exists, option="--to")
+    if onnx or int8:
+        check_onnx_installed()
+    classifier, predictor = _load(model, max_length, settings)
+    rows = _rows(model, classifier, request)
+    key = digest(
+        {
+            "model": predictor_identity(model, settings),
+            "calibration": _calibration(model),
+            "rows": None if request is None else rows.hash,
+            "onnx": [onnx or int8, int8],
+            "max_length": predictor.max_length,
+            "pipeline": [_standalone(name) for name in (PIPELINE, SHIFT)],
+        }
+    )
+    if (to / FILE).exists():
+        kept = read_json(to / FILE)
+        if kept.get("key") != key:
+            raise CheckpointError(
+                f"{to} holds another export: of another model, other rows or other options. Give "
+                "another --to, or remove that folder."
+            )
+        progress.notice(f"{to} holds this very export already; it is kept.")
+        return kept
+    known = classifier.calibration
+    labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
+    asked = [answer.record() for answer in classifier.answers(rows)]
+    half = _is_half(predictor)
+    with staged_folder(to) as staged:
+        _write_checkpoint(predictor, staged)
+        copy_calibration(model, staged)
+        for name in (PIPELINE, SHIFT):
+            write_text(staged / name, _standalone(name))
+        record: dict[str, Any] = {
+            "key": key,
+            "gives": predictor.gives,
+            "labels": list(_labels(predictor)),
+            "states": known is not None and known.wants_states,
+            "settings": {"data": {"max_length": predictor.max_length}},
+            "compared": {"rows": len(rows), "hash": rows.hash, "source": rows.source},
+        }
+        # What the pipeline reads; checks and hashes follow.
+        write_json(staged / FILE, record)
+        likeness = {
+            "model": Likeness.of(asked, asked, labels),
+            PIPELINE: _compared(asked, staged, rows, labels),
+        }
+        _refuse_unlike(model, PIPELINE, likeness[PIPELINE], half=half)
+        if onnx or int8:
+            progress.notice("The network is written as ONNX; that takes a minute or two.")
+            write_onnx(
+                deepcopy(predictor.model).float(),
+                _sample_batch(predictor),
+                staged / ONNX,
+                states=record["states"],
+            )
+            likeness[ONNX] = _compared(asked, staged, rows, labels, onnx=ONNX)
+            _refuse_unlike(model, ONNX, likeness[ONNX], half=half)
+        if int8:
+            write_int8(staged / ONNX, staged / INT8)
+            likeness[INT8] = _compared(asked, staged, rows, labels, onnx=INT8)
+        record["likeness"] = {name: asdict(each) for name, each in likeness.items()}
+        write_text(staged / CARD, _card(model, staged, record))
+        files = {name: sum_ for name, sum_ in checksums(staged).items() if name != FILE}
+        return write_json(staged / FILE, {**record, "versions": versions(), "files": files})
+
+
+def _load(
+    model: str, max_length: int | None, settings: PredictorSettings | None
+) -> tuple[Classifier, ClassifierPredictor]:
+    """Load a classifier that Transformers knows without Temper."""
+    if names_code(model) or skops_file(model) is not None:
+        raise ModelError(
+            f"{model} is code or a pipeline of another library. What is exported is a classifier "
+            "of Transformers: a run, a checkpoint or an adapter."
+        )
+    classifier = Classifier.load(model, max_length=max_length, device="cpu", settings=settings)
+    predictor = classifier.predictor
+    assert isinstance(predictor, ClassifierPredictor)
+    kind = _config(predictor).model_type
+    if kind in ARCHITECTURES:
+        raise ModelError(
+            f"{model} is a {kind!r}, whose network is Temper's own: Transformers alone cannot load "
+            "it. Export a fine-tuned Transformers model, or answer with `temper predict`."
+        )
+    return classifier, predictor
+
+
+def _rows(model: str, classifier: Classifier, request: EvaluationRequest | None) -> Examples:
+    """Return the rows to compare on, with labels as the model numbers them."""
+    predictor = classifier.predictor
+    if request is None:
+        return Examples("samples", list(SAMPLES))
+    aligned = align(load_evaluated(model, request.data, predictor=predictor), predictor.label_names)
+    if aligned.entailment is not None:
+        raise DataError(
+            f"The rows of {request.data.source} tell entailment from all else, but the model has "
+            "three classes. Give rows with three labels."
+        )
+    return aligned.examples
+
+
+def _labels(predictor: ClassifierPredictor) -> list[str]:
+    if predictor.gives == "values":
+        return []
+    count = range(_config(predictor).num_labels)
+    return list(predictor.label_names or (f"LABEL_{place}" for place in count))
+
+
+def _config(predictor: ClassifierPredictor) -> Any:
+    return getattr(predictor.model, "config", None)
+
+
+def _is_half(predictor: ClassifierPredictor) -> bool:
+    return any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
+
+
+def _compared(
+    asked: Sequence[Mapping[str, Any]],
+    folder: Path,
+    rows: Examples,
+    labels: Sequence[str] | None,
+    *,
+    onnx: str | None = None,
+) -> Likeness:
+    """Ask what was written, as its users do."""
+    answers = pipeline.Pipeline(folder, onnx)(rows.text, rows.text_pair)
+    return Likeness.of(asked, answers, labels)
+
+
+def _refuse_unlike(model: str, name: str, found: Likeness, *, half: bool) -> None:
+    allowed = HALF_TOLERANCE if half else TOLERANCE
+    # Where numbers are that close, another label is a tie.
+    if found.largest_difference > allowed or found.alike < 0.99 * found.rows:
+        raise ModelError(
+            f"Nothing was written: {name} answers otherwise than {model}. Numbers differ by up to "
+            f"{found.largest_difference:.2g}, where another order of sums makes {allowed:g} at "
+            f"most, and {found.rows - found.alike} of {found.rows} rows have other labels."
+        )
+
+
+def _sample_batch(predictor: ClassifierPredictor) -> dict[str, Tensor]:
+    encoded = predictor.encoded(Examples("samples", list(SAMPLES[:2])))
+    return Collator(predictor.tokenizer)([encoded[0], encoded[1]])
+
+
+def _standalone(name: str) -> str:
+    return (Path(pipeline.__file__).parent / name).read_text(encoding="utf-8")
+
+
+def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
+    """Write weights, configuration and tokenizer, and no hook for code in any of them."""
+    network: Any = predictor.model
+    if is_adapted(network):
+        network = predictor.model = network.merge_and_unload()
+    network.save_pretrained(folder)
+    predictor.tokenizer.save_pretrained(folder)
+    for file in folder.glob("*.json"):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(content, dict) and content.keys() & HOOKS:
+            kept = {name: value for name, value in content.items() if name not in HOOKS}
+            write_text(file, json.dumps(kept, indent=2) + "\n")
+    for file in folder.glob("*.safetensors"):
+        # safetensors makes files that only their owner may read.
+        file.chmod((folder / "config.json").stat().st_mode)
+
+
+def _calibration(model: str) -> dict[str, Any] | None:
+    """Return the content of a model's calibration, None where it has none."""
+    file = Path(model).expanduser() / CALIBRATION
+    return read_json(file) if file.is_file() else None
+
+
+def _card(model: str, folder: Path, record: Mapping[str, Any]) -> str:
+    """Return the model's card, or the one that somebody wrote, with how to run the export."""
+    source = Path(model).expanduser()
+    own = source / CARD
+    if own.is_file() and MARK not in (text := own.read_text(encoding="utf-8")):
+        return f"{text.rstrip()}\n\n## How to run it\n\n{_usage(record)}\n"
+    name = source.resolve().name if source.is_dir() else model
+    described = source if source.is_dir() else folder
+    return card(CardSources(described, name=name, usage=_usage(record)))
+
+
+def _usage(record: Mapping[str, Any]) -> str:
+    """Say how the export is run and how like the model it answers, in Markdown."""
+    files = [name for name in (ONNX, INT8) if name in record["likeness"]]
+    lines = [
+        "```python",
+        "from pipeline import Pipeline  # pipeline.py of this folder: torch, numpy, Transformers",
+        "",
+        'answers = Pipeline()(["a text", "another text"])',
+        *(f'answers = Pipeline(onnx="{name}")(["a text"])  # onnxruntime' for name in files),
+        "```",
+        "",
+        f"Texts are cut at {record['settings']['data']['max_length']} tokens. Compared on "
+        f"{plural(record['compared']['rows'], 'row')} with the model that was exported:",
+        "",
+        "| | accuracy | same label | largest difference |",
+        "|---|---|---|---|",
+    ]
+    for name, each in record["likeness"].items():
+        right = "" if each["accuracy"] is None else f"{each['accuracy']:.4f}"
+        lines.append(
+            f"| `{name}` | {right} | {each['alike'] / each['rows']:.2%} | "
+            f"{each['largest_difference']:.1e} |"
+        )
+    return "\n".join(lines)
+
+
+def _named(rows: Examples) -> list[str]:
+    """Return the label of each row by its name."""
+    names = rows.label_names or ()
+    return [names[int(label)] for label in rows.labels or ()]

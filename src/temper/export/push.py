@@ -1,0 +1,205 @@
+"""Publish a run on the Hub: what `temper.push` and ``temper push`` do.
+
+Only what is named here leaves the machine: the files of the finished checkpoint, a card with the
+scores in the Hub's metadata, and the report's page. Texts of rows do where that is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from temper.calibration.files import calibration_files
+from temper.checkpoints.folder import read_json
+from temper.display.folders import evaluation_fault, evaluation_of
+from temper.display.records import RunRecord, parse
+from temper.errors import CheckpointError, HubError, SettingError, one_line
+from temper.evaluation.folder import ROWS, TEXTS
+from temper.files import disagreements
+from temper.report.card import CARD, MARK, CardSources, card
+from temper.report.examples import MOST
+from temper.report.page import build
+
+PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".msgpack", ".pickle", ".pkl", ".pt", ".pth")
+"""Ends of files that run code when they are loaded, or hold states of an optimiser."""
+TEXTUAL = (".parquet", ".jsonl")
+"""Of a run's files those that are no part of the checkpoint: texts, and logs."""
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What lies on the Hub now.
+
+    Args:
+        url: The repository's address.
+        commit: The commit's address.
+        files: Paths in the repository.
+        kept: Files of the folder that stayed here.
+    """
+
+    url: str
+    commit: str
+    files: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+def push(
+    run: str | Path,
+    repo: str,
+    *,
+    private: bool = False,
+    evaluation: str | Path | None = None,
+    texts: bool = False,
+) -> Pushed:
+    """Upload a run to a repository of the Hub, in one commit.
+
+    The token is read from the environment variable HF_TOKEN alone, and the Hub's address from
+    HF_ENDPOINT where it is set.
+
+    Args:
+        run: Folder of a finished run.
+        repo: ``OWNER/NAME``, or a name of your own; it is made where there is none.
+        private: Whether only you may see it; a repository that all may see is refused then.
+        evaluation: The evaluation that card and page are made of; None takes the one in the folder
+            or beside it, if any.
+        texts: Whether the evaluated rows with their texts are uploaded too, and the page shows
+            examples.
+
+    Returns:
+        What lies there now.
+
+    Raises:
+        SettingError: The repository's name or the token is missing or wrong.
+        CheckpointError: The folder is no finished run, or not as it was written; or it holds a
+            pickle.
+        HubError: The Hub cannot be reached, or refuses.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    _check_repo(repo)
+    token = _token()
+    folder = Path(run)
+    files = _checkpoint(folder)
+    named = None if evaluation is None else Path(evaluation)
+    found = _evaluation(folder, named)
+    shown = named or folder
+    with tempfile.TemporaryDirectory() as made:
+        files[CARD] = _card(CardSources(folder, found, name=repo), Path(made))
+        files[PAGE] = build(shown, Path(made) / PAGE, examples=MOST if texts else 0)
+        if texts and found is not None:
+            present = [found / name for name in (ROWS, TEXTS) if (found / name).exists()]
+            files |= {f"evaluation/{file.name}": file for file in present}
+        api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
+        try:
+            url = api.create_repo(repo, private=private, exist_ok=True)
+            if private and not api.repo_info(url.repo_id).private:
+                raise HubError(
+                    f"{url} is there already and everybody may see it; nothing was uploaded. Leave "
+                    "--private out, make it private on its page, or name another repository."
+                )
+            with warnings.catch_warnings():
+                # Of Parquet in a model's repository, which was asked for, and of its own libraries.
+                warnings.simplefilter("ignore")
+                commit = api.create_commit(
+                    url.repo_id,
+                    [CommitOperationAdd(name, str(file)) for name, file in sorted(files.items())],
+                    commit_message=f"Upload {folder.resolve().name} with Temper",
+                )
+        except HubError:
+            raise
+        except Exception as error:
+            said = one_line(str(error).replace(token, "..."))
+            raise HubError(
+                f"Nothing was uploaded to {repo}: {said or type(error).__name__}"
+            ) from error
+    kept = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    return Pushed(
+        str(url), str(commit.commit_url), tuple(sorted(files)), tuple(sorted(kept - set(files)))
+    )
+
+
+def _check_repo(repo: str) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise SettingError(f"{repo!r} is no repository's name: {error} Give OWNER/NAME.") from error
+
+
+def _token() -> str:
+    if token := os.environ.get("HF_TOKEN", "").strip():
+        return token
+    raise SettingError(
+        "HF_TOKEN is not set, and no other place is looked in for a token. Make one that may write "
+        "on the Hub's page Settings, Access Tokens; then: export HF_TOKEN=..."
+    )
+
+
+def _checkpoint(folder: Path) -> dict[str, Path]:
+    """Return the files of a finished checkpoint by their paths, as its record names them."""
+    if not (folder / "run.json").is_file():
+        raise CheckpointError(
+            f"{folder} is no folder of a run. Give the --out folder of `temper train`; of a "
+            "comparison one of its runs/NAME."
+        )
+    record = read_json(folder / "run.json")
+    if record.get("status", "finished") != "finished":
+        raise CheckpointError(
+            f"The run in {folder} is not finished (status {record['status']!r}), and the state of "
+            "its optimiser stays here. Finish it with the command that began it."
+        )
+    if "tasks" in record:
+        names = ", ".join(str(folder / task["folder"]) for task in record["tasks"].values())
+        raise CheckpointError(f"{folder} holds a classifier for each task. Push one: {names}.")
+    if pickles := sorted(_named(folder, PICKLES)):
+        raise CheckpointError(
+            f"{folder} holds {', '.join(pickles)}: a pickle runs code when it is loaded, and "
+            "Temper writes none. Move it elsewhere; nothing was uploaded."
+        )
+    recorded: Mapping[str, str] | None = record.get("files")
+    if recorded is None:
+        raise CheckpointError(
+            f"{folder / 'run.json'} does not say which files are the checkpoint's: an older Temper "
+            "wrote it. Train again, and push that run."
+        )
+    if faults := disagreements(folder, recorded):
+        raise CheckpointError(f"Nothing was uploaded. {' '.join(faults)}")
+    published = {file for file in recorded if not file.endswith(TEXTUAL)} - {CARD}
+    published.update(calibration_files(folder))
+    return {file: folder / file for file in published}
+
+
+def _named(folder: Path, ends: Iterable[str]) -> list[str]:
+    """Return the files under a folder whose names end so."""
+    files = (file for file in folder.rglob("*") if file.suffix in tuple(ends) and file.is_file())
+    return [file.relative_to(folder).as_posix() for file in files]
+
+
+def _evaluation(folder: Path, named: Path | None) -> Path | None:
+    """Return the evaluation that card and page are made of; None where there is none."""
+    record = None
+    if (folder / "run.json").exists():
+        record = parse(folder / "run.json", RunRecord)
+    if named is None:
+        found, fault = evaluation_of(folder, record)
+    else:
+        found, fault = named, evaluation_fault(named, record)
+    if fault:
+        raise CheckpointError(fault)
+    return found
+
+
+def _card(sources: CardSources, out: Path) -> Path:
+    """Write the card; one that somebody else wrote is taken as it is."""
+    own, made = sources.model / CARD, out / CARD
+    if own.exists() and MARK not in own.read_text(encoding="utf-8"):
+        return own
+    made.write_text(card(sources), encoding="utf-8", newline="\n")
+    return made

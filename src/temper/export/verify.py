@@ -1,0 +1,134 @@
+"""Whether a folder still holds what was written: hashes of files, and scores from rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from temper.checkpoints.folder import read_json
+from temper.errors import CheckpointError, TemperError
+from temper.files import CHECKSUMS, disagreements
+from temper.models.names import near_folder
+
+RECORDS = {
+    "run.json": "run",
+    "export.json": "export",
+    "settings.json": "evaluation",
+}
+"""Files that name others with their hashes, and what they are the record of."""
+TOLERANCE = 1e-9
+"""Relative difference of two scores that another processor's order of sums may make."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What one folder holds.
+
+    Args:
+        folder: Where.
+        kind: ``run``, ``export``, ``evaluation`` or ``checkpoint``.
+        files: Files whose hashes were compared; None where none were written.
+        scores: Scores that were computed anew; None where there are none.
+        faults: What does not agree.
+    """
+
+    folder: Path
+    kind: str
+    files: int | None
+    scores: int | None
+    faults: tuple[str, ...]
+
+
+def verify(folder: Path | str) -> list[Verified]:
+    """Compare all that lies under a folder with its records.
+
+    Hashes of files are recomputed, and scores of evaluations from their rows. Nothing is changed.
+
+    Args:
+        folder: Of a run, an evaluation or a study, or any folder above such.
+
+    Returns:
+        One entry a run, export, evaluation and checkpoint, sorted by folder.
+
+    Raises:
+        CheckpointError: Nothing that Temper wrote lies there.
+    """
+    root = Path(folder)
+    names = {*RECORDS, CHECKSUMS}
+    files = sorted(file for file in root.rglob("*.json") if file.name in names)
+    found = [_verified(file) for file in files if file.name != "settings.json" or _is_scored(file)]
+    if not found:
+        raise CheckpointError(
+            f"{root} holds no {', '.join(sorted(names))}.{near_folder(root)} Give a folder that "
+            "Temper wrote."
+        )
+    return found
+
+
+def _is_scored(settings: Path) -> bool:
+    return settings.with_name("scores.json").exists()
+
+
+def _verified(file: Path) -> Verified:
+    kind, folder = RECORDS.get(file.name, "checkpoint"), file.parent
+    try:
+        record = read_json(file)
+        sums = record.get("sha256" if kind == "checkpoint" else "files")
+        faults = [] if sums is None else disagreements(folder, sums)
+        scores = None
+        if kind == "evaluation":
+            scores, wrong = _rescored(folder, record)
+            faults += wrong
+    except TemperError as error:
+        return Verified(folder, kind, None, None, (str(error),))
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        # A record may hold anything; whatever cannot be made sense of does not agree.
+        fault = f"The records in {folder} are not what docs/formats.md describes: {error!s:.300}"
+        return Verified(folder, kind, None, None, (fault,))
+    return Verified(folder, kind, None if sums is None else len(sums), scores, tuple(faults))
+
+
+def _rescored(folder: Path, record: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Compute the scores of an evaluation from its rows; return their number, and what differs."""
+    from temper.evaluation.run import read, score
+    from temper.evaluation.settings import EvaluationSettings
+
+    evaluation = read(folder)
+    settings = EvaluationSettings.model_validate(record.get("evaluate", {}))
+    # Intervals, which take resamples, are not compared.
+    settings = settings.without(evaluation.skipped).model_copy(update={"bootstrap": 0})
+    made = score(evaluation.rows, evaluation.task["metric"], settings=settings)
+    return len(made), [
+        f"{folder / 'scores.json'}: {_name(each)} is {each.get('value')!r}, and the rows give "
+        f"{other.get('value')!r}"
+        for each, other in _pairs(evaluation.scores, made)
+        if not _alike(each.get("value"), other.get("value"))
+    ]
+
+
+def _pairs(
+    written: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Put entries of one name side by side; what only one has stands beside nothing."""
+    ours, theirs = ({_name(each): each for each in entries} for entries in (written, made))
+    empty: Mapping[str, Any] = {}
+    return [
+        (ours.get(name, {**theirs.get(name, empty), "value": None}), theirs.get(name, empty))
+        for name in dict.fromkeys([*ours, *theirs])
+    ]
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    parameters = entry.get("parameters") or {}
+    told = [f"{name}={value}" for name, value in sorted(parameters.items())]
+    parts = [entry.get(name) for name in ("perspective", "set", "condition", "name")]
+    return " ".join(str(part) for part in (*parts, *told))
+
+
+def _alike(one: Any, two: Any) -> bool:
+    if one is None or two is None:
+        return one is two
+    return math.isclose(one, two, rel_tol=TOLERANCE, abs_tol=1e-12)

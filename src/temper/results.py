@@ -1,0 +1,138 @@
+"""What `temper.train`, `temper.evaluate` and `temper.compare` return; notebooks show it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+    from temper.display.folders import Source
+    from temper.evaluation.predictor import Predictor
+    from temper.report import Comparison, Headline
+
+
+class Result(ABC):
+    """Something that lies in a folder and has scores."""
+
+    folder: Path
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What it is, in one line."""
+
+    @property
+    @abstractmethod
+    def scores(self) -> pandas.DataFrame:
+        """Its scores as a table."""
+
+    def report(self) -> Path:
+        """Write ``report.html`` into the folder, as ``temper report`` does, and return its path."""
+        from temper.report import build
+
+        return build(self.folder)
+
+    def headline(self) -> Headline:
+        """Return what its report begins with: the verdict, how sure it is, and a line a score."""
+        from temper.report import verdict
+
+        return verdict(*self._read())
+
+    def _read(self) -> tuple[Source, Comparison]:
+        """Read the folder once, for what is shown of it."""
+        from temper.display.folders import read
+        from temper.report.table import compare
+
+        source = read(self.folder)
+        return source, compare(source)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r})"
+
+    def __str__(self) -> str:
+        shown = self.headline()
+        lines = [" ".join(part for part in line if part) for line in shown.lines]
+        return "\n".join([self.title, *lines, shown.text, str(self.folder)])
+
+    def _repr_html_(self) -> str:
+        """Show the first screen of its report in a notebook."""
+        from temper.report import first_screen
+
+        return first_screen(*self._read())
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingResult(Result):
+    """A finished run.
+
+    Args:
+        folder: Where it lies: a plain checkpoint with its record.
+        record: The content of its ``run.json``.
+    """
+
+    folder: Path
+    record: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """Model and method."""
+        return f"{self.record['model']} trained with {self.record['method']}"
+
+    @property
+    def scores(self) -> pandas.DataFrame:
+        """A line for each epoch: the task's metric on the dev rows."""
+        import pandas
+
+        told = self.record.get("epochs", {})
+        tasks = told if "tasks" in self.record else {"": told}
+        lines = [
+            {**({"task": task} if task else {}), "metric": each["metric"], **scores}
+            for task, each in tasks.items()
+            for scores in each.get("scores", ())
+        ]
+        return pandas.DataFrame(lines)
+
+    def load(self, *, device: str | None = None) -> Predictor:
+        """Load the trained model.
+
+        Args:
+            device: Where it runs; None takes a GPU where there is one.
+
+        Returns:
+            A predictor: ``predict(examples)``, and its ``model`` and ``tokenizer``.
+        """
+        from temper.evaluation.loading import load_predictor
+
+        return load_predictor(str(self.folder), device=device)
+
+
+@dataclass(frozen=True, repr=False)
+class EvaluationResult(Result):
+    """An evaluation.
+
+    Args:
+        folder: Where rows and scores lie.
+        content: The content of its ``scores.json``.
+        sources: Name of each set to its source.
+    """
+
+    folder: Path
+    content: Mapping[str, Any]
+    sources: Mapping[str, str]
+
+    @property
+    def title(self) -> str:
+        """What was measured."""
+        return f"Evaluation of {self.content['model']}"
+
+    @property
+    def scores(self) -> pandas.DataFrame:
+        """A line for each score, with its 95 % interval and n."""
+        import pandas
+
+        return pandas.DataFrame(self.content["scores"])

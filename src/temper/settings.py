@@ -1,0 +1,227 @@
+"""Settings as nested tables: read from TOML, written ``KEY=VALUE``, laid one over the other."""
+
+from __future__ import annotations
+
+import copy
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
+
+from temper.errors import SettingError, TemperError, brief, faults
+
+Settings = TypeVar("Settings", bound=BaseModel)
+Tree = dict[str, Any]
+"""Nested settings, as a TOML file has them."""
+
+
+class Faults(list[str]):
+    """Faults of settings, gathered to be one error.
+
+    Example:
+        >>> faults = Faults()
+        >>> with faults.caught():
+        ...     raise SettingError("`seed` is wrong.")
+        >>> list(faults)
+        ['`seed` is wrong.']
+    """
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Take up what is raised inside this context."""
+        try:
+            yield
+        except TemperError as error:
+            self += str(error).splitlines()
+
+    def refuse(self) -> None:
+        """Raise all faults, each once.
+
+        Raises:
+            SettingError: If there is one.
+        """
+        if self:
+            raise SettingError("\n".join(dict.fromkeys(self)))
+
+
+def read_toml(path: Path) -> Tree:
+    """Read a file of settings.
+
+    Args:
+        path: A TOML file.
+
+    Returns:
+        Its nested tables.
+
+    Raises:
+        SettingError: Where the file is missing or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise SettingError(
+            f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{path} is not valid TOML: {error}.") from error
+
+
+def parse_value(text: str) -> Any:
+    """Read the right-hand side of ``KEY=VALUE`` as a TOML value; a bare word is a string.
+
+    Raises:
+        SettingError: Where the text opens a quote, list or table and does not close it well.
+
+    Example:
+        >>> parse_value("0.1"), parse_value("[1, 2]"), parse_value("linear"), parse_value("true")
+        (0.1, [1, 2], 'linear', True)
+    """
+    text = text.strip()
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError) as error:
+        if text[:1] in ("[", "{", '"', "'"):
+            raise SettingError(f"The value {text!r} is not valid TOML: {error}.") from error
+        return text
+    # A date, or a line break that opened a second key, was not meant as TOML: keep the text.
+    plain = isinstance(parsed["value"], bool | int | float | str | list | dict)
+    return parsed["value"] if plain and len(parsed) == 1 else text
+
+
+def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
+    """Split ``a.b=VALUE`` into its path and value.
+
+    Raises:
+        SettingError: Where there is no ``=`` or a part of the path is empty.
+
+    Example:
+        >>> parse_assignment("method.epsilon=0.1")
+        (('method', 'epsilon'), 0.1)
+    """
+    name, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in name.split("."))
+    if not equals or not all(path):
+        raise SettingError(
+            f"A setting is written KEY=VALUE, for example train.epochs=3, got {text!r}."
+        )
+    return path, parse_value(value)
+
+
+def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...], Any]]) -> Tree:
+    """Return nested settings with some values replaced.
+
+    Args:
+        tree: The settings to start from; left as they are.
+        assignments: Paths and their new values.
+
+    Returns:
+        New nested settings.
+
+    Raises:
+        SettingError: Where one path is given two values, or leads through a value that is no table.
+
+    Example:
+        >>> override({"train": {"epochs": 3}}, [(("train", "epochs"), 1)])
+        {'train': {'epochs': 1}}
+    """
+    result = copy.deepcopy(dict(tree))
+    given: dict[tuple[str, ...], Any] = {}
+    found = Faults()
+    for path, value in assignments:
+        dotted = ".".join(path)
+        if path in given and given[path] != value:
+            both = f"{brief(given[path])} and {brief(value)}"
+            found.append(f"`{dotted}` is given twice: {both}. Give it once.")
+            continue
+        given[path] = value
+        table: Any = result
+        for depth, part in enumerate(path[:-1], start=1):
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                whole = ".".join(path[:depth])
+                came = brief(table)
+                found.append(f"`{dotted}` cannot be set: `{whole}` is {came} and not a table.")
+                break
+        else:
+            table[path[-1]] = value
+    found.refuse()
+    return result
+
+
+def section(settings: type[Settings], name: str, table: Any) -> Settings:
+    """Check one table of settings.
+
+    Args:
+        settings: The class that describes the table.
+        name: The table's name, for messages.
+        table: What came.
+
+    Returns:
+        The settings, defaults filled in.
+
+    Raises:
+        SettingError: Where anything in the table is wrong; it lists every fault.
+    """
+    if not isinstance(table, Mapping):
+        raise SettingError(
+            f"`{name}` must be a table of settings, got {brief(table)}. Write `{name}.KEY=VALUE`."
+        )
+    try:
+        return settings.model_validate(dict(table))
+    except ValidationError as error:
+        raise SettingError("\n".join(faults(error, settings, f"{name}."))) from error
+
+
+DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+
+def known_device(device: str) -> str:
+    """Check the name of a device.
+
+    Raises:
+        ValueError: Where it has another form; pydantic turns it into a fault.
+
+    Example:
+        >>> known_device("cuda:1")
+        'cuda:1'
+    """
+    if not DEVICE.fullmatch(device):
+        raise ValueError("must be auto, cpu, cuda, cuda:N or mps")
+    return device
+
+
+Device = Annotated[str, AfterValidator(known_device)]
+
+
+def named_pairs(given: Any) -> Any:
+    """Read ``MODEL=DATA`` pairs of class names; a mapping is returned as it is.
+
+    Raises:
+        ValueError: If a pair has another form or a name occurs twice; pydantic turns it into an
+            error of the setting.
+
+    Example:
+        >>> named_pairs(["POSITIVE=pos,NEGATIVE=neg"])
+        {'POSITIVE': 'pos', 'NEGATIVE': 'neg'}
+    """
+    if isinstance(given, Mapping):
+        return dict(given)
+    texts = [given] if isinstance(given, str) else given
+    pairs: dict[str, str] = {}
+    for text in ",".join(map(str, texts)).split(","):
+        model, _, data = (part.strip() for part in text.partition("="))
+        if not model or not data:
+            raise ValueError("is given as MODEL=DATA pairs, for example POSITIVE=pos,NEGATIVE=neg")
+        if model in pairs:
+            raise ValueError(f"names {model!r} twice; name each class of the model once")
+        pairs[model] = data
+    return pairs
+
+
+LabelMap = Annotated[dict[str, str], BeforeValidator(named_pairs)]

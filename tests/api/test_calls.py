@@ -1,0 +1,391 @@
+"""`temper.train`, `temper.evaluate` and `temper.compare`, and the settings that they share."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+import torch
+from datasets import Dataset
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import temper
+import temper.errors
+from temper.api.keywords import (
+    CALIBRATE,
+    COMPARE,
+    EVALUATE,
+    MODELS,
+    PREDICT,
+    TRAIN,
+    Keywords,
+)
+from temper.cli.app import app
+from temper.cli.options import WITHOUT_OPTION
+from temper.errors import CheckpointError, DataError, SettingError
+from temper.training.config import RunConfig
+from temper.training.settings import LoraSettings, TrainSettings
+from tests.cli.tiny_project import sentences, write_csv
+
+COMMANDS = {
+    "train": TRAIN,
+    "compare": COMPARE,
+    "evaluate": EVALUATE,
+    "calibrate": CALIBRATE,
+    "predict": PREDICT,
+}
+# Settings that no one word can give, and those whose names mean something else in front of a table.
+NO_OPTION = {
+    "data": {"config", "seed"},
+    "train": {"lora", "peft", "evaluate"},
+    "sets": set(),
+    "predictor": set(),
+    "calibrate": set(),
+    "service": set(),
+}
+
+
+@pytest.mark.parametrize("table", MODELS)
+def test_every_setting_that_one_word_can_give_is_a_keyword(table: str) -> None:
+    given = {keyword.path[1] for keyword in Keywords((table,), {}).settings.values()}
+    assert given == set(MODELS[table].model_fields) - NO_OPTION[table]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_has_an_option_for_each_usual_setting_and_says_what_it_means(
+    command: str,
+) -> None:
+    options = {each.name: each for each in get_command(app).commands[command].params}  # type: ignore[attr-defined]
+    offered = set(COMMANDS[command].settings) - WITHOUT_OPTION
+    assert offered <= set(options)
+    assert not WITHOUT_OPTION & set(options)
+    assert all(options[name].help for name in offered)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_options_without_a_default_of_their_own_leave_the_settings_to_a_file(command: str) -> None:
+    assert COMMANDS[command].tree({}, dict.fromkeys(COMMANDS[command].settings)) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "tree"),
+    [
+        ({"data": "a.csv", "eval_rows": 3}, {"data": {"source": "a.csv", "eval_rows": 3}}),
+        ({"data": {"source": "a.csv"}, "rows": 3}, {"data": {"source": "a.csv", "rows": 3}}),
+        ({"augment": "typos,lowercase"}, {"data": {"augment": ["typos", "lowercase"]}}),
+        ({"augment": ["typos"]}, {"data": {"augment": ["typos"]}}),
+        ({"class_weights": "1,2.5"}, {"train": {"class_weights": [1, 2.5]}}),
+        ({"class_weights": ["balanced"]}, {"train": {"class_weights": "balanced"}}),
+        ({"train": TrainSettings(epochs=1.0)}, {"train": {"epochs": 1.0}}),
+        ({"epochs": 2.0, "train": {"max_steps": 3}}, {"train": {"epochs": 2.0, "max_steps": 3}}),
+        ({"method": "at", "seed": 1}, {"method": {"name": "at"}, "seed": 1}),
+        ({"objective": "at", "rule": "awp"}, {"method": {"name": "at.objective + awp.rule"}}),
+        ({"lora": True}, {"train": {"lora": {}}}),
+        ({"lora": LoraSettings(rank=4)}, {"train": {"lora": {"rank": 4}}}),
+        ({"multi_task": {"a": "a.csv"}}, {"tasks": {"a": {"source": "a.csv"}}}),
+        ({"num_train_epochs": 2.0, "bf16": True}, {"train": {"epochs": 2.0, "precision": "bf16"}}),
+        ({"train": {"lr_scheduler_type": "cosine"}}, {"train": {"schedule": "cosine"}}),
+        ({"peft": {"peft_type": "IA3"}}, {"train": {"peft": {"peft_type": "IA3"}}}),
+        # No table: left for the settings' class to refuse under its own name.
+        ({"train": 5}, {"train": 5}),
+    ],
+)
+def test_a_keyword_stands_where_its_setting_does(
+    given: dict[str, Any], tree: dict[str, Any]
+) -> None:
+    assert TRAIN.tree(None, given) == tree
+
+
+def test_names_of_training_arguments_override_a_file_and_are_given_once() -> None:
+    config = {"train": {"num_train_epochs": 3.0, "fp16": False}}
+    assert TRAIN.tree(config) == {"train": {"epochs": 3.0, "precision": "fp32"}}
+    one = TRAIN.tree(config, {}, ["train.num_train_epochs=1"])
+    assert one["train"]["epochs"] == 1
+    with pytest.raises(SettingError, match=r"`train\.epochs` is given twice"):
+        TRAIN.tree(None, {"epochs": 2.0, "num_train_epochs": 3.0})
+
+
+def test_an_adapter_of_a_file_is_left_out_where_that_is_said() -> None:
+    config = {"train": {"lora": {"rank": 4}, "epochs": 2.0}}
+    assert TRAIN.tree(config, {"lora": False}) == {"train": {"epochs": 2.0}}
+    assert TRAIN.tree(config, {}) == config
+
+
+def test_the_settings_of_a_method_are_taken_whole() -> None:
+    found = TRAIN.tree(None, {"method": temper.RDrop(weight=2.0)})["method"]
+    assert found == {"name": "r_drop", **temper.RDrop(weight=2.0).settings()}
+    both = TRAIN.tree(None, {"method": temper.RDrop() + temper.AT()})["method"]
+    assert both["name"] == "r_drop + at"
+    tree = {"model": "m", "data": {"source": "demo"}, "method": both}
+    assert TRAIN.tree(RunConfig.of(tree), {"rows": 5})["method"] == both
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"epoch": 1}, "Unknown setting 'epoch'. Did you mean 'epochs'"),
+        ({"shift": {"a": "b"}}, "Unknown setting 'shift'"),
+        ({"augment": "typos,,lowercase"}, "--augment takes names with commas between"),
+        ({"epochs": 1.0, "train": {"epochs": 2.0}}, "`train.epochs` is given twice"),
+        ({"method": "at", "rule": "awp"}, "--method names a whole method and --rule half of one"),
+    ],
+)
+def test_wrong_keywords_are_refused_as_wrong_options_are(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        TRAIN.tree(None, given)
+
+
+def test_a_file_holds_further_sets_too(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('[sets.shift]\nfar = "far.csv"\n[data]\nsource = "demo"\n', encoding="utf-8")
+    assert EVALUATE.tree(file, {"fit": "f.csv"})["sets"] == {
+        "shift": {"far": "far.csv"},
+        "fit": "f.csv",
+    }
+
+
+@pytest.fixture(scope="module")
+def run(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return temper.train(
+        tmp_path_factory.mktemp("calls") / "run",
+        model=str(tiny_model),
+        data=tiny_data / "reviews",
+        method=temper.Vanilla(),
+        max_steps=2,
+        max_length=32,
+        device="cpu",
+    )
+
+
+def test_a_call_trains_the_run_that_the_command_trains(
+    run: Any, tiny_model: Path, tiny_data: Path
+) -> None:
+    again = CliRunner().invoke(
+        app,
+        ["train", "--model", str(tiny_model), "--data", str(tiny_data / "reviews"), "--method",
+         "vanilla", "--set", "train.max_steps=2", "--max-length", "32", "--device", "cpu",
+         "--out", str(run.folder)],
+    )  # fmt: skip
+    assert again.exit_code == 0, again.stderr
+    assert "is finished already with these settings; it is kept." in " ".join(again.stderr.split())
+
+
+def test_a_run_shows_its_scores_and_loads_its_model(run: Any) -> None:
+    assert list(run.scores.columns) == ["metric", "epoch", "step", "dev"]
+    assert run.load(device="cpu").label_names == ("negative", "positive")
+
+
+def test_an_evaluation_of_a_run_lies_beside_it(run: Any, tiny_data: Path) -> None:
+    found = temper.evaluate(
+        run,
+        shift={"far": str(tiny_data / "shift.csv")},
+        perspectives=["task", "shift"],
+        evaluate={"bootstrap": 0},
+        device="cpu",
+    )
+    assert found.folder == run.folder.with_name("run-evaluation")
+    assert json.loads((found.folder / "scores.json").read_text()) == found.content
+    assert set(found.scores["set"]) == {"dev", "far"}
+    assert found.report().is_file()
+
+
+def test_rows_that_were_trained_on_are_left_out_and_that_is_said_first(
+    run: Any, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write_csv(tmp_path / "mixed.csv", [*sentences(9), *sentences(21, thing="phone")])
+    quick: dict[str, Any] = {"perspectives": "task", "evaluate": {"bootstrap": 0}}
+    found = temper.evaluate(run, file, out=tmp_path / "out", **quick)
+    said = "9 of 30 rows of set 'dev' were trained on and are left out"
+    assert caplog.messages[0].startswith(said)
+    assert found.content["notices"][0].startswith(said)
+    assert {score["n"] for score in found.content["scores"]} == {21}
+    # Above the result: on the terminal, in a notebook, on the page and in Markdown.
+    assert found.headline().text.startswith(said)
+    page = found.report().read_text(encoding="utf-8")
+    assert page.index("9 of 30 rows of set") < page.index(" reaches ")
+    assert "9 of 30 rows of set" in (tmp_path / "out" / "report.md").read_text().split("##")[0]
+    kept = temper.evaluate(run, file, out=tmp_path / "kept", seen_rows="keep", **quick)
+    assert {score["n"] for score in kept.content["scores"]} == {30}
+    assert kept.headline().text.startswith("9 of 30 rows of set 'dev' were trained on")
+    # A finished evaluation that is kept says it again.
+    caplog.clear()
+    temper.evaluate(run, file, out=tmp_path / "out", **quick)
+    assert caplog.messages[0].startswith(said)
+    with pytest.raises(DataError, match="All 40 rows.*--seen-rows keep"):
+        temper.evaluate(run, tiny_data / "reviews" / "train.csv", out=tmp_path / "all", **quick)
+
+
+def test_a_run_on_data_in_memory_is_that_on_a_file_of_the_same_rows(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    columns = dict(zip(("text", "label"), map(list, zip(*sentences(30), strict=True)), strict=True))
+    frame = pandas.DataFrame(columns)
+    short: dict[str, Any] = {
+        "model": str(tiny_model), "method": "vanilla", "max_steps": 1, "max_length": 32,
+        "device": "cpu",
+    }  # fmt: skip
+    file = write_csv(tmp_path / "rows.csv", sentences(30))
+    of_file = temper.train(tmp_path / "file", data=file, **short)
+    run = temper.train(tmp_path / "frame", data=frame, **short)
+    assert run.record["key"] == of_file.record["key"]
+    # The same data in another form are the same run, and other rows are not.
+    again = temper.train(tmp_path / "frame", data=Dataset.from_dict(columns), **short)
+    assert again.record == run.record
+    with pytest.raises(CheckpointError, match="holds"):
+        temper.train(tmp_path / "frame", data=frame[:20], **short)
+    quick: dict[str, Any] = {"perspectives": ["task", "shift"], "evaluate": {"bootstrap": 0}}
+    shifted = pandas.DataFrame(sentences(8, thing="it"), columns=["text", "label"])
+    found = temper.evaluate(run, shift={"far": shifted}, **quick)
+    sizes = {score["set"]: score["n"] for score in found.content["scores"]}
+    assert sizes == {"dev": run.record["data"]["dev"]["rows"], "far": 8}
+    # A table without splits is taken whole, as a file is.
+    other = temper.evaluate(
+        run, {"text": list(shifted["text"]), "label": list(shifted["label"])},
+        out=tmp_path / "other", **{**quick, "perspectives": "task"},
+    )  # fmt: skip
+    assert {score["n"] for score in other.content["scores"]} == {8}
+    study = temper.compare(
+        tmp_path / "study", methods="vanilla", seeds=[0], data={"train": frame, "dev": shifted},
+        model=str(tiny_model), max_steps=1, max_length=32, device="cpu", perspectives="task",
+        evaluate={"bootstrap": 0},
+    )  # fmt: skip
+    assert study.page.is_file()
+
+
+def test_a_mistyped_model_without_a_folder_hears_of_the_model_too() -> None:
+    with pytest.raises(SettingError, match="(?s)from 'no/run'.*--out is needed: no/run"):
+        temper.evaluate("no/run", data="demo")
+
+
+def test_a_comparison_returns_its_table(tiny_model: Path, tiny_data: Path, tmp_path: Path) -> None:
+    study = temper.compare(
+        tmp_path / "study",
+        methods=["vanilla", temper.RDrop(weight=2.0)],
+        variants={"longer": {"method": "vanilla", "train": {"max_steps": 2}}},
+        seeds=[0],
+        model=str(tiny_model),
+        data=tiny_data / "reviews",
+        max_steps=1,
+        max_length=32,
+        device="cpu",
+        perspectives="task",
+        evaluate={"bootstrap": 0},
+    )
+    plan = json.loads((study.folder / "study.json").read_text())
+    assert [column["name"] for column in plan["columns"]] == ["vanilla", "r_drop", "longer"]
+    assert plan["columns"][1]["settings"]["method"]["weight"] == 2.0
+    assert set(study.scores["column"]) == {"vanilla", "r_drop", "longer"}
+    assert study.page.is_file()
+    assert str(study).endswith(f"{study.headline().text}\n{study.folder}")
+    assert study.headline().sentence.replace("`", "") in re.sub("<[^>]*>", "", study._repr_html_())
+    assert study.load("longer", 0, device="cpu").label_names == ("negative", "positive")
+    with pytest.raises(temper.errors.CheckpointError, match="no run of column 'longer', seed 7"):
+        study.load("longer", 7)
+
+
+@pytest.mark.parametrize(
+    ("variants", "message"),
+    [
+        ({"x": {"train": {"epochs": 1}}}, "names its `method`"),
+        ({"x": {"method": "vanilla", "train": 3}}, "`train` of variant 'x' must be a table"),
+        ({"x": {"method": "vanilla", "data": {"rows": 3}}}, "sets `data.rows`"),
+        ({"x": {"method": "vanila"}}, "'vanilla'"),
+    ],
+)
+def test_a_wrong_variant_is_refused(
+    variants: Any, message: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    model = str(tiny_model)
+    with pytest.raises(SettingError, match=message):
+        temper.compare(tmp_path / "s", methods=["at"], variants=variants, model=model, data="demo")
+
+
+def good(texts: list[str]) -> list[list[float]]:
+    return [[0.1, 0.9] if "good" in text else [0.9, 0.1] for text in texts]
+
+
+MEASURED: dict[str, Any] = {
+    "gives": "probabilities",
+    "label_names": ["negative", "positive"],
+    "perspectives": "task",
+    "evaluate": {"bootstrap": 0},
+}
+
+
+def test_a_function_in_memory_is_evaluated_beside_nothing_it_could_be_taken_for(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A run of that name must not lend the function its settings.
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "run.json").write_text("{}")
+    found = temper.evaluate(good, tiny_data / "reviews" / "dev.csv", **MEASURED)
+    assert found.folder == Path("runs/good-evaluation")
+    assert found.content["model"] == "good()"
+
+
+def test_an_object_in_memory_is_measured_each_time(tiny_data: Path, tmp_path: Path) -> None:
+    dev = tiny_data / "reviews" / "dev.csv"
+    asked: list[int] = []
+
+    def model(texts: list[str]) -> list[list[float]]:
+        asked.append(len(texts))
+        return [[0.9, 0.1]] * len(texts)
+
+    first = temper.evaluate(model, dev, out=tmp_path / "out", **MEASURED)
+    before = len(asked)
+    again = temper.evaluate(model, dev, out=tmp_path / "out", **MEASURED)
+    assert len(asked) == 2 * before
+    assert again.content == first.content
+    with pytest.raises(temper.errors.CheckpointError, match="model: .* -> "):
+        temper.evaluate(good, dev, out=tmp_path / "out", **MEASURED)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        (torch.nn.Linear(2, 2), {}, r"Linear\(\) is a network, which takes token ids"),
+        (good, {"gives": None}, r"good\(\) does not say what it returns"),
+        (good, {"device": "cpu"}, r"`device` moves a checkpoint, and good\(\) is none"),
+        (3, {}, r"int\(\) is int, expected a function"),
+    ],
+)
+def test_an_object_that_cannot_be_measured_is_refused(
+    model: Any, settings: dict[str, Any], message: str, tiny_data: Path, tmp_path: Path
+) -> None:
+    dev = tiny_data / "reviews" / "dev.csv"
+    with pytest.raises(temper.errors.TemperError, match=message):
+        temper.evaluate(model, dev, out=tmp_path / "out", **{**MEASURED, **settings})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_result_reads_well_as_text_and_shows_its_first_screen(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    dev = tiny_data / "reviews" / "dev.csv"
+    found = temper.evaluate(good, dev, out=tmp_path / "<out>", **MEASURED)
+    assert repr(found) == f"EvaluationResult({str(found.folder)!r})"
+    assert str(found).splitlines()[0] == "Evaluation of good()"
+    assert len(str(found).splitlines()) <= 10
+    page = found.report().read_text(encoding="utf-8")
+    header = re.search(r"<header>.*</header>", found._repr_html_(), re.S)
+    assert header is not None
+    assert header[0] in page
+    assert "<out>" not in header[0]
+
+
+def test_a_run_without_an_evaluation_says_what_its_dev_rows_scored(run: Any) -> None:
+    alone = replace(run, folder=Path(shutil.copytree(run.folder, run.folder.with_name("alone"))))
+    accuracy = 100 * run.record["epochs"]["kept"]["dev"]
+    assert f"reaches {accuracy:.2f} % [" in alone.headline().sentence
+    assert f"temper evaluate {alone.folder}" in str(alone)
+    assert f"{accuracy:.2f} %" in alone._repr_html_()

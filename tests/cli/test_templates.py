@@ -1,0 +1,72 @@
+"""A perspective as it is written by ``temper new-perspective``: whole, and like every other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from temper.cli.templates import PERSPECTIVE, start
+from temper.errors import SettingError
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "fewer_words_of_a_test"
+
+
+def test_a_new_perspective_passes_its_own_test_and_notices_a_draw_by_place(tmp_path: Path) -> None:
+    file, test, card = start(PERSPECTIVE, NAME, tmp_path)
+    assert card.read_text(encoding="utf-8").startswith(f"# `{NAME}`")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    found = run()
+    assert found.returncode == 0, found.stdout
+    text = file.read_text(encoding="utf-8")
+    # One generator for all rows: what a row loses then hangs on those before it.
+    careless = text.replace("random.Random(seed)", "drawn")
+    file.write_text(careless.replace("\n\ndef rows", "\n\ndrawn = random.Random(0)\n\n\ndef rows"))
+    assert "depends on the batch size or on the order of the rows" in run().stdout
+
+
+def test_a_new_perspective_is_measured_where_it_is_imported(tmp_path: Path) -> None:
+    file, _, _ = start(PERSPECTIVE, NAME, tmp_path)
+    data = tmp_path / "reviews.csv"
+    lines = [f"word{n} a word{2 * n},{('bad', 'good')[n % 2]}" for n in range(12)]
+    data.write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
+    model = tmp_path / "lengths.py"
+    model.write_text("def answer(texts):\n    return [len(text) / 100 for text in texts]\n")
+    regression = tmp_path / "values.csv"
+    regression.write_text(data.read_text().replace("bad", "0.5").replace("good", "1.5"))
+    found = subprocess.run(
+        [
+            sys.executable, "-m", "temper", "evaluate", f"{model}:answer", "--gives", "values",
+            "--data", str(regression), "--import", str(file), "--perspectives", f"task,{NAME}",
+            "--set", f"evaluate.{NAME}.shares=0.5", "--set", "evaluate.bootstrap=0",
+            "--out", str(tmp_path / "e"), "--json",
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    scores = json.loads(found.stdout)["scores"]
+    assert {"share": 0.5} in [one["parameters"] for one in scores if one["perspective"] == NAME]
+
+
+def test_what_is_written_is_formatted_as_all_else(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src" / "temper", tmp_path / "src" / "temper")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    written = [str(path) for path in start(PERSPECTIVE, "fewer_words", tmp_path)[:2]]
+    for command in (["check"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--no-cache", *written]
+        found = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stdout
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="There is a perspective 'calibration' already"):
+        start(PERSPECTIVE, "calibration", tmp_path)

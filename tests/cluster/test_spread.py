@@ -1,0 +1,154 @@
+"""Rows that a cluster answers are those that one machine answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import temper
+from dev.drills.cluster import two_machines
+from temper.cluster.machines import Cluster, cause_of
+from temper.cluster.spread import _Predict, joined, spread, whole_name
+from temper.data.examples import Examples
+from temper.errors import ModelError, SettingError, TemperError
+from temper.evaluation.loading import predictor_identity
+from temper.evaluation.sources import PredictorSettings
+from temper.export.verify import verify
+
+pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")
+ROWS = 700
+CODE = """
+import numpy as np
+
+def answer(texts):
+    odd = np.array([len(text) % 7 / 8 + 0.05 for text in texts])
+    return np.stack([1 - odd, odd], axis=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[tuple[str, Callable[[str], None]]]:
+    with two_machines() as found:
+        yield found
+
+
+def scores(folder: Path) -> Any:
+    return json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
+
+
+def on_machine(model: Path, *, identity: str | None = None, version: str = "") -> _Predict:
+    settings, name = PredictorSettings(), str(model)
+    identity = identity or predictor_identity(name, settings)
+    given = {"model": name, "settings": settings, "max_length": 16, "batch_size": 8}
+    return _Predict(version or temper.__version__, (), identity, 1, **given)
+
+
+def test_a_cluster_answers_as_one_machine(
+    tmp_path: Path,
+    machines: tuple[str, Callable[[str], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "odd_lengths.py").write_text(CODE, encoding="utf-8")
+    rows = [{"text": "a" * (row % 90 + 1), "label": row % 2} for row in range(ROWS)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    given: dict[str, Any] = {
+        "data": "rows.jsonl",
+        "gives": "probabilities",
+        "perspectives": "task,calibration",
+        "evaluate": {"bootstrap": 20},
+    }
+    here = temper.evaluate("odd_lengths.py:answer", out=tmp_path / "here", **given)
+    there = temper.evaluate(
+        "odd_lengths.py:answer", out=tmp_path / "there", cluster=machines[0], **given
+    )
+    assert scores(there.folder) == scores(here.folder)
+    assert all(not found.faults for found in verify(there.folder))
+    assert "streaming_executor" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_machine_answers_in_the_rows_order_and_says_what_was_cut(
+    tiny_model: Path, pairs: bool
+) -> None:
+    texts = [f"word{row} " * (row % 30 + 1) for row in range(20)]
+    examples = Examples("dev", texts, text_pair=texts[::-1] if pairs else None)
+    machine = on_machine(tiny_model)
+    whole = machine.predictor.predict(examples)
+    rows = {"index": np.arange(20), "text": np.array(texts, dtype=object)}
+    if pairs:
+        rows["text_pair"] = np.array(texts[::-1], dtype=object)
+    batches = [
+        {name: each[part] for name, each in rows.items()} for part in (slice(12), slice(12, 20))
+    ]
+    found = joined([machine(batch) for batch in reversed(batches)])
+    np.testing.assert_allclose(found.probabilities, whole.probabilities, rtol=0, atol=1e-6)
+    assert found.logits is not None
+    assert found.prediction.tolist() == whole.prediction.tolist()
+    assert found.truncated == pytest.approx(whole.truncated)
+
+
+def test_a_machine_refuses_another_model_or_version(tiny_model: Path) -> None:
+    with pytest.raises(TemperError, match="has another model under"):
+        on_machine(tiny_model, identity="another")
+    with pytest.raises(TemperError, match="has Temper"):
+        on_machine(tiny_model, version="0.0.1")
+
+
+def test_a_spread_predictor_keeps_its_class_and_its_few_rows(tiny_model: Path) -> None:
+    predictor = on_machine(tiny_model).predictor
+    twin = spread(predictor, str(tiny_model), PredictorSettings(), Cluster("nowhere"))
+    assert type(twin) is type(predictor)
+    examples = Examples("dev", ["good", "bad"])
+    expected = predictor.predict(examples).probabilities
+    np.testing.assert_array_equal(twin.predict(examples).probabilities, expected)
+
+
+def test_a_model_is_called_by_its_whole_name_on_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A folder of the name of a packaged model or of a module is not what those names stand for.
+    for name in ("minilm", "package", "run"):
+        (tmp_path / name).mkdir()
+    assert whole_name("minilm") == "minilm"
+    assert whole_name("package:answer") == "package:answer"
+    assert whole_name("code.py:answer") == f"{tmp_path / 'code.py'}:answer"
+    assert whole_name("run") == str(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((None, 4, 0.0), "its address as --cluster"),
+        (("auto", 1, 1.5), "whole number or a fraction"),
+        (("auto", 0, 0.0), "must be at least 1"),
+    ],
+)
+def test_what_a_cluster_cannot_be_asked_for_is_refused(
+    given: tuple[str | None, int, float], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        Cluster.of(*given)
+
+
+def test_the_error_of_a_machine_is_unwrapped() -> None:
+    outer = RuntimeError("wrapped")
+    outer.__cause__ = ModelError("The model is broken.")
+    assert cause_of(outer) is outer.__cause__
+    assert "RuntimeError: of Ray itself" in str(cause_of(RuntimeError("of Ray\nitself")))
+
+
+def test_an_object_in_memory_cannot_be_spread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("temper.cluster.machines.Cluster.check", lambda _: None)
+    with pytest.raises(SettingError, match="load the model by its name"):
+        temper.evaluate(lambda texts: texts, "demo", out=tmp_path / "out", cluster="auto")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,170 @@
+"""Which rows a run is evaluated on, and by whose settings they are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from temper.data.examples import Examples
+from temper.errors import SettingError
+from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.measure import load_evaluated
+from temper.evaluation.predictor import Gives
+from tests.data.test_hub import cache, cached
+
+__all__ = ["cache"]
+
+# By their usual names these rows have a text, a second one and a label; the run read others.
+ROWS = {
+    "train": ["good one", "bad one", "good two", "bad two", "good three", "bad three"],
+    "dev": ["good dev", "bad dev"],
+    "test": ["bad test", "good test", "bad tests"],
+}
+NAMES = {"text_column": "words", "text_pair_column": "more", "label_column": "verdict"}
+
+
+def asked(_texts: object) -> Any:
+    pytest.fail("The model was asked for an answer.")
+
+
+def write_reviews(folder: Path) -> Path:
+    """Write three splits with columns of unusual names beside columns of the usual ones."""
+    folder.mkdir()
+    for split, words in ROWS.items():
+        lines = [f"{each},by {each},{each.split()[0]},x,y,no" for each in words]
+        table = "\n".join(["words,more,verdict,text,text_pair,label", *lines])
+        (folder / f"{split}.csv").write_text(table + "\n", encoding="utf-8")
+    return folder
+
+
+def write_run(folder: Path, **data: Any) -> str:
+    """Write the record of a run, which is all of it that is looked at here."""
+    folder.mkdir()
+    record = {"settings": {"data": data}}
+    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    return str(folder)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    source = write_reviews(tmp_path / "reviews")
+    return write_run(
+        tmp_path / "run", source=str(source), kind="classification", dev_share=0.25, **NAMES
+    )
+
+
+def evaluated(run: str, data: Mapping[str, Any], *, gives: Gives = "probabilities") -> Examples:
+    """Load what an evaluation with these settings of data would measure a run on."""
+    predictor = CallablePredictor(asked, gives=gives)
+    return load_evaluated(
+        run, EvaluationRequest.of({"data": data}, model=run).data, predictor=predictor
+    )
+
+
+def test_another_split_of_a_runs_own_data_is_read_as_the_run_read_its_rows(run: str) -> None:
+    found = evaluated(run, {"eval_split": "test"})
+    assert list(found.text) == ROWS["test"]
+    assert list(found.text_pair or ()) == [f"by {text}" for text in ROWS["test"]]
+    assert found.label_names is not None
+    assert [found.label_names[int(label)] for label in found.labels or ()] == ["bad", "good", "bad"]
+
+
+def test_what_is_said_of_another_split_goes_before_what_the_run_says(run: str) -> None:
+    found = evaluated(run, {"eval_split": "test", "text_column": "text"})
+    assert list(found.text) == ["x"] * 3
+    assert list(found.text_pair or ()) == [f"by {text}" for text in ROWS["test"]]
+
+
+def test_a_runs_kind_goes_with_its_data(tmp_path: Path) -> None:
+    folder = tmp_path / "stars"
+    folder.mkdir()
+    for split in ("train", "test"):
+        (folder / f"{split}.csv").write_text("text,label\na,0\nb,1\n", encoding="utf-8")
+    run = write_run(tmp_path / "run", source=str(folder), kind="regression")
+    assert (
+        EvaluationRequest.of({"data": {"eval_split": "test"}}, model=run).data.kind == "regression"
+    )
+    assert evaluated(run, {"eval_split": "test"}, gives="values").labels == [0.0, 1.0]
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_runs_configuration_goes_with_its_data(cache: Path, tmp_path: Path) -> None:
+    cached(cache, config="drinks")
+    cached(cache, config="food")
+    run = write_run(tmp_path / "run", source="owner/reviews", config="food")
+    found = evaluated(run, {"eval_split": "validation"})
+    assert (found.source["config"], len(found)) == ("food", 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "other"),
+    [
+        ("text_column", "words", "text"),
+        ("text_pair_column", "more", "text_pair"),
+        ("label_column", "verdict", "label"),
+        ("dev_share", 0.25, 0.5),
+        ("config", None, "food"),
+        ("train_split", "train", "test"),
+    ],
+)
+@pytest.mark.parametrize("named", [False, True], ids=["own source", "source named"])
+def test_a_runs_own_rows_are_not_read_by_other_settings(
+    run: str, tmp_path: Path, name: str, own: Any, other: Any, named: bool
+) -> None:
+    data = {"source": str(tmp_path / "reviews")} if named else {}
+    said = re.escape(f"but data.{name}: {own!r} -> {other!r}. Leave that out")
+    with pytest.raises(SettingError, match=f"{said}, or name the split .* with --eval-split"):
+        evaluated(run, {**data, name: other})
+
+
+def test_all_that_differs_is_told_at_once(run: str) -> None:
+    with pytest.raises(SettingError, match=r"data\.text_column: .*; data\.label_column: "):
+        evaluated(run, {"text_column": "text", "label_column": "label"})
+
+
+@pytest.mark.parametrize("given", [{}, {**NAMES, "kind": "classification", "dev_share": 0.25}])
+def test_what_a_run_says_itself_may_be_said_again(run: str, given: dict[str, Any]) -> None:
+    assert list(evaluated(run, given).text) == ROWS["dev"]
+
+
+def test_a_kind_that_the_model_answers_may_be_said_where_the_run_left_it_open(
+    tmp_path: Path,
+) -> None:
+    source = write_reviews(tmp_path / "reviews")
+    run = write_run(tmp_path / "run", source=str(source), **NAMES)
+    assert list(evaluated(run, {"kind": "classification"}).text) == ROWS["dev"]
+
+
+def test_how_many_rows_which_and_of_which_groups_is_free(run: str) -> None:
+    free = {"eval_rows": 1, "seed": 7, "max_length": 16, "group_column": "label"}
+    found = evaluated(run, free)
+    assert len(found) == 1
+    assert found.group == ["no"]
+
+
+def test_a_kind_that_the_model_does_not_answer_is_refused(run: str, tmp_path: Path) -> None:
+    file = tmp_path / "other.csv"
+    file.write_text("text,label\na,0\nb,1\n", encoding="utf-8")
+    said = r"`data\.kind` is 'regression', and what .*run answers is a classification\. Leave it"
+    for data in ({"kind": "regression"}, {"kind": "regression", "source": str(file)}):
+        with pytest.raises(SettingError, match=said):
+            evaluated(run, data)
+
+
+def test_a_length_is_checked_whatever_it_is_written_as(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    data = {"source": str(tiny_data / "shift.csv"), "max_length": "16"}
+    measured = {"perspectives": ["task"], "bootstrap": 0}
+    asked = EvaluationRequest.of(
+        {"data": data, "evaluate": measured, "predictor": {"device": "cpu"}}, model=str(tiny_model)
+    )
+    assert asked.max_length == 16
+    scores = evaluate_model(asked, tmp_path / "out")
+    assert {score["n"] for score in scores["scores"]} == {10}

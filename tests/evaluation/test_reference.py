@@ -1,0 +1,143 @@
+"""The pre-trained model is found by the record of what was trained from it, and said where not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from temper.data.examples import Examples
+from temper.errors import ModelError, SettingError
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.loading import load_predictor
+from temper.evaluation.measure import evaluation_key
+from temper.evaluation.named_models import pretrained_name, with_reference
+from temper.evaluation.run import EvaluationData, evaluate
+from temper.evaluation.sets import EvaluationSets
+from temper.evaluation.settings import EvaluationSettings
+from tests.evaluation.conftest import changed
+
+SETTINGS = EvaluationSettings(
+    perspectives=("representation",), representation={"batch": 4}, bootstrap=0
+)
+TEXTS = ["good film", "a bad film", "the phone is very fine", "why not", "it was awful", "great"]
+SETS = EvaluationSets(
+    EvaluationData(Examples("dev", TEXTS, labels=[1, 0, 1, 0, 0, 1], kind="classification"))
+)
+
+
+def trained(tiny_model: Path, folder: Path, **record: Any) -> Path:
+    """Copy the model, move its last layer, and write what it was trained from."""
+    shutil.copytree(tiny_model, folder)
+    weights = load_file(folder / "model.safetensors")
+    name = "bert.encoder.layer.1.output.dense.weight"
+    torch.manual_seed(1)
+    weights[name] = weights[name] + torch.randn_like(weights[name])
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    if record:
+        (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    return folder
+
+
+def alignment(model: Path, settings: EvaluationSettings = SETTINGS) -> dict[int, float]:
+    predictor = load_predictor(str(model), max_length=32, device="cpu")
+    sets = with_reference(SETS, str(model), predictor, settings)
+    found = evaluate(predictor, sets.data, settings)
+    return {entry["parameters"]["layer"]: entry["value"] for entry in found.scores}
+
+
+def test_a_run_is_compared_with_the_model_it_was_trained_from(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    found = alignment(trained(tiny_model, tmp_path / "run", model=str(tiny_model)))
+    # The second layer alone was moved.
+    assert found[1] == pytest.approx(1.0, abs=1e-6)
+    assert found[2] < 0.999
+
+
+def test_a_model_may_be_named_in_place_of_the_records(tiny_model: Path, tmp_path: Path) -> None:
+    run = trained(tiny_model, tmp_path / "run", model="a/model-that-is-not-here")
+    named = changed(SETTINGS, {"representation": {"reference": str(run)}})
+    assert alignment(run, named) == pytest.approx({1: 1.0, 2: 1.0}, abs=1e-6)
+
+
+def test_a_recorded_model_that_is_gone_is_said_and_a_named_one_refused(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    gone = str(tmp_path / "gone")
+    run = trained(tiny_model, tmp_path / "run", model=gone)
+    predictor = load_predictor(str(run), max_length=32, device="cpu")
+    found = with_reference(SETS, str(run), predictor, SETTINGS)
+    assert found.data.reference is None
+    assert f"The pre-trained model {gone!r} of {run} could not be loaded" in found.notices[0]
+    named = changed(SETTINGS, {"representation": {"reference": gone}})
+    with pytest.raises(ModelError, match="gone"):
+        with_reference(SETS, str(run), predictor, named)
+
+
+def test_nothing_is_loaded_that_no_perspective_reads(tiny_model: Path, tmp_path: Path) -> None:
+    run = trained(tiny_model, tmp_path / "run", model=str(tiny_model))
+    predictor = load_predictor(str(run), max_length=32, device="cpu")
+    settings = EvaluationSettings(perspectives=("task",))
+    assert with_reference(SETS, str(run), predictor, settings) is SETS
+
+
+def test_a_function_has_no_pre_trained_model() -> None:
+    predictor = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
+    assert with_reference(SETS, "a.py:answer", predictor, SETTINGS) is SETS
+    named = changed(SETTINGS, {"representation": {"reference": "minilm"}})
+    with pytest.raises(SettingError, match=r"a\.py:answer is no checkpoint"):
+        with_reference(SETS, "a.py:answer", predictor, named)
+
+
+def write(folder: Path, name: str, content: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def test_every_kind_of_checkpoint_names_its_own(tmp_path: Path) -> None:
+    base = write(tmp_path / "base", "config.json", {})
+    run = write(tmp_path / "run", "run.json", {"model": "bert-base-uncased"})
+    assert pretrained_name(str(run)) == "bert-base-uncased"
+    adapter = write(
+        tmp_path / "adapter", "adapter_config.json", {"base_model_name_or_path": "minilm"}
+    )
+    assert pretrained_name(str(adapter)) == "minilm"
+    other = write(tmp_path / "other", "config.json", {"_name_or_path": str(base)})
+    assert pretrained_name(str(other)) == str(base)
+
+
+def test_what_names_none_or_itself_or_another_machines_folder_has_none(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    write(own, "config.json", {"_name_or_path": str(own)})
+    assert pretrained_name(str(own)) is None
+    far = write(tmp_path / "far", "config.json", {"_name_or_path": "/mnt/elsewhere/model"})
+    assert pretrained_name(str(far)) is None
+    silent = write(tmp_path / "silent", "config.json", {})
+    assert pretrained_name(str(silent)) is None
+    assert pretrained_name("a/hub-id") is None
+
+
+def test_the_key_of_an_evaluation_knows_the_weights_of_the_named_model(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    base = trained(tiny_model, tmp_path / "base")
+    named = changed(SETTINGS, {"representation": {"reference": str(base)}})
+    before = evaluation_key("model", SETS, named, max_length=32)
+    assert evaluation_key("model", SETS, named, max_length=32) == before
+    assert evaluation_key("model", SETS, SETTINGS, max_length=32) != before
+    (base / "model.safetensors").write_bytes(b"others")
+    assert evaluation_key("model", SETS, named, max_length=32) != before
+
+
+def test_a_named_reference_must_be_given_to_the_library(tiny_model: Path) -> None:
+    predictor = load_predictor(str(tiny_model), max_length=32, device="cpu")
+    named = changed(SETTINGS, {"representation": {"reference": "minilm"}})
+    with pytest.raises(SettingError, match=r"EvaluationData\(reference=\.\.\.\)"):
+        evaluate(predictor, SETS.data, named)

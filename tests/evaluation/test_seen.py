@@ -1,0 +1,142 @@
+"""Rows that a run has seen are known by their hashes, whatever set they come in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from temper.data.examples import Examples
+from temper.data.settings import DataSettings
+from temper.data.sources import load_splits
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.run import EvaluationData, evaluate, write
+from temper.evaluation.seen import seen_among, trained_among, trained_rows
+from temper.evaluation.settings import EvaluationSettings
+from tests.cli.tiny_project import sentences, write_csv
+
+
+def texts(thing: str, count: int) -> list[str]:
+    return [text for text, _ in sentences(count, thing=thing)]
+
+
+def rows(*found: str) -> Examples:
+    labels = [place % 2 for place in range(len(found))]
+    return Examples("rows", list(found), labels=labels, kind="classification")
+
+
+def source(folder: Path, thing: str) -> Path:
+    write_csv(folder / "train.csv", sentences(20, thing=thing))
+    write_csv(folder / "dev.csv", sentences(8, thing=f"{thing} it"))
+    return folder
+
+
+def run(folder: Path, source: Path, **sampled: Any) -> Path:
+    """Write the record that a run on a source leaves."""
+    splits = load_splits(DataSettings(source=str(source), **sampled))
+    sets = {"train": splits.train, "dev": splits.dev}
+    record = {
+        "settings": {"data": {"source": str(source), **sampled}},
+        "data": {name: {"rows": len(each), "hash": each.hash} for name, each in sets.items()},
+    }
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    return folder
+
+
+def test_single_rows_of_train_and_dev_are_known_among_others(tmp_path: Path) -> None:
+    made = run(tmp_path / "run", source(tmp_path / "films", "film"))
+    new, train, dev = texts("phone", 2), texts("film", 20), texts("film it", 8)
+    seen = seen_among(str(made), rows(new[0], train[3], dev[0], new[1], train[3], dev[7]))
+    assert (seen.trained, seen.judged, seen.notices) == ((1, 4), (2, 5), ())
+
+
+def test_rows_that_the_run_did_not_draw_were_not_seen(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    made = run(tmp_path / "run", films, rows=10, eval_rows=4)
+    whole = rows(*texts("film", 20), *texts("film it", 8))
+    seen = seen_among(str(made), whole)
+    drawn = load_splits(DataSettings(source=str(films), rows=10, eval_rows=4))
+    assert {whole.text[place] for place in seen.trained} == set(drawn.train.text)
+    assert {whole.text[place] for place in seen.judged} == set(drawn.dev.text)
+    assert (len(seen.trained), len(seen.judged)) == (10, 4)
+
+
+def test_of_a_plain_checkpoint_nothing_is_known(tmp_path: Path) -> None:
+    seen = seen_among(str(tmp_path), rows("a", "b"))
+    assert (seen.trained, seen.judged, seen.notices) == ((), (), ())
+
+
+def test_where_the_data_are_gone_what_is_open_is_said(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    made = run(tmp_path / "run", films)
+    splits = load_splits(DataSettings(source=str(films)))
+    shutil.rmtree(films)
+    seen = seen_among(str(made), rows(*texts("film", 3)))
+    assert seen.trained == ()
+    assert len(seen.notices) == 2
+    assert "was trained on rows among these could not be checked" in seen.notices[0]
+    assert "is judged on rows among these could not be checked" in seen.notices[1]
+    # The hash of a whole set still tells that set.
+    assert len(seen_among(str(made), splits.train).trained) == 20
+    assert len(seen_among(str(made), splits.dev).judged) == 8
+
+
+def test_an_evaluation_beside_the_run_tells_its_dev_rows(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    made = run(tmp_path / "run", films)
+    splits = load_splits(DataSettings(source=str(films)))
+    predictor = CallablePredictor(
+        lambda texts: [[0.4, 0.6]] * len(texts),
+        gives="probabilities",
+        label_names=splits.dev.label_names,
+    )
+    settings = EvaluationSettings(perspectives=("task",), bootstrap=0)
+    write(evaluate(predictor, EvaluationData(splits.dev), settings), made / "evaluation")
+    shutil.rmtree(films)
+    seen = seen_among(str(made), rows("why", *texts("film it", 2)))
+    assert seen.judged == (1, 2)
+    (notice,) = seen.notices
+    assert "was trained on" in notice
+
+
+def test_what_a_run_began_from_has_been_trained_on_too(tmp_path: Path) -> None:
+    first = run(tmp_path / "first", source(tmp_path / "films", "film"))
+    second = run(tmp_path / "second", source(tmp_path / "phones", "phone"))
+    record = json.loads((second / "run.json").read_text(encoding="utf-8"))
+    (second / "run.json").write_text(json.dumps({**record, "model": str(first)}), encoding="utf-8")
+    some = rows("new", *texts("film", 2), *texts("phone", 1), *texts("film it", 1))
+    trained, unknown = trained_among(str(second))(some)
+    assert [row in trained for row in some.rows] == [False, True, True, True, False]
+    assert unknown == []
+    # A run that names itself, or a name that is no folder, has no further rows.
+    (second / "run.json").write_text(json.dumps({**record, "model": str(second)}), encoding="utf-8")
+    trained, _ = trained_among(str(second))(some)
+    assert [row in trained for row in some.rows] == [False, False, False, True, False]
+
+
+def test_what_cannot_be_checked_is_said(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    made = str(run(tmp_path / "film", films))
+    shutil.rmtree(films)
+    trained, (unknown,) = trained_among(made)(rows("new", *texts("film", 3)))
+    assert not trained
+    assert "was trained on rows among these could not be checked" in unknown
+    assert trained_among(str(tmp_path / "plain"))(rows("new")) == (set(), [])
+
+
+def test_data_that_have_changed_since_are_not_taken_for_the_runs(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    made = run(tmp_path / "run", films)
+    source(films, "phone")
+    seen = seen_among(str(made), rows(*texts("phone", 3)))
+    assert (seen.trained, seen.judged, len(seen.notices)) == ((), (), 2)
+
+
+def test_a_run_gives_back_the_rows_that_it_was_trained_on(tmp_path: Path) -> None:
+    made = run(tmp_path / "run", source(tmp_path / "films", "film"))
+    found, notices = trained_rows(str(made))
+    assert found is not None
+    assert (found.text, notices) == (texts("film", 20), ())
+    assert trained_rows(str(tmp_path / "plain")) == (None, ())

@@ -1,0 +1,336 @@
+"""The sets to judge on: named, found, loaded, kept apart from what is learned from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from temper.data.examples import Examples
+from temper.data.settings import DataSettings
+from temper.errors import DataError, SettingError
+from temper.evaluation.seen import trained_rows
+from temper.evaluation.sets import EvaluationSets, Trained, load_sets
+from temper.evaluation.settings import EvaluationSettings
+from temper.evaluation.sources import SetSources
+
+HEAD = 'summary = "Of tests"\nlabels = ["bad", "good"]\n'
+ALL = EvaluationSettings()
+
+
+def examples(texts: list[str], **more: Any) -> Examples:
+    labels = [index % 2 for index in range(len(texts))]
+    return Examples("dev", texts, labels=labels, kind="classification", **more)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def labelled(texts: list[str], **more: Any) -> list[dict[str, Any]]:
+    return [{"text": text, "label": index % 2, **more} for index, text in enumerate(texts)]
+
+
+def load(sources: SetSources, *, dev: Examples | None = None, **more: Any) -> EvaluationSets:
+    settings = more.pop("settings", DataSettings(source="mine"))
+    more.setdefault("evaluate", ALL)
+    dev = examples(["one", "two"]) if dev is None else dev
+    return load_sets(sources, settings=settings, dev=dev, **more)
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """Return a suite of tests and the folder with its sets."""
+    path = tmp_path / "own.toml"
+    path.write_text(
+        HEAD + 'merge = "argmax"\n[shift.near]\npath = "near@test"\nrows = 4\n'
+        '[adversarial.gone]\npath = "gone@test"\n[anomaly.odd]\npath = "odd@test"\n',
+        encoding="utf-8",
+    )
+    write(tmp_path / "near" / "test.jsonl", labelled([f"near {n}" for n in range(9)], group="a"))
+    write(tmp_path / "odd" / "test.jsonl", [{"text": f"odd {n}"} for n in range(5)])
+    return path
+
+
+def test_a_suite_and_named_sets_are_loaded_together(suite: Path, tmp_path: Path) -> None:
+    far = write(tmp_path / "far.jsonl", labelled(["three", "four"]))
+    sources = SetSources.of(
+        shift=[f"far={far}"], adversarial=[f"made={far}"], suite=str(suite), data_root=tmp_path
+    )
+    found = load(sources)
+    assert {kind: list(getattr(found.data, kind)) for kind in ("shift", "adversarial")} == {
+        "shift": ["far", "near"],
+        "adversarial": ["made"],
+    }
+    assert (len(found.data.shift["near"]), found.data.shift["near"].name) == (4, "near")
+    assert found.data.anomaly["odd"].kind == "unlabelled"
+    assert list(found.missing) == ["gone"]
+    assert any("'gone' of suite 'own' is missing" in notice for notice in found.notices)
+    assert sources.named("shift") == {"far": far, "near": f"{tmp_path / 'near'}@test"}
+
+
+def test_the_limit_of_the_evaluation_holds_for_the_suite_too(suite: Path, tmp_path: Path) -> None:
+    sources = SetSources.of(suite=str(suite), data_root=tmp_path)
+    found = load(sources, settings=DataSettings(source="mine", eval_rows=3))
+    assert [len(each) for each in (*found.data.shift.values(), *found.data.anomaly.values())] == [
+        3,
+        3,
+    ]
+
+
+def test_the_suite_says_how_labels_are_merged_unless_somebody_else_does(
+    suite: Path, tmp_path: Path
+) -> None:
+    sources = SetSources.of(suite=str(suite), data_root=tmp_path)
+    assert sources.completed({"data": {}}) == {"data": {}, "evaluate": {"merge": "argmax"}}
+    own = {"evaluate": {"merge": "sum", "seed": 3}}
+    assert sources.completed(own) == own
+    assert SetSources().completed(own) == own
+
+
+def test_the_root_is_named_by_the_environment(
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMPER_DATA", str(tmp_path))
+    assert list(SetSources.of(suite=str(suite)).named("shift")) == ["near"]
+    assert SetSources.of() == SetSources()
+    monkeypatch.delenv("TEMPER_DATA")
+    with pytest.raises(SettingError, match=r"--data-root DIR, or .* TEMPER_DATA"):
+        SetSources.of(suite=str(suite))
+
+
+def test_options_that_contradict_each_other_are_refused(suite: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="there is no suite"):
+        SetSources.of(data_root=tmp_path)
+    with pytest.raises(SettingError, match="set name 'near' is given twice"):
+        SetSources.of(shift=["near=a.csv"], suite=str(suite), data_root=tmp_path)
+    # A set that is missing keeps its name: it may be there tomorrow.
+    with pytest.raises(SettingError, match="set name 'gone' is given twice"):
+        SetSources.of(shift=["gone=a.csv"], suite=str(suite), data_root=tmp_path)
+    with pytest.raises(SettingError, match="set name 'a' is given twice"):
+        SetSources.of(shift=["a=a.csv"], adversarial=["a=b.csv"])
+    with pytest.raises(SettingError, match="--adversarial NAME=PATH"):
+        SetSources.of(adversarial=["a.csv"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["yelp.csv"], "--shift NAME=PATH"),
+        (["=yelp.csv"], "NAME=PATH"),
+        (["yelp="], "NAME=PATH"),
+        (["a/b=yelp.csv"], "NAME=PATH"),
+        (["a=1", "a=2"], "names 'a' twice"),
+    ],
+)
+def test_a_source_without_its_own_name_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        SetSources.of(shift=texts)
+
+
+def test_rows_that_nothing_reads_are_an_error() -> None:
+    assert SetSources.of(anomaly=["a=a.csv"], fit="fit.csv", held_out="h.csv").faults(ALL) == []
+    (fault,) = SetSources.of(fit="fit.csv").faults(ALL)
+    assert "no anomalies are measured" in fault
+    plain = EvaluationSettings(perspectives=("task",))
+    faults = SetSources.of(anomaly=["a=a.csv"], fit="fit.csv", held_out="h.csv").faults(plain)
+    assert ["--fit" in faults[0], "--held-out" in faults[1]] == [True, True]
+
+
+def test_a_suite_for_other_labels_is_refused_once(suite: Path, tmp_path: Path) -> None:
+    sources = SetSources.of(suite=str(suite), data_root=tmp_path)
+    other = examples(["one", "two"], label_names=("no", "yes"))
+    with pytest.raises(SettingError, match=r"'own' is for the labels \['bad', 'good'\].*'yes'"):
+        load(sources, dev=other)
+    values = Examples("dev", ["one"], labels=[0.5], kind="regression")
+    with pytest.raises(SettingError, match="has targets of a regression"):
+        load(sources, dev=values)
+    same = examples(["one", "two"], label_names=("Good", "BAD"))
+    assert list(load(sources, dev=same).data.shift) == ["near"]
+
+
+def test_rows_to_fit_on_are_drawn_and_none_of_them_is_evaluated(tmp_path: Path) -> None:
+    odd = write(tmp_path / "odd.jsonl", [{"text": "strange"}])
+    sources = SetSources.of(anomaly=[f"odd={odd}"])
+    train = replace(examples(["one", "strange", *(f"train {n}" for n in range(40))]), name="train")
+    few = EvaluationSettings(anomaly={"rows": 10})
+    found = load(sources, train=train, evaluate=few)
+    fit = found.data.fit
+    assert fit is not None
+    assert (len(fit), fit.name) == (10, "fit")
+    assert not {"one", "strange"} & set(fit.text)
+    assert any(notice.startswith("2 of 42 rows that detectors") for notice in found.notices)
+    # The draw is keyed by text: another order of the file gives the same rows.
+    turned = load(sources, train=train.select(reversed(range(42))), evaluate=few).data.fit
+    assert turned is not None
+    assert set(turned.text) == set(fit.text)
+    other = load(
+        sources, train=train, evaluate=EvaluationSettings(anomaly={"rows": 10}, seed=5)
+    ).data.fit
+    assert other is not None
+    assert set(other.text) != set(fit.text)
+
+
+def test_named_rows_to_fit_on_come_before_the_runs_own_and_need_no_labels(tmp_path: Path) -> None:
+    odd = write(tmp_path / "odd.jsonl", [{"text": "strange"}])
+    fit = write(tmp_path / "fit.jsonl", [{"text": "plain"}, {"text": "simple"}])
+    found = load(SetSources.of(anomaly=[f"odd={odd}"], fit=fit), train=examples(["a", "b"]))
+    assert found.data.fit is not None
+    assert (found.data.fit.text, found.data.fit.kind) == (["plain", "simple"], "unlabelled")
+
+
+def test_held_out_rows_that_are_evaluated_or_were_trained_on_are_left_out(tmp_path: Path) -> None:
+    file = write(tmp_path / "held.jsonl", labelled(["two", "three", "four"]))
+    sources = SetSources.of(held_out=file)
+    found = load(sources, train=examples(["four", "five"]))
+    assert found.data.held_out is not None
+    assert found.data.held_out.text == ["three"]
+    said = "2 of 3 rows held out for a temperature are evaluated too or were trained on"
+    assert any(notice.startswith(said) for notice in found.notices)
+    with pytest.raises(DataError, match=r"All 3 rows of --held-out .* are evaluated too or were"):
+        load(sources, train=examples(["three", "four"]))
+
+
+def seen(*texts: str) -> Trained:
+    """Return what finds the rows that were trained on."""
+    hashes = set(examples(list(texts)).rows)
+    return lambda _: (hashes, ())
+
+
+def test_rows_that_were_trained_on_are_left_out_and_said_first(tmp_path: Path) -> None:
+    path = write(tmp_path / "far.jsonl", labelled(["seen", "new", "newer"]))
+    sources = SetSources.of(shift=[f"far={path}"], held_out=path)
+    trained = seen("one", "seen", "else")
+    limited = DataSettings(source="mine", eval_rows=2)
+    found = load(sources, trained=trained, settings=limited)
+    # The limit is drawn from what is left.
+    assert sorted(found.data.shift["far"].text) == ["new", "newer"]
+    assert list(found.data.dev.text) == ["two"]
+    assert found.seen == found.notices[:2]
+    assert found.seen[0].startswith("1 of 2 rows of set 'dev' were trained on and are left out")
+    assert found.seen[1].startswith("1 of 3 rows of set 'far' were trained on and are left out")
+    assert "--seen-rows keep" in found.seen[0]
+
+
+def test_rows_that_were_trained_on_are_scored_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "far.jsonl", labelled(["seen", "new", "newer"]))
+    sources = SetSources.of(shift=[f"far={path}"], seen_rows="keep")
+    found = load(sources, trained=seen("one", "two", "seen"))
+    assert len(found.data.shift["far"]) == 3
+    assert len(found.data.dev) == 2
+    assert [said.partition(" were")[0] for said in found.seen] == [
+        "2 of 2 rows of set 'dev'",
+        "1 of 3 rows of set 'far'",
+    ]
+    assert all("overstate" in said for said in found.seen)
+
+
+def test_a_set_that_was_trained_on_as_a_whole_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "far.jsonl", labelled(["seen", "new"]))
+    with pytest.raises(DataError, match=r"All 2 rows of set 'far' .*--seen-rows keep"):
+        load(SetSources.of(shift=[f"far={path}"]), trained=seen("seen", "new"))
+    with pytest.raises(DataError, match="All 2 rows of set 'dev'"):
+        load(SetSources(), trained=seen("one", "two"))
+
+
+def test_a_contrast_pair_goes_as_a_whole_where_one_half_was_trained_on(tmp_path: Path) -> None:
+    rows = [
+        {"text": text, "label": place % 2, "pair_id": pair}
+        for place, (text, pair) in enumerate([("a", "p"), ("b", "p"), ("c", "q"), ("d", "q")])
+    ]
+    sources = SetSources.of(adversarial=[f"near={write(tmp_path / 'near.jsonl', rows)}"])
+    found = load(sources, trained=seen("b", "else"))
+    assert list(found.data.adversarial["near"].text) == ["c", "d"]
+
+
+def test_a_limit_keeps_contrast_pairs_whole(tmp_path: Path) -> None:
+    rows = [{"text": f"{pair} {side}", "label": side, "pair_id": pair} for pair in range(20)
+            for side in (0, 1)]  # fmt: skip
+    file = write(tmp_path / "pairs.jsonl", rows)
+    settings = DataSettings(source="mine", eval_rows=9)
+    found = load(SetSources.of(adversarial=[f"p={file}"]), settings=settings).data.adversarial["p"]
+    assert len(found) == 8
+    assert all(found.pair is not None and found.pair.count(name) == 2 for name in found.pair)
+    again = write(tmp_path / "turned.jsonl", rows[::-1])
+    turned = load(SetSources.of(adversarial=[f"p={again}"]), settings=settings)
+    assert set(turned.data.adversarial["p"].rows) == set(found.rows)
+
+
+def test_all_that_decides_an_outcome_changes_the_fingerprint(suite: Path, tmp_path: Path) -> None:
+    odd = write(tmp_path / "odd.jsonl", [{"text": "strange"}])
+    held = write(tmp_path / "held.jsonl", labelled(["three", "four"]))
+    dev = examples(["one", "two"])
+    plain = SetSources.of(anomaly=[f"odd={odd}"])
+    found = [
+        load(plain, dev=dev),
+        load(plain, dev=replace(dev, group=["a", "b"])),
+        load(plain, dev=replace(dev, pair=["a", "a"])),
+        load(plain, dev=dev, train=examples(["five", "six"])),
+        load(SetSources.of(anomaly=[f"odd={odd}"], held_out=held), dev=dev),
+        load(SetSources.of(anomaly=[f"odd={odd}"], adversarial=[f"a={held}"]), dev=dev),
+        load(SetSources.of(anomaly=[f"odd={odd}"], shift=[f"a={held}"]), dev=dev),
+    ]
+    marks = [json.dumps(sets.fingerprint(), sort_keys=True) for sets in found]
+    assert len(set(marks)) == len(marks)
+    assert load(plain, dev=dev).fingerprint() == found[0].fingerprint()
+
+
+def run_record(folder: Path, source: str, *, train: str) -> str:
+    folder.mkdir()
+    record = {"settings": {"data": {"source": source}}, "data": {"train": {"hash": train}}}
+    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    return str(folder)
+
+
+def test_a_run_gives_back_the_rows_that_it_was_trained_on(tmp_path: Path) -> None:
+    source = tmp_path / "reviews"
+    write(source / "train.jsonl", labelled([f"text {n}" for n in range(6)]))
+    write(source / "dev.jsonl", labelled(["a", "b"]))
+    expected = examples([f"text {n}" for n in range(6)])
+    run = run_record(tmp_path / "run", str(source), train=expected.hash)
+    rows, notices = trained_rows(run)
+    assert rows is not None
+    assert (rows.rows, notices) == (expected.rows, ())
+
+
+def test_training_rows_that_are_gone_or_have_changed_are_told(tmp_path: Path) -> None:
+    source = tmp_path / "reviews"
+    write(source / "train.jsonl", labelled([f"text {n}" for n in range(6)]))
+    write(source / "dev.jsonl", labelled(["a", "b"]))
+    changed, (notice,) = trained_rows(run_record(tmp_path / "run", str(source), train="other"))
+    assert changed is None
+    assert "has changed since" in notice
+    gone, (notice,) = trained_rows(
+        run_record(tmp_path / "old", str(tmp_path / "nowhere"), train="")
+    )
+    assert gone is None
+    assert "cannot be read (No such file or folder" in notice
+    assert "--fit PATH" in notice
+    assert trained_rows(str(tmp_path)) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("sentiment", ("NEGATIVE", "POSITIVE")),
+        ("entailment", ("contradiction", "entailment", "neutral")),
+    ],
+)
+def test_the_shipped_suites_fit_a_model_with_labels_in_any_order_and_case(
+    name: str, labels: tuple[str, ...], data_dir: Path
+) -> None:
+    from temper.evaluation.measurement import align
+
+    dev = examples(["one", "two"], label_names=labels)
+    sources = SetSources.of(suite=name, data_root=data_dir)
+    found = load(sources, dev=dev, settings=DataSettings(source="mine", eval_rows=60)).data
+    for set_name, each in {**found.shift, **found.adversarial}.items():
+        aligned = align(each, labels)
+        two = each.label_names is not None and len(each.label_names) < len(labels)
+        assert (aligned.entailment is not None) == two, set_name
+        assert not any("matched by index" in note for note in aligned.examples.notices), set_name

@@ -1,0 +1,169 @@
+"""What `temper serve` knows of its answers: sets, flags, abstention, and shifts of its traffic."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+pytest.importorskip("prometheus_client", reason="needs the extra serve")
+pytest.importorskip("uvicorn", reason="needs the extra serve")
+
+from temper.calibration.calibration import Calibration, Detector, HeldOut, SetRule
+from temper.calibration.classifier import ALARM, Classifier
+from temper.errors import SettingError
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.predictor import Prediction
+from temper.service.settings import ServiceSettings
+from temper.service.web import Service
+from temper.service.window import ShiftWindow
+from tests.cli.calls import call, refused
+from tests.service.serving import Model, running
+
+Array = np.ndarray[Any, Any]
+NAMES = ("no", "yes")
+
+
+def answer(texts: list[str]) -> Array:
+    """Answer texts that are numbers by two logits whose sum is that of an ordinary text or not."""
+    values = np.asarray([float(text) for text in texts])
+    return np.stack([-values, values], axis=1)
+
+
+def drawn(count: int, *, seed: int, mean: float = 0.0) -> list[str]:
+    return [f"{value:.6f}" for value in np.random.default_rng(seed).normal(mean, 1.5, count)]
+
+
+def calibrated(seed: int = 0, *, rows: int = 400) -> Classifier:
+    """Return a classifier that is right as often as it says, calibrated on rows of its own."""
+    draws = np.random.default_rng([seed, 1])
+    own = Prediction.of_logits(answer(drawn(rows, seed=seed)))
+    labels = (draws.random(rows) < own.probabilities[:, 1]).astype(np.float64)
+    detector = Detector("energy")
+    held = HeldOut(own, labels, detector.score(own, own, np.zeros((rows, 0))))
+    known = Calibration(
+        None,
+        1.0,
+        held,
+        SetRule("all", (0.9, 0.8)),
+        detector,
+        confidences=np.asarray([0.99, 0.9, 0.8]),
+    )
+    predictor = CallablePredictor(answer, gives="logits", label_names=NAMES)
+    return Classifier(predictor, name="it", calibration=known)
+
+
+def test_answers_hold_what_predict_says_under_the_same_options() -> None:
+    asked = {"coverage": 0.95, "abstain": "anomaly,set>1", "max_risk": 0.2}
+    classifier, texts = calibrated(), [*drawn(40, seed=5), "0.001"]
+    terms = classifier.terms(**asked)
+    with running(classifier, terms=terms) as served:
+        found = served.client.predict({"texts": texts}).content["answers"]
+        counted = served.client.metrics()
+        less = served.client.predict({"texts": texts, "coverage": 0.8}).content["answers"]
+    assert found == [row.record() for row in classifier(texts, **asked)]
+    assert less == [row.record() for row in classifier(texts, **{**asked, "coverage": 0.8})]
+    assert [row["set"] for row in less] != [row["set"] for row in found]
+    assert {"label", "set", "anomaly", "anomalous", "abstain", "probabilities"} == set(found[0])
+    starts = {"anomaly": "anomaly", "set": ("set of", "empty"), "confidence": "confidence"}
+    for rule, start in starts.items():
+        wanted = sum(
+            any(reason.startswith(start) for reason in row["abstain"].split(", ")) for row in found
+        )
+        assert counted[f'temper_abstentions_total{{rule="{rule}"}}'] == wanted
+    assert found[-1]["abstain"].startswith("anomaly, set of 2, confidence below 0.")
+    assert counted["temper_anomalies_total"] == sum(row["anomalous"] for row in found) > 0
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ({"coverage": 0.5}, "`coverage` must be one that was calibrated (0.9, 0.8)."),
+    ],
+)
+def test_what_the_calibration_cannot_say_is_refused(question: Any, words: str) -> None:
+    with running(calibrated()) as served:
+        reply = served.client.predict({"texts": ["1"], **question})
+        assert (reply.status, reply.content) == (422, {"error": words})
+    with running(Model().classifier()) as served:
+        reply = served.client.predict({"texts": ["1"], "coverage": 0.9})
+        assert (reply.status, "(none was)" in reply.content["error"]) == (422, True)
+
+
+def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
+    code = tmp_path / "asked.py"
+    code.write_text(
+        "def ask(texts):\n    return [[0.5, 0.5]] * len(texts)\nask.gives = 'probabilities'\n"
+    )
+    for option in (["--coverage", ".9"], ["--abstain", "anomaly"], ["--max-risk", ".1"]):
+        found = call("serve", f"{code}:ask", "--port", "0", *option)
+        refused(found, "keeps no calibration", "temper calibrate")
+    refused(call("serve", f"{code}:ask", "--port", "0", "--shift-rows", "50"), "`shift_rows`")
+    refused(call("serve", f"{code}:ask", "--port", "0", "--shift-rows", "5"), "shift_rows", "20")
+    plain = Model().classifier()
+    with pytest.raises(SettingError, match="`shift_rows` is of a comparison .* keeps none"):
+        Service(plain, ServiceSettings(shift_rows=100))
+    Service(plain, ServiceSettings())
+    with pytest.raises(SettingError, match="`coverage` asks for what is known from held-out rows"):
+        plain.terms(coverage=0.9)
+
+
+def alarms(*, mean: float, windows: int, rows: int = 20) -> int:
+    """Return how many windows of traffic alarm, each beside held-out rows of its own."""
+    found = []
+    for seed in range(windows):
+        classifier = calibrated(10_000 + seed, rows=30)
+        window = ShiftWindow(classifier, rows)
+        texts = drawn(rows, seed=20_000 + seed, mean=mean)
+        # Batches of uneven sizes: one window each, however the texts came.
+        for part in (texts[:7], texts[7:8], texts[8:]):
+            answers = classifier(part)
+            assert answers.own is not None
+            assert answers.states is not None
+            found.append(window.add(answers.own, answers.states))
+    told = [shift for shift in found if shift is not None]
+    assert len(told) == windows
+    assert all(shift.rows == rows for shift in told)
+    return sum(shift.shifted for shift in told)
+
+
+def test_traffic_like_the_held_out_rows_alarms_as_rarely_as_is_said() -> None:
+    windows = 200
+    # Held-out rows and traffic are exchangeable: each window alarms with probability .01 or less.
+    assert alarms(mean=0.0, windows=windows) <= binom.isf(1e-3, windows, ALARM)
+
+
+def test_foreign_traffic_alarms_and_its_counters_say_so() -> None:
+    assert alarms(mean=3.0, windows=20) == 20
+    with running(calibrated(), shift_rows=50) as served:
+        ask, metrics = served.client.predict, served.client.metrics
+        assert math.isnan(metrics()["temper_shift_p"])
+        ask({"texts": drawn(49, seed=1)})
+        assert metrics()["temper_shift_tests_total"] == 0
+        ask({"texts": drawn(1, seed=2)})
+        seen = metrics()
+        assert (seen["temper_shift_tests_total"], seen["temper_shift_alarms_total"]) == (1, 0)
+        assert seen["temper_shift_p"] > ALARM
+        for seed in range(10):
+            ask({"texts": drawn(5, seed=seed, mean=4.0)})
+        seen = metrics()
+    assert (seen["temper_shift_tests_total"], seen["temper_shift_alarms_total"]) == (2, 1)
+    assert seen["temper_shift_p"] <= ALARM
+
+
+def test_a_window_is_of_the_last_texts_alone() -> None:
+    classifier = calibrated()
+    window = ShiftWindow(classifier, 30)
+    texts = [*drawn(100, seed=3, mean=9.0), *drawn(30, seed=4)]
+    whole = classifier(texts)
+    assert whole.own is not None
+    assert whole.states is not None
+    shift = window.add(whole.own, whole.states)
+    assert shift is not None
+    assert (shift.rows, shift.shifted) == (30, False)
+    assert shift == classifier(texts[100:]).shift
