@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from temper.app import export as exporting
 
 import temper
 from temper.calibration.calibration import Calibration
 from temper.calibration.files import FILE, write_calibration
+from temper.export import export as exporting
 from temper.export.export import PIPELINE, Likeness
 from temper.models.standalone import pipeline, shift
 from tests.cli.calls import answer, call, refused, succeed

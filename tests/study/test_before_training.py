@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from temper.app import measure
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
 from temper import files, memory
 from temper.data.examples import Examples
 from temper.errors import DataError, MemoryLimitError, SettingError, TemperError, WriteError
+from temper.evaluation import measure
 from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
 from temper.evaluation.named_models import check_named_models
 from temper.evaluation.run import EvaluationData, check_before_training
