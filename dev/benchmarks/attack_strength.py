@@ -23,6 +23,7 @@ from rich.table import Table
 from torch import Tensor
 
 from dev.benchmarks.record import write
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
@@ -76,7 +77,7 @@ def measured(run: Path, examples: Examples, *, console: Console) -> dict[str, di
     Returns:
         By attack the ``accuracy`` under it and the ``passes``, forward or with a gradient, a row.
     """
-    predictor = load_predictor(str(run), batch_size=BATCH)
+    predictor = load_predictor(Checkpoint.of(run), batch_size=BATCH)
     labels = torch.tensor(examples.labels)
     right: dict[str, int] = {}
     passes: dict[str, int] = {}

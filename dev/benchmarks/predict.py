@@ -28,6 +28,7 @@ import temper
 from dev.benchmarks.record import write
 from temper.calibration.calibrate import calibrate
 from temper.calibration.calibration import Detector
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.display.wording import pipe_table
 from temper.evaluation import classifier as reading
 from temper.evaluation.evaluate import EvaluationRequest
@@ -62,7 +63,7 @@ def prepare(name: str, folder: Path) -> None:
             other = next(name for name in answer.probabilities if name != answer.label)
             lines.writerow([text, other if draws.random() < 0.2 else answer.label])
     tree = {"data": {"source": str(folder / "held_out.csv")}}
-    calibrate(EvaluationRequest.of(tree, model=str(folder)))
+    calibrate(EvaluationRequest.of(tree, model=Checkpoint.of(folder)))
 
 
 class Share:

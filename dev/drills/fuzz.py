@@ -28,6 +28,7 @@ import pandas as pd
 
 from dev.drills.commands import make_project
 from dev.drills.drilling import Found, drilled
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.errors import LONGEST_MESSAGE, TemperError
 from temper.memory import MEBIBYTE, gauge_of
 
@@ -292,7 +293,7 @@ def _read_run(folder: Path) -> None:
 def _read_model(folder: Path) -> None:
     from temper.evaluation.loading import load_predictor
 
-    load_predictor(str(folder), max_length=8, batch_size=4, device="cpu")
+    load_predictor(Checkpoint.of(folder), max_length=8, batch_size=4, device="cpu")
 
 
 def _verify(folder: Path) -> None:

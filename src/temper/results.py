@@ -106,9 +106,10 @@ class TrainingResult(Result):
         Returns:
             A predictor: ``predict(examples)``, and its ``model`` and ``tokenizer``.
         """
+        from temper.checkpoints.checkpoint import Checkpoint
         from temper.evaluation.loading import load_predictor
 
-        return load_predictor(str(self.folder), device=device)
+        return load_predictor(Checkpoint.of(self.folder), device=device)
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,6 +12,7 @@ import pytest
 
 from temper import Classifier
 from temper.calibration.calibrate import doubts
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.identity import model_identity
 from temper.data.examples import Examples
 from temper.evaluation.loading import load_predictor
@@ -31,7 +32,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 def held_out(trained: Path, tmp_path: Path) -> Path:
     """Return rows of which the run gets some wrong, and its surer ones right."""
     texts = [text for text, _ in sentences(20, thing="it")]
-    predictor = load_predictor(str(trained), device="cpu")
+    predictor = load_predictor(Checkpoint.of(trained), device="cpu")
     found = predictor.predict(Examples("h", texts))
     assert found.logits is not None
     sure = np.argsort(np.abs(found.logits[:, 1] - found.logits[:, 0]))

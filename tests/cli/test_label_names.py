@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from temper import evaluate
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.evaluation.loading import load_predictor
 from temper.models.hf import load_classifier
@@ -28,7 +29,9 @@ def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the tiny model with a head that answers each of its classes as often."""
     folder = Path(shutil.copytree(tiny_model, tmp_path_factory.mktemp("even") / "model"))
     network, _ = load_classifier(str(folder))
-    logits = load_predictor(str(folder), device="cpu").predict(Examples("t", TEXTS)).logits
+    logits = (
+        load_predictor(Checkpoint.of(folder), device="cpu").predict(Examples("t", TEXTS)).logits
+    )
     assert logits is not None
     network.classifier.bias.data[1] -= float(np.median(logits[:, 1] - logits[:, 0]))
     network.save_pretrained(folder)
@@ -38,7 +41,9 @@ def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def answers(model: Path) -> list[tuple[str, int]]:
     """Return texts and the output that the model answers each with, half of them each."""
-    found = load_predictor(str(model), device="cpu").predict(Examples("t", TEXTS)).prediction
+    found = (
+        load_predictor(Checkpoint.of(model), device="cpu").predict(Examples("t", TEXTS)).prediction
+    )
     assert found.sum() == 6
     return list(zip(TEXTS, found.astype(int).tolist(), strict=True))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.evaluation.loading import load_predictor
 from tests.cli.calls import succeed
@@ -57,7 +58,7 @@ def test_the_code_on_the_card_of_an_adapter_loads_it_whole(
     texts = ["film 1 was good", "film 2 was mixed"]
     with torch.no_grad():
         logits = found["model"](**found["tokenizer"](texts, padding=True, return_tensors="pt"))[0]
-    ours = load_predictor(str(out), device="cpu").predict(Examples("rows", texts)).logits
+    ours = load_predictor(Checkpoint.of(out), device="cpu").predict(Examples("rows", texts)).logits
     assert logits.shape == (2, 3)
     assert logits.numpy() == pytest.approx(ours, abs=1e-4)
     assert found["model"].config.id2label == dict(enumerate(labels))

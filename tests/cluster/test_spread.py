@@ -12,6 +12,7 @@ import pytest
 
 import temper
 from dev.drills.cluster import two_machines
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.cluster.machines import Cluster, cause_of
 from temper.cluster.spread import _Predict, joined, spread, whole_name
 from temper.data.examples import Examples
@@ -43,7 +44,7 @@ def scores(folder: Path) -> Any:
 
 def on_machine(model: Path, *, identity: str | None = None, version: str = "") -> _Predict:
     settings, name = PredictorSettings(), str(model)
-    identity = identity or predictor_identity(name, settings)
+    identity = identity or predictor_identity(Checkpoint(name), settings)
     given = {"model": name, "settings": settings, "max_length": 16, "batch_size": 8}
     return _Predict(version or temper.__version__, (), identity, 1, **given)
 
@@ -103,7 +104,7 @@ def test_a_machine_refuses_another_model_or_version(tiny_model: Path) -> None:
 
 def test_a_spread_predictor_keeps_its_class_and_its_few_rows(tiny_model: Path) -> None:
     predictor = on_machine(tiny_model).predictor
-    twin = spread(predictor, str(tiny_model), PredictorSettings(), Cluster("nowhere"))
+    twin = spread(predictor, Checkpoint.of(tiny_model), PredictorSettings(), Cluster("nowhere"))
     assert type(twin) is type(predictor)
     examples = Examples("dev", ["good", "bad"])
     expected = predictor.predict(examples).probabilities
@@ -117,10 +118,10 @@ def test_a_model_is_called_by_its_whole_name_on_other_machines(
     # A folder of the name of a packaged model or of a module is not what those names stand for.
     for name in ("minilm", "package", "run"):
         (tmp_path / name).mkdir()
-    assert whole_name("minilm") == "minilm"
-    assert whole_name("package:answer") == "package:answer"
-    assert whole_name("code.py:answer") == f"{tmp_path / 'code.py'}:answer"
-    assert whole_name("run") == str(tmp_path / "run")
+    assert whole_name(Checkpoint("minilm")) == "minilm"
+    assert whole_name(Checkpoint("package:answer")) == "package:answer"
+    assert whole_name(Checkpoint("code.py:answer")) == f"{tmp_path / 'code.py'}:answer"
+    assert whole_name(Checkpoint("run")) == str(tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
@@ -63,7 +64,9 @@ def evaluated(run: str, data: Mapping[str, Any], *, gives: Gives = "probabilitie
     """Load what an evaluation with these settings of data would measure a run on."""
     predictor = CallablePredictor(asked, gives=gives)
     return load_evaluated(
-        run, EvaluationRequest.of({"data": data}, model=run).data, predictor=predictor
+        Checkpoint(run),
+        EvaluationRequest.of({"data": data}, model=Checkpoint(run)).data,
+        predictor=predictor,
     )
 
 
@@ -88,7 +91,8 @@ def test_a_runs_kind_goes_with_its_data(tmp_path: Path) -> None:
         (folder / f"{split}.csv").write_text("text,label\na,0\nb,1\n", encoding="utf-8")
     run = write_run(tmp_path / "run", source=str(folder), kind="regression")
     assert (
-        EvaluationRequest.of({"data": {"eval_split": "test"}}, model=run).data.kind == "regression"
+        EvaluationRequest.of({"data": {"eval_split": "test"}}, model=Checkpoint(run)).data.kind
+        == "regression"
     )
     assert evaluated(run, {"eval_split": "test"}, gives="values").labels == [0.0, 1.0]
 
@@ -163,7 +167,8 @@ def test_a_length_is_checked_whatever_it_is_written_as(
     data = {"source": str(tiny_data / "shift.csv"), "max_length": "16"}
     measured = {"perspectives": ["task"], "bootstrap": 0}
     asked = EvaluationRequest.of(
-        {"data": data, "evaluate": measured, "predictor": {"device": "cpu"}}, model=str(tiny_model)
+        {"data": data, "evaluate": measured, "predictor": {"device": "cpu"}},
+        model=Checkpoint.of(tiny_model),
     )
     assert asked.max_length == 16
     scores = evaluate_model(asked, tmp_path / "out")

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import LinearSVC
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
@@ -22,9 +23,7 @@ from temper.evaluation.function import CallablePredictor, EstimatorPredictor
 from temper.evaluation.loading import (
     load_predictor,
     longest_row,
-    names_code,
     predictor_identity,
-    skops_file,
 )
 from temper.evaluation.sources import PredictorSettings
 from tests.cli.tiny_project import make_model
@@ -74,7 +73,7 @@ def saved(path: Path, *steps: Any, labels: Any = ("p", "n", "p", "n")) -> str:
 
 
 def test_a_function_is_taken_with_what_it_says_of_itself(code: str) -> None:
-    predictor = load_predictor(f"{code}:told")
+    predictor = load_predictor(Checkpoint(f"{code}:told"))
     assert isinstance(predictor, CallablePredictor)
     assert (predictor.gives, predictor.label_names) == ("probabilities", ("bad", "good"))
     assert predictor.predict(Examples("toy", ["a"])).probabilities.tolist() == [[0.25, 0.75]]
@@ -83,7 +82,8 @@ def test_a_function_is_taken_with_what_it_says_of_itself(code: str) -> None:
 
 def test_a_function_is_taken_with_what_options_say(code: str) -> None:
     predictor = load_predictor(
-        f"{code}:answer", settings=PredictorSettings(gives="logits", label_names=("no", "yes"))
+        Checkpoint(f"{code}:answer"),
+        settings=PredictorSettings(gives="logits", label_names=("no", "yes")),
     )
     assert (predictor.gives, predictor.label_names) == ("logits", ("no", "yes"))
 
@@ -92,7 +92,7 @@ def test_a_module_on_the_path_and_a_predictor_of_ones_own_are_taken(
     code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(code).parent))
-    assert load_predictor("planted_code:object_of_mine").gives == "values"
+    assert load_predictor(Checkpoint("planted_code:object_of_mine")).gives == "values"
 
 
 @pytest.mark.parametrize(
@@ -121,63 +121,63 @@ def test_code_that_is_no_predictor_is_refused(
     code: str, name: str, settings: PredictorSettings, message: str
 ) -> None:
     with pytest.raises((ModelError, SettingError), match=message):
-        load_predictor(f"{code}:{name}", settings=settings)
+        load_predictor(Checkpoint(f"{code}:{name}"), settings=settings)
 
 
 def test_what_has_no_meaning_for_code_is_refused(code: str) -> None:
     with pytest.raises(SettingError, match="`max_length` cuts the tokens of a checkpoint"):
-        load_predictor(f"{code}:told", max_length=16)
+        load_predictor(Checkpoint(f"{code}:told"), max_length=16)
     with pytest.raises(SettingError, match="`device` moves a checkpoint"):
-        load_predictor(f"{code}:told", device="cpu")
+        load_predictor(Checkpoint(f"{code}:told"), device="cpu")
     with pytest.raises(SettingError, match=r"`evaluate\.precision` is that of a checkpoint"):
-        load_predictor(f"{code}:told", precision="bf16")
+        load_predictor(Checkpoint(f"{code}:told"), precision="bf16")
     with pytest.raises(SettingError, match=r"planted_code\.py:FUNCTION"):
-        load_predictor(code)
+        load_predictor(Checkpoint(code))
 
 
 def test_a_file_named_like_a_module_is_guessed(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(code).parent)
     with pytest.raises(SettingError, match=r"Did you mean planted_code\.py:told\?"):
-        load_predictor("planted_code:told")
+        load_predictor(Checkpoint("planted_code:told"))
 
 
 def test_a_skops_file_and_a_folder_with_one_answer_as_the_pipeline_does(tmp_path: Path) -> None:
     file = saved(tmp_path / "model.skops")
     chain = skops.io.load(file)
     for name in (file, str(tmp_path)):
-        predictor = load_predictor(name)
+        predictor = load_predictor(Checkpoint(name))
         assert isinstance(predictor, EstimatorPredictor)
         assert predictor.label_names == ("n", "p")
         found = predictor.predict(Examples("toy", TEXTS)).probabilities
         assert found == pytest.approx(chain.predict_proba(TEXTS))
     saved(tmp_path / "other.skops")
     with pytest.raises(ModelError, match="holds model.skops, other.skops. Name one of them"):
-        load_predictor(str(tmp_path))
+        load_predictor(Checkpoint.of(tmp_path))
 
 
 def test_classes_without_names_take_those_that_are_given(tmp_path: Path) -> None:
     file = saved(tmp_path / "model.skops", labels=[1, 0, 1, 0])
-    assert load_predictor(file).label_names is None
+    assert load_predictor(Checkpoint(file)).label_names is None
     names = PredictorSettings(label_names=("bad", "good"))
-    assert load_predictor(file, settings=names).label_names == ("bad", "good")
+    assert load_predictor(Checkpoint(file), settings=names).label_names == ("bad", "good")
     with pytest.raises(ModelError, match="has 2 classes, and `label_names` are"):
-        load_predictor(file, settings=PredictorSettings(label_names=("a", "b", "c")))
+        load_predictor(Checkpoint(file), settings=PredictorSettings(label_names=("a", "b", "c")))
     named = saved(tmp_path / "named.skops")
     with pytest.raises(ModelError, match="The estimator's classes are .* Leave `label_names` out"):
-        load_predictor(named, settings=names)
+        load_predictor(Checkpoint(named), settings=names)
     with pytest.raises(SettingError, match="--gives cannot be given"):
-        load_predictor(named, settings=PredictorSettings(gives="logits"))
+        load_predictor(Checkpoint(named), settings=PredictorSettings(gives="logits"))
 
 
 def test_a_regressor_gives_values(tmp_path: Path) -> None:
     file = saved(tmp_path / "m.skops", CountVectorizer(), Ridge(), labels=[1.0, 0.0, 0.5, 0.1])
-    assert load_predictor(file).gives == "values"
+    assert load_predictor(Checkpoint(file)).gives == "values"
 
 
 def test_a_classifier_without_probabilities_is_told_how_to_get_them(tmp_path: Path) -> None:
     file = saved(tmp_path / "m.skops", CountVectorizer(), LinearSVC())
     with pytest.raises(ModelError, match="no predict_proba.*CalibratedClassifierCV"):
-        load_predictor(file)
+        load_predictor(Checkpoint(file))
 
 
 def test_types_that_skops_does_not_know_are_loaded_only_where_named(
@@ -190,26 +190,28 @@ def test_types_that_skops_does_not_know_are_loaded_only_where_named(
     step = FunctionTransformer(planted_step.lower)
     file = saved(tmp_path / "m.skops", step, CountVectorizer(), LogisticRegression())
     with pytest.raises(SettingError, match="not know to be harmless: planted_step.lower.*--trust"):
-        load_predictor(file)
+        load_predictor(Checkpoint(file))
     trusted = PredictorSettings(trust=("planted_step.lower",))
-    assert load_predictor(file, settings=trusted).label_names == ("n", "p")
+    assert load_predictor(Checkpoint(file), settings=trusted).label_names == ("n", "p")
     with pytest.raises(SettingError, match="has no untrusted type os.system; it has"):
-        load_predictor(file, settings=PredictorSettings(trust=("planted_step.lower", "os.system")))
+        load_predictor(
+            Checkpoint(file), settings=PredictorSettings(trust=("planted_step.lower", "os.system"))
+        )
 
 
 @pytest.mark.parametrize("name", ["model.pkl", "model.joblib", "model.pickle"])
 def test_pickles_are_refused_whether_they_are_there_or_not(tmp_path: Path, name: str) -> None:
     (tmp_path / "model.pkl").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     with pytest.raises(ModelError, match=r"is a pickle.*skops\.io\.dump\(pipeline, 'model\.skops'"):
-        load_predictor(str(tmp_path / name))
+        load_predictor(Checkpoint.of(tmp_path / name))
 
 
 def test_files_that_are_no_skops_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "m.skops").write_bytes(b"hello")
     with pytest.raises(ModelError, match=r"m\.skops is no skops file, or damaged"):
-        load_predictor(str(tmp_path / "m.skops"))
+        load_predictor(Checkpoint.of(tmp_path / "m.skops"))
     with pytest.raises(ModelError, match="There is no file .*gone.skops"):
-        load_predictor(str(tmp_path / "gone.skops"))
+        load_predictor(Checkpoint.of(tmp_path / "gone.skops"))
 
 
 def test_without_skops_the_command_that_installs_it_is_named(
@@ -218,34 +220,35 @@ def test_without_skops_the_command_that_installs_it_is_named(
     (tmp_path / "m.skops").write_bytes(b"hello")
     monkeypatch.setitem(sys.modules, "skops.io", None)
     with pytest.raises(ModelError, match=r"pip install 'skops>=.*' 'scikit-learn>="):
-        load_predictor(str(tmp_path / "m.skops"))
+        load_predictor(Checkpoint.of(tmp_path / "m.skops"))
 
 
 def test_a_checkpoint_is_loaded_as_before_and_declares_itself(tmp_path: Path) -> None:
     folder = str(make_model(tmp_path / "tiny"))
     (tmp_path / "tiny" / "beside.skops").write_bytes(b"")
-    predictor = load_predictor(folder, max_length=16, device="cpu")
+    predictor = load_predictor(Checkpoint(folder), max_length=16, device="cpu")
     assert isinstance(predictor, ClassifierPredictor)
     assert longest_row(predictor) == 16
     with pytest.raises(SettingError, match="--gives cannot be given"):
-        load_predictor(folder, settings=PredictorSettings(gives="logits"))
+        load_predictor(Checkpoint(folder), settings=PredictorSettings(gives="logits"))
 
 
 def test_names_are_told_apart() -> None:
-    assert [names_code(name) for name in ("a.py:f", "a.b:f", "minilm", "me/model")] == [
-        True, True, False, False,
-    ]  # fmt: skip
-    assert skops_file("me/model") is None
+    names = ("a.py:f", "a.b:f", "minilm", "me/model")
+    assert [Checkpoint(name).kind for name in names] == ["code", "code", "weights", "weights"]
+    assert Checkpoint("me/model").skops is None
 
 
 def test_the_identity_follows_the_content_and_what_is_said_of_it(code: str) -> None:
-    first = predictor_identity(f"{code}:answer", PredictorSettings(gives="logits"))
-    assert first == predictor_identity(f"{code}:answer", PredictorSettings(gives="logits"))
+    first = predictor_identity(Checkpoint(f"{code}:answer"), PredictorSettings(gives="logits"))
+    assert first == predictor_identity(
+        Checkpoint(f"{code}:answer"), PredictorSettings(gives="logits")
+    )
     others = {
-        predictor_identity(f"{code}:answer", PredictorSettings(gives="probabilities")),
-        predictor_identity(f"{code}:told", PredictorSettings(gives="logits")),
+        predictor_identity(Checkpoint(f"{code}:answer"), PredictorSettings(gives="probabilities")),
+        predictor_identity(Checkpoint(f"{code}:told"), PredictorSettings(gives="logits")),
     }
     Path(code).write_text(CODE + "\n", encoding="utf-8")
-    others.add(predictor_identity(f"{code}:answer", PredictorSettings(gives="logits")))
+    others.add(predictor_identity(Checkpoint(f"{code}:answer"), PredictorSettings(gives="logits")))
     assert len(others - {first}) == 3
-    assert predictor_identity("me/model") == "me/model"
+    assert predictor_identity(Checkpoint("me/model")) == "me/model"

@@ -11,12 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.loading import load_predictor
 from temper.evaluation.measure import evaluation_key
-from temper.evaluation.named_models import pretrained_name, with_reference
+from temper.evaluation.named_models import with_reference
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.sets import EvaluationSets
 from temper.evaluation.settings import EvaluationSettings
@@ -45,8 +46,8 @@ def trained(tiny_model: Path, folder: Path, **record: Any) -> Path:
 
 
 def alignment(model: Path, settings: EvaluationSettings = SETTINGS) -> dict[int, float]:
-    predictor = load_predictor(str(model), max_length=32, device="cpu")
-    sets = with_reference(SETS, str(model), predictor, settings)
+    predictor = load_predictor(Checkpoint.of(model), max_length=32, device="cpu")
+    sets = with_reference(SETS, Checkpoint.of(model), predictor, settings)
     found = evaluate(predictor, sets.data, settings)
     return {entry["parameters"]["layer"]: entry["value"] for entry in found.scores}
 
@@ -71,28 +72,28 @@ def test_a_recorded_model_that_is_gone_is_said_and_a_named_one_refused(
 ) -> None:
     gone = str(tmp_path / "gone")
     run = trained(tiny_model, tmp_path / "run", model=gone)
-    predictor = load_predictor(str(run), max_length=32, device="cpu")
-    found = with_reference(SETS, str(run), predictor, SETTINGS)
+    predictor = load_predictor(Checkpoint.of(run), max_length=32, device="cpu")
+    found = with_reference(SETS, Checkpoint.of(run), predictor, SETTINGS)
     assert found.data.reference is None
     assert f"The pre-trained model {gone!r} of {run} could not be loaded" in found.notices[0]
     named = changed(SETTINGS, {"representation": {"reference": gone}})
     with pytest.raises(ModelError, match="gone"):
-        with_reference(SETS, str(run), predictor, named)
+        with_reference(SETS, Checkpoint.of(run), predictor, named)
 
 
 def test_nothing_is_loaded_that_no_perspective_reads(tiny_model: Path, tmp_path: Path) -> None:
     run = trained(tiny_model, tmp_path / "run", model=str(tiny_model))
-    predictor = load_predictor(str(run), max_length=32, device="cpu")
+    predictor = load_predictor(Checkpoint.of(run), max_length=32, device="cpu")
     settings = EvaluationSettings(perspectives=("task",))
-    assert with_reference(SETS, str(run), predictor, settings) is SETS
+    assert with_reference(SETS, Checkpoint.of(run), predictor, settings) is SETS
 
 
 def test_a_function_has_no_pre_trained_model() -> None:
     predictor = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
-    assert with_reference(SETS, "a.py:answer", predictor, SETTINGS) is SETS
+    assert with_reference(SETS, Checkpoint("a.py:answer"), predictor, SETTINGS) is SETS
     named = changed(SETTINGS, {"representation": {"reference": "minilm"}})
     with pytest.raises(SettingError, match=r"a\.py:answer is no checkpoint"):
-        with_reference(SETS, "a.py:answer", predictor, named)
+        with_reference(SETS, Checkpoint("a.py:answer"), predictor, named)
 
 
 def write(folder: Path, name: str, content: dict[str, Any]) -> Path:
@@ -104,24 +105,24 @@ def write(folder: Path, name: str, content: dict[str, Any]) -> Path:
 def test_every_kind_of_checkpoint_names_its_own(tmp_path: Path) -> None:
     base = write(tmp_path / "base", "config.json", {})
     run = write(tmp_path / "run", "run.json", {"model": "bert-base-uncased"})
-    assert pretrained_name(str(run)) == "bert-base-uncased"
+    assert Checkpoint.of(run).pretrained == "bert-base-uncased"
     adapter = write(
         tmp_path / "adapter", "adapter_config.json", {"base_model_name_or_path": "minilm"}
     )
-    assert pretrained_name(str(adapter)) == "minilm"
+    assert Checkpoint.of(adapter).pretrained == "minilm"
     other = write(tmp_path / "other", "config.json", {"_name_or_path": str(base)})
-    assert pretrained_name(str(other)) == str(base)
+    assert Checkpoint.of(other).pretrained == str(base)
 
 
 def test_what_names_none_or_itself_or_another_machines_folder_has_none(tmp_path: Path) -> None:
     own = tmp_path / "own"
     write(own, "config.json", {"_name_or_path": str(own)})
-    assert pretrained_name(str(own)) is None
+    assert Checkpoint.of(own).pretrained is None
     far = write(tmp_path / "far", "config.json", {"_name_or_path": "/mnt/elsewhere/model"})
-    assert pretrained_name(str(far)) is None
+    assert Checkpoint.of(far).pretrained is None
     silent = write(tmp_path / "silent", "config.json", {})
-    assert pretrained_name(str(silent)) is None
-    assert pretrained_name("a/hub-id") is None
+    assert Checkpoint.of(silent).pretrained is None
+    assert Checkpoint("a/hub-id").pretrained is None
 
 
 def test_the_key_of_an_evaluation_knows_the_weights_of_the_named_model(
@@ -137,7 +138,7 @@ def test_the_key_of_an_evaluation_knows_the_weights_of_the_named_model(
 
 
 def test_a_named_reference_must_be_given_to_the_library(tiny_model: Path) -> None:
-    predictor = load_predictor(str(tiny_model), max_length=32, device="cpu")
+    predictor = load_predictor(Checkpoint.of(tiny_model), max_length=32, device="cpu")
     named = changed(SETTINGS, {"representation": {"reference": "minilm"}})
     with pytest.raises(SettingError, match=r"EvaluationData\(reference=\.\.\.\)"):
         evaluate(predictor, SETS.data, named)

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
@@ -48,7 +49,7 @@ def run(folder: Path, source: Path, **sampled: Any) -> Path:
 def test_single_rows_of_train_and_dev_are_known_among_others(tmp_path: Path) -> None:
     made = run(tmp_path / "run", source(tmp_path / "films", "film"))
     new, train, dev = texts("phone", 2), texts("film", 20), texts("film it", 8)
-    seen = seen_among(str(made), rows(new[0], train[3], dev[0], new[1], train[3], dev[7]))
+    seen = seen_among(Checkpoint.of(made), rows(new[0], train[3], dev[0], new[1], train[3], dev[7]))
     assert (seen.trained, seen.judged, seen.notices) == ((1, 4), (2, 5), ())
 
 
@@ -56,7 +57,7 @@ def test_rows_that_the_run_did_not_draw_were_not_seen(tmp_path: Path) -> None:
     films = source(tmp_path / "films", "film")
     made = run(tmp_path / "run", films, rows=10, eval_rows=4)
     whole = rows(*texts("film", 20), *texts("film it", 8))
-    seen = seen_among(str(made), whole)
+    seen = seen_among(Checkpoint.of(made), whole)
     drawn = load_splits(DataSettings(source=str(films), rows=10, eval_rows=4))
     assert {whole.text[place] for place in seen.trained} == set(drawn.train.text)
     assert {whole.text[place] for place in seen.judged} == set(drawn.dev.text)
@@ -64,7 +65,7 @@ def test_rows_that_the_run_did_not_draw_were_not_seen(tmp_path: Path) -> None:
 
 
 def test_of_a_plain_checkpoint_nothing_is_known(tmp_path: Path) -> None:
-    seen = seen_among(str(tmp_path), rows("a", "b"))
+    seen = seen_among(Checkpoint.of(tmp_path), rows("a", "b"))
     assert (seen.trained, seen.judged, seen.notices) == ((), (), ())
 
 
@@ -73,14 +74,14 @@ def test_where_the_data_are_gone_what_is_open_is_said(tmp_path: Path) -> None:
     made = run(tmp_path / "run", films)
     splits = load_splits(DataSettings(source=str(films)))
     shutil.rmtree(films)
-    seen = seen_among(str(made), rows(*texts("film", 3)))
+    seen = seen_among(Checkpoint.of(made), rows(*texts("film", 3)))
     assert seen.trained == ()
     assert len(seen.notices) == 2
     assert "was trained on rows among these could not be checked" in seen.notices[0]
     assert "is judged on rows among these could not be checked" in seen.notices[1]
     # The hash of a whole set still tells that set.
-    assert len(seen_among(str(made), splits.train).trained) == 20
-    assert len(seen_among(str(made), splits.dev).judged) == 8
+    assert len(seen_among(Checkpoint.of(made), splits.train).trained) == 20
+    assert len(seen_among(Checkpoint.of(made), splits.dev).judged) == 8
 
 
 def test_an_evaluation_beside_the_run_tells_its_dev_rows(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_an_evaluation_beside_the_run_tells_its_dev_rows(tmp_path: Path) -> None
     settings = EvaluationSettings(perspectives=("task",), bootstrap=0)
     write(evaluate(predictor, EvaluationData(splits.dev), settings), made / "evaluation")
     shutil.rmtree(films)
-    seen = seen_among(str(made), rows("why", *texts("film it", 2)))
+    seen = seen_among(Checkpoint.of(made), rows("why", *texts("film it", 2)))
     assert seen.judged == (1, 2)
     (notice,) = seen.notices
     assert "was trained on" in notice
@@ -107,12 +108,12 @@ def test_what_a_run_began_from_has_been_trained_on_too(tmp_path: Path) -> None:
     record = json.loads((second / "run.json").read_text(encoding="utf-8"))
     (second / "run.json").write_text(json.dumps({**record, "model": str(first)}), encoding="utf-8")
     some = rows("new", *texts("film", 2), *texts("phone", 1), *texts("film it", 1))
-    trained, unknown = trained_among(str(second))(some)
+    trained, unknown = trained_among(Checkpoint.of(second), some)
     assert [row in trained for row in some.rows] == [False, True, True, True, False]
     assert unknown == []
     # A run that names itself, or a name that is no folder, has no further rows.
     (second / "run.json").write_text(json.dumps({**record, "model": str(second)}), encoding="utf-8")
-    trained, _ = trained_among(str(second))(some)
+    trained, _ = trained_among(Checkpoint.of(second), some)
     assert [row in trained for row in some.rows] == [False, False, False, True, False]
 
 
@@ -120,23 +121,23 @@ def test_what_cannot_be_checked_is_said(tmp_path: Path) -> None:
     films = source(tmp_path / "films", "film")
     made = str(run(tmp_path / "film", films))
     shutil.rmtree(films)
-    trained, (unknown,) = trained_among(made)(rows("new", *texts("film", 3)))
+    trained, (unknown,) = trained_among(Checkpoint(made), rows("new", *texts("film", 3)))
     assert not trained
     assert "was trained on rows among these could not be checked" in unknown
-    assert trained_among(str(tmp_path / "plain"))(rows("new")) == (set(), [])
+    assert trained_among(Checkpoint.of(tmp_path / "plain"), rows("new")) == (set(), [])
 
 
 def test_data_that_have_changed_since_are_not_taken_for_the_runs(tmp_path: Path) -> None:
     films = source(tmp_path / "films", "film")
     made = run(tmp_path / "run", films)
     source(films, "phone")
-    seen = seen_among(str(made), rows(*texts("phone", 3)))
+    seen = seen_among(Checkpoint.of(made), rows(*texts("phone", 3)))
     assert (seen.trained, seen.judged, len(seen.notices)) == ((), (), 2)
 
 
 def test_a_run_gives_back_the_rows_that_it_was_trained_on(tmp_path: Path) -> None:
     made = run(tmp_path / "run", source(tmp_path / "films", "film"))
-    found, notices = trained_rows(str(made))
+    found, notices = trained_rows(Checkpoint.of(made))
     assert found is not None
     assert (found.text, notices) == (texts("film", 20), ())
-    assert trained_rows(str(tmp_path / "plain")) == (None, ())
+    assert trained_rows(Checkpoint.of(tmp_path / "plain")) == (None, ())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.errors import DataError, SettingError
@@ -293,7 +294,7 @@ def test_a_run_gives_back_the_rows_that_it_was_trained_on(tmp_path: Path) -> Non
     write(source / "dev.jsonl", labelled(["a", "b"]))
     expected = examples([f"text {n}" for n in range(6)])
     run = run_record(tmp_path / "run", str(source), train=expected.hash)
-    rows, notices = trained_rows(run)
+    rows, notices = trained_rows(Checkpoint(run))
     assert rows is not None
     assert (rows.rows, notices) == (expected.rows, ())
 
@@ -302,16 +303,18 @@ def test_training_rows_that_are_gone_or_have_changed_are_told(tmp_path: Path) ->
     source = tmp_path / "reviews"
     write(source / "train.jsonl", labelled([f"text {n}" for n in range(6)]))
     write(source / "dev.jsonl", labelled(["a", "b"]))
-    changed, (notice,) = trained_rows(run_record(tmp_path / "run", str(source), train="other"))
+    changed, (notice,) = trained_rows(
+        Checkpoint(run_record(tmp_path / "run", str(source), train="other"))
+    )
     assert changed is None
     assert "has changed since" in notice
     gone, (notice,) = trained_rows(
-        run_record(tmp_path / "old", str(tmp_path / "nowhere"), train="")
+        Checkpoint(run_record(tmp_path / "old", str(tmp_path / "nowhere"), train=""))
     )
     assert gone is None
     assert "cannot be read (No such file or folder" in notice
     assert "--fit PATH" in notice
-    assert trained_rows(str(tmp_path)) == (None, ())
+    assert trained_rows(Checkpoint.of(tmp_path)) == (None, ())
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from temper.calibration.calibration import Calibration, Detector, HeldOut, SetRule
 from temper.calibration.classifier import Classifier
 from temper.calibration.files import read_calibration, write_calibration
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
@@ -116,7 +117,9 @@ def regression(tmp_path_factory: pytest.TempPathFactory) -> Setting:
 def alike(setting: Setting, made: Calibration, texts: list[str], **asked: Any) -> None:
     """Write a calibration, and compare what both say of texts by it."""
     pipeline = setting.kept(made)
-    known = Classifier(setting.predictor, calibration=read_calibration(str(setting.folder)))
+    known = Classifier(
+        setting.predictor, calibration=read_calibration(Checkpoint.of(setting.folder))
+    )
     wanted = known(texts, **asked)
     both = pipeline.outputs(texts)
     answers = pipeline.answers(*both, **asked)

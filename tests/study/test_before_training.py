@@ -12,6 +12,7 @@ import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
 from temper import files, memory
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import DataError, MemoryLimitError, SettingError, TemperError, WriteError
 from temper.evaluation import measure
@@ -243,7 +244,7 @@ def test_an_evaluation_loads_the_models_of_an_attack_before_it_measures(
             "evaluate": {"perspectives": ATTACKED, "text_attack": attack},
             "predictor": {"device": "cpu"},
         },
-        model=str(tiny_model),
+        model=Checkpoint.of(tiny_model),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("temper.evaluation.measure.measure", lambda *_, **__: pytest.fail("measured"))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import temper
 from temper.calibration.files import read_calibration
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.cluster.machines import Cluster
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
@@ -364,7 +365,7 @@ def test_the_winner_s_file_repeats_its_final_run(searched: Path, tmp_path: Path)
     weights = [folder / "model.safetensors" for folder in (final, tmp_path / "again")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     # It has no held-out rows, and a temperature of the trials' smaller models does not fit it.
-    assert read_calibration(str(final)) is None
+    assert read_calibration(Checkpoint.of(final)) is None
 
 
 def test_a_finished_race_is_kept_and_its_reported_rows_are_not_looked_at_again(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.settings import DataSettings
 from temper.errors import SettingError
 from temper.evaluation.loading import load_predictor
@@ -75,6 +76,6 @@ def test_a_study_trains_both_kinds_of_columns_and_records_it(
     # The run's own dev rows are found again though the text is gone.
     pool.unlink()
     source = DataSettings(source=str(tiny_data / "reviews"))
-    predictor = load_predictor(str(runs[NAME]), device="cpu")
-    dev = load_evaluated(str(runs[NAME]), source, predictor=predictor)
+    predictor = load_predictor(Checkpoint.of(runs[NAME]), device="cpu")
+    dev = load_evaluated(Checkpoint.of(runs[NAME]), source, predictor=predictor)
     assert dev.hash == told[NAME]["data"]["dev"]["hash"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.augmentation import AugmentedExamples
 from temper.data.sources import load_splits
 from temper.errors import SettingError
@@ -114,7 +115,7 @@ def test_a_column_of_a_comparison_may_perturb_the_shared_rows(project: Path) -> 
 @pytest.mark.parametrize("name", ["augment", "augment_share"])
 def test_an_evaluation_refuses_to_perturb_training_rows(name: str) -> None:
     with pytest.raises(SettingError, match=rf"`data\.{name}` says how to train"):
-        EvaluationRequest.of({"data": {"source": "demo", name: "typos"}}, model="m")
+        EvaluationRequest.of({"data": {"source": "demo", name: "typos"}}, model=Checkpoint("m"))
 
 
 def test_a_trainers_own_rows_hear_of_every_epoch(tmp_path: Path) -> None:

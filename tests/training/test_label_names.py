@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError
 from temper.evaluation.loading import load_predictor
@@ -66,7 +67,7 @@ def trained(model: Path, data: Path, out: Path, **settings: Any) -> tuple[Path, 
 
 def by_name(folder: Path, **renamed: str) -> dict[str, np.ndarray[Any, Any]]:
     """Return the logits of each class by its name."""
-    predictor = load_predictor(str(folder), device="cpu")
+    predictor = load_predictor(Checkpoint.of(folder), device="cpu")
     # Transformers leaves placeholders out of the file.
     unnamed = {"0": "LABEL_0", "1": "LABEL_1"}
     names = json.loads((folder / "config.json").read_text()).get("id2label", unnamed)

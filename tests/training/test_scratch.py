@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.sources import load_splits
 from temper.errors import DataError, SettingError
 from temper.evaluation.loading import load_predictor
@@ -159,7 +160,7 @@ def test_a_run_leaves_a_whole_checkpoint(model: str, data: Path, tmp_path: Path)
     assert "awful" in tokenizer.get_vocab()
     assert "phone" not in tokenizer.get_vocab()
     assert network.config.id2label == {0: "negative", 1: "positive"}
-    predictor = load_predictor(str(out), device="cpu")
+    predictor = load_predictor(Checkpoint.of(out), device="cpu")
     answers = predictor.predict(load_splits(config(data).data).dev)
     assert answers.logits is not None
     assert answers.logits.shape == (12, 2)
@@ -242,10 +243,10 @@ def test_one_comparison_gives_every_column_its_rates(data: Path, tmp_path: Path)
 
 def test_representation_has_nothing_to_compare_with_and_says_so(data: Path, tmp_path: Path) -> None:
     out = train(config(data, architecture=SMALL), tmp_path / "run")
-    predictor = load_predictor(str(out), device="cpu")
+    predictor = load_predictor(Checkpoint.of(out), device="cpu")
     dev = load_splits(config(data).data).dev
     sets = EvaluationSets(EvaluationData(dev))
     settings = EvaluationSettings(perspectives=("representation",))
-    found = with_reference(sets, str(out), predictor, settings)
+    found = with_reference(sets, Checkpoint.of(out), predictor, settings)
     assert found.data.reference is None
     assert "was trained from scratch" in found.notices[-1]

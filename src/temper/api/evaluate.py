@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from temper.api.keywords import EVALUATE
 from temper.api.quick_checks import check_predictor, of_room, of_settings, of_sources, refuse
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.errors import SettingError
 from temper.evaluation.sources import SetSources
 from temper.progress import LoggedNotices, Progress
@@ -68,20 +69,17 @@ def evaluate(
         TemperError: Where model, data or settings do not fit, or the folder holds something else.
     """
     progress = progress or LoggedNotices()
-    named = model.folder if isinstance(model, TrainingResult) else model
-    is_named = isinstance(named, str | Path)
-    name = str(named) if is_named else _name_of_object(named)
+    checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
+    is_named = checkpoint.held is None
     tree = EVALUATE.tree(config, {"data": data, **settings})
     sets = section(SetSources, "sets", tree.get("sets", {}))
     # Where `temper report` looks for the evaluation of a run.
-    beside = (
-        Path(name).expanduser().resolve() if is_named else Path("runs", name.removesuffix("()"))
-    )
+    beside = checkpoint.folder.resolve() if is_named else Path("runs", checkpoint.name[:-2])
     folder = beside.with_name(f"{beside.name}-evaluation") if out is None else Path(out)
     refuse(
         [
-            *([partial(check_predictor, name)] if is_named else []),
-            *([partial(_check_beside, name)] if is_named and out is None else []),
+            *([partial(check_predictor, checkpoint.name)] if is_named else []),
+            *([partial(_check_beside, checkpoint)] if is_named and out is None else []),
             *of_settings(tree),
             *of_sources(sets.given()),
             of_room(folder, "evaluation", "scores.json"),
@@ -96,7 +94,7 @@ def evaluate(
             "A cluster's machines load the model by its name, and it is an object in memory. Save "
             "it and give its folder, or name it as file.py:NAME."
         )
-    request = EvaluationRequest.of(tree, model=name, held=None if is_named else named)
+    request = EvaluationRequest.of(tree, model=checkpoint)
     sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
     notices: tuple[str, ...] = ()
     if out is None:
@@ -136,14 +134,8 @@ def _on_machines(
         )
 
 
-def _name_of_object(held: object) -> str:
-    """Return what an object in memory is called in records; it is the name of no file."""
-    return f"{getattr(held, '__name__', type(held).__name__).strip('<>')}()"
-
-
-def _check_beside(model: str) -> None:
-    folder = Path(model).expanduser()
-    if not (folder / "run.json").is_file():
+def _check_beside(model: Checkpoint) -> None:
+    if model.run is None:
         raise SettingError(
             f"--out is needed: {model} is no folder of a run, beside which the evaluation "
             "could lie. Give --out FOLDER."

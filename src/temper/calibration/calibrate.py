@@ -26,6 +26,7 @@ from temper.calibration.calibration import (
 from temper.calibration.detecting import Ordinary, choose_detector
 from temper.calibration.files import write_calibration
 from temper.calibration.settings import CalibrationSettings
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import CALIBRATION as FILE
 from temper.data.examples import Examples
@@ -38,7 +39,6 @@ from temper.evaluation.loading import (
     cut_in,
     load_predictor,
     longest_row,
-    trained_columns,
     unknown_in,
 )
 from temper.evaluation.measure import load_evaluated
@@ -91,7 +91,7 @@ def calibrate(
             too few for a coverage, or no temperature is best for them.
     """
     progress, settings = progress or Progress(), settings or CalibrationSettings()
-    folder = checkpoint_folder(request.model, what="A calibration")
+    folder = checkpoint_folder(request.model.name, what="A calibration")
     predictor = load_predictor(
         request.model,
         max_length=request.max_length,
@@ -161,7 +161,7 @@ class _Fit:
         self._check_enough(second[~repeats])
         if keeps_sets and not len(second):
             raise SettingError(
-                f"{Path(self.request.model) / FILE} keeps prediction sets and a detector, and "
+                f"{self.request.model.folder / FILE} keeps prediction sets and a detector, and "
                 f"{len(self.rows)} rows are enough for a temperature alone: that takes "
                 f"{2 * LEAST_ROWS}. Give more rows, ask for fewer by name (--coverage .9), or "
                 "remove the file first."
@@ -386,7 +386,7 @@ class _Fit:
 
     def _anomalies(self) -> dict[str, tuple[Prediction, FloatArray]]:
         """Answer the sets of anomalies."""
-        data, known = self.request.data, trained_columns(self.request.model)
+        data, known = self.request.data, self.request.model.columns
         found = {}
         for name, source in self.request.sets.anomaly.items():
             rows = load_examples(source, labelled=False, reading=data.reading, known=known)
@@ -402,7 +402,7 @@ def _levels(made: Calibration, answers: Prediction) -> FloatArray:
 
 
 def _unseen(
-    model: str, rows: Examples, source: str, *, with_dev: bool
+    model: Checkpoint, rows: Examples, source: str, *, with_dev: bool
 ) -> tuple[Examples, dict[str, int], list[str]]:
     """Leave out the rows that a model has seen.
 
@@ -411,7 +411,7 @@ def _unseen(
     """
     seen = seen_among(model, rows)
     notices = list(seen.notices)
-    whom = model if (Path(model).expanduser() / "run.json").exists() else f"a run of {model}"
+    whom = str(model) if model.run is not None else f"a run of {model}"
     if seen.trained:
         notices.append(
             f"{len(seen.trained)} of {len(rows)} rows, the first row {seen.trained[0] + 1}, are "

@@ -15,6 +15,7 @@ from temper.calibration.abstention import Abstention
 from temper.calibration.answers import Answer, Answers, Shift
 from temper.calibration.calibration import FAILURE, Calibration, outputs
 from temper.calibration.files import read_calibration
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
 from temper.errors import DataError, SettingError, perhaps
@@ -23,7 +24,6 @@ from temper.evaluation.loading import (
     cut_in,
     load_predictor,
     longest_row,
-    trained_pairs,
     unknown_in,
 )
 from temper.evaluation.predictor import Prediction, Predictor, StateReader
@@ -127,18 +127,22 @@ class Classifier:
             TemperError: It cannot be loaded, or its calibration is damaged or that of other
                 weights.
         """
-        name = str(model.folder if isinstance(model, TrainingResult) else model)
+        checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
         # First, since it is refused in milliseconds.
-        calibration = read_calibration(name)
+        calibration = read_calibration(checkpoint)
         predictor = load_predictor(
-            name, max_length=max_length, batch_size=batch_size, device=device, settings=settings
+            checkpoint,
+            max_length=max_length,
+            batch_size=batch_size,
+            device=device,
+            settings=settings,
         )
         return cls(
             predictor,
-            name=name,
+            name=checkpoint.name,
             batch_size=batch_size,
             calibration=calibration,
-            pairs=trained_pairs(name),
+            pairs=checkpoint.paired,
         )
 
     def __call__(

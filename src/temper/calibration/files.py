@@ -22,6 +22,7 @@ from temper.calibration.calibration import (
     SetRule,
 )
 from temper.calibration.settings import OpenShare, Within
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import CALIBRATION as FILE
 from temper.checkpoints.identity import CALIBRATION_ARRAYS, model_identity, versions
@@ -109,11 +110,11 @@ def write_calibration(folder: Path, made: Calibration, told: Mapping[str, Any]) 
     return written
 
 
-def remove_calibration(model: str) -> Path:
+def remove_calibration(model: Checkpoint) -> Path:
     """Remove a stored calibration.
 
     Args:
-        model: Folder of a checkpoint.
+        model: The model.
 
     Returns:
         The record that was removed; its arrays are too.
@@ -122,9 +123,9 @@ def remove_calibration(model: str) -> Path:
         CheckpointError: There is none.
         LockedError: Another process writes it.
     """
-    folder = Path(model).expanduser()
+    folder = model.folder
     file = folder / FILE
-    if not file.is_file():
+    if not model.is_calibrated:
         raise CheckpointError(f"{model} holds no {FILE}, so there is no calibration to remove.")
     with writing(file), locked(folder):
         file.unlink()
@@ -138,11 +139,11 @@ def _sweep(folder: Path, kept: str | None) -> None:
             left.unlink()
 
 
-def read_calibration(model: str) -> Calibration | None:
-    """Read the calibration of a checkpoint's folder.
+def read_calibration(model: Checkpoint) -> Calibration | None:
+    """Read the calibration of a model.
 
     Args:
-        model: Folder of a checkpoint; anything else has none.
+        model: The model.
 
     Returns:
         The calibration, None where none is stored.
@@ -151,9 +152,9 @@ def read_calibration(model: str) -> Calibration | None:
         CheckpointError: A file is damaged, or the weights beside it are others than those that it
             was fitted for.
     """
-    file = Path(model).expanduser() / FILE
-    if not file.is_file():
+    if not model.is_calibrated:
         return None
+    file = model.folder / FILE
     content = read_json(file)
     mend = (
         f"Fit it again with `temper calibrate`, or remove it with `temper calibrate {model} "
@@ -175,18 +176,18 @@ def read_calibration(model: str) -> Calibration | None:
     return whole
 
 
-def copy_calibration(model: str, folder: Path) -> None:
+def copy_calibration(model: Checkpoint, folder: Path) -> None:
     """Copy a model's calibration, if it has one, as that of the same weights in other files.
 
     Args:
-        model: Folder of a checkpoint, or anything else, which has none.
+        model: The model.
         folder: Where these weights lie too.
     """
-    source = Path(model).expanduser()
+    source = model.folder
     for name in calibration_files(source):
         if name != FILE:
             shutil.copyfile(source / name, folder / name)
-    if (source / FILE).is_file():
+    if model.is_calibrated:
         content = read_json(source / FILE)
         calibration = read_calibration(model)
         if calibration is not None and calibration.rule is not None:

@@ -40,7 +40,9 @@ TEACHER_ANSWERS = "teacher_answers.parquet"
 """What the model of a folder answered to rows that a student was taught on."""
 TRACKED, EVENTS = "trackers.json", "tensorboard"
 """Which runs of experiment trackers a run is, and the folder of TensorBoard's events."""
-OF_A_RUN = ("run.json", "metrics.jsonl", TEACHER_ANSWERS, TRACKED)
+RUN = "run.json"
+"""The record of a run, by which its folder is known."""
+OF_A_RUN = (RUN, "metrics.jsonl", TEACHER_ANSWERS, TRACKED)
 WRITTEN = (*OF_A_RUN, "study.json", "paired.json")
 """Files that are written under a hidden name first."""
 OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}
@@ -85,8 +87,8 @@ class RunFolder:
         Raises:
             CheckpointError: Where it is damaged, or the folder holds something else than a run.
         """
-        file = self.path / "run.json"
-        check_room(self.path, what="run.json", held=lambda: os.path.exists(file))
+        file = self.path / RUN
+        check_room(self.path, what=RUN, held=lambda: os.path.exists(file))
         return read_json(file) if os.path.exists(file) else None
 
     def held(self) -> AbstractContextManager[bool]:
@@ -95,7 +97,7 @@ class RunFolder:
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write ``run.json`` in one go."""
-        write_json(self.path / "run.json", record)
+        write_json(self.path / RUN, record)
 
     def last_checkpoint(self) -> Path | None:
         """Return the newest complete checkpoint, None where there is none."""

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import temper
-from temper.checkpoints.folder import TRACKED
+from temper.checkpoints.folder import RUN, TRACKED
 
 CHUNK = 1 << 20
 MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
 # What Temper writes beside a model's files does not decide what its weights are.
+CALIBRATION = "calibration.json"
 RECORDS = {
-    "run.json",
+    RUN,
     TRACKED,
     "scores.json",
     "table.json",
     "study.json",
-    "calibration.json",
+    CALIBRATION,
     "export.json",
 }
-CALIBRATION = "calibration.json"
 CALIBRATION_ARRAYS = "calibration-*.safetensors"
 """What lies beside ``calibration.json``, and does not either."""
 

@@ -11,6 +11,7 @@ import typer
 from temper.api.keywords import CALIBRATE
 from temper.api.quick_checks import of_settings, of_sources, refuse
 from temper.calibration.settings import CalibrationSettings
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import print_json, say
 from temper.errors import SettingError
@@ -60,7 +61,7 @@ def calibrate(
             raise SettingError("--remove fits nothing: leave the other options out.")
         from temper.calibration.files import remove_calibration
 
-        file = remove_calibration(model)
+        file = remove_calibration(Checkpoint(model))
         if as_json:
             print_json({"removed": str(file)})
         else:
@@ -82,7 +83,7 @@ def calibrate(
     from temper.cli.bars import progress
     from temper.evaluation.evaluate import EvaluationRequest
 
-    request = EvaluationRequest.of(tree, model=model)
+    request = EvaluationRequest.of(tree, model=Checkpoint(model))
     with progress() as shown:
         made = fit(request, chosen, with_dev=with_dev, progress=shown)
     if as_json:

@@ -10,6 +10,7 @@ import typer
 
 from temper.api.keywords import EXPORT
 from temper.api.quick_checks import check_predictor, of_settings, refuse
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import SettingError
@@ -64,10 +65,11 @@ def export(
     from temper.evaluation.evaluate import EvaluationRequest
     from temper.export.export import export as write
 
-    request = None if data is None else EvaluationRequest.of(tree, model=model)
+    checkpoint = Checkpoint(model)
+    request = None if data is None else EvaluationRequest.of(tree, model=checkpoint)
     with progress() as shown:
         made = write(
-            model,
+            checkpoint,
             to,
             onnx=onnx,
             int8=int8,

@@ -123,7 +123,8 @@ def predict(
         raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
     refuse([partial(check_predictor, model), *of_sources([source] if source else [])])
     from temper.calibration.classifier import Classifier
-    from temper.evaluation.loading import check_pairs, trained_pairs
+    from temper.checkpoints.checkpoint import Checkpoint
+    from temper.evaluation.loading import check_pairs
     from temper.files import write_json
 
     if text:
@@ -135,7 +136,7 @@ def predict(
     else:
         examples = _read_table(model, source, reading, columns=columns or "all")
     source_name = "these texts" if source is None else f"the rows of {source}"
-    check_pairs(model, trained_pairs(model), examples.text_pair is not None, rows=source_name)
+    check_pairs(model, Checkpoint(model).paired, examples.text_pair is not None, rows=source_name)
     classifier = Classifier.load(
         model,
         max_length=max_length,
@@ -179,22 +180,22 @@ def _check_folder(file: Path, option: str) -> None:
 
 def _read_table(model: str, data: str, reading: Mapping[str, Any], *, columns: str) -> Examples:
     """Read texts from a file, a folder or the Hub; a run says columns and encoding too."""
+    from temper.checkpoints.checkpoint import Checkpoint
     from temper.data.columns import Columns
     from temper.data.content import check_encoding
     from temper.data.sources import load_examples
     from temper.data.table import TableOptions
-    from temper.evaluation.loading import trained_columns, trained_encoding
 
     examples = load_examples(
         data,
         columns=Columns(reading.get("text_column"), reading.get("text_pair_column")),
         labelled=False,
         reading=TableOptions(
-            check_encoding(reading.get("encoding")) or trained_encoding(model),
+            check_encoding(reading.get("encoding")) or Checkpoint(model).encoding,
             reading.get("skip_bad_rows", False),
             others=columns != "none",
         ),
-        known=trained_columns(model),
+        known=Checkpoint(model).columns,
     )
     for text in examples.notices:
         notice(text)

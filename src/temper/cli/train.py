@@ -89,11 +89,10 @@ def _card_file(out: Path, path: Path, evaluation: Path | None, tree: Mapping[str
         )
     if evaluation is not None:
         refuse([partial(check_evaluation, evaluation)])
+        from temper.checkpoints.checkpoint import Checkpoint
         from temper.display.folders import evaluation_fault
-        from temper.display.records import RunRecord, parse
 
-        record = parse(out / "run.json", RunRecord) if (out / "run.json").exists() else None
-        if fault := evaluation_fault(evaluation, record):
+        if fault := evaluation_fault(evaluation, Checkpoint.of(out)):
             raise CheckpointError(fault)
     from temper.report.card import check_card
 

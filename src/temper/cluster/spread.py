@@ -16,11 +16,12 @@ import pyarrow as pa
 import torch
 
 import temper
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.cluster import plugins
 from temper.cluster.machines import Cluster, cause_of, check_version, load_ray
 from temper.data.examples import Examples
 from temper.errors import TemperError
-from temper.evaluation.loading import load_predictor, names_code, predictor_identity
+from temper.evaluation.loading import load_predictor, predictor_identity
 from temper.evaluation.predictor import Prediction, Predictor
 from temper.evaluation.sources import PredictorSettings
 from temper.models.hf import lasting_name
@@ -29,25 +30,28 @@ ROWS = 512
 """Rows of a batch; fewer rows are predicted in this process."""
 
 
-def whole_name(model: str) -> str:
+def whole_name(model: Checkpoint) -> str:
     """Return the name of a model for other machines: absolute paths of files and folders.
 
     Args:
-        model: The name that a user gave.
+        model: The model.
 
     Example:
-        >>> whole_name("minilm"), whole_name("package:function")
+        >>> whole_name(Checkpoint("minilm")), whole_name(Checkpoint("package:function"))
         ('minilm', 'package:function')
     """
-    if names_code(model):
-        file, _, function = model.rpartition(":")
-        return f"{Path(file).resolve()}:{function}" if file.endswith(".py") else model
-    place = Path(model).expanduser()
-    return str(place.resolve()) if place.is_file() else lasting_name(model)
+    if model.kind == "code":
+        file, name = model.code
+        return f"{Path(file).resolve()}:{name}" if file.endswith(".py") else model.name
+    return str(model.folder.resolve()) if model.folder.is_file() else lasting_name(model.name)
 
 
 def spread(
-    predictor: Predictor, model: str, settings: PredictorSettings, cluster: Cluster, **given: Any
+    predictor: Predictor,
+    model: Checkpoint,
+    settings: PredictorSettings,
+    cluster: Cluster,
+    **given: Any,
 ) -> Predictor:
     """Return a predictor whose `predict` is done by the machines of a cluster for many rows.
 
@@ -56,7 +60,7 @@ def spread(
 
     Args:
         predictor: The model, loaded here.
-        model: Its name.
+        model: The same model.
         settings: Settings that the predictor does not have itself.
         cluster: The connected cluster.
         given: Further arguments of `temper.evaluation.loading.load_predictor`.
@@ -142,17 +146,25 @@ class _Predict:
     """The predictor of a machine."""
 
     def __init__(
-        self, version: str, imports: tuple[str, ...], identity: str, threads: int, **given: Any
+        self,
+        version: str,
+        imports: tuple[str, ...],
+        identity: str,
+        threads: int,
+        model: str,
+        settings: PredictorSettings,
+        **given: Any,
     ) -> None:
         check_version(version)
         torch.set_num_threads(threads)
         plugins.load_all(imports)
-        if predictor_identity(given["model"], given["settings"]) != identity:
+        checkpoint = Checkpoint(model)
+        if predictor_identity(checkpoint, settings) != identity:
             raise TemperError(
                 f"Machine {socket.gethostname()} of the cluster has another model under "
-                f"{given['model']}. Give a path that means the same on all machines."
+                f"{model}. Give a path that means the same on all machines."
             )
-        self.predictor = load_predictor(**given)
+        self.predictor = load_predictor(checkpoint, settings=settings, **given)
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
         """Predict rows."""

@@ -17,6 +17,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.checkpoints.folder import RUN
 from temper.display.records import (
     CostRecord,
     Parameters,
@@ -27,6 +29,7 @@ from temper.display.records import (
     StudyRecord,
     parse,
     read_text,
+    run_record,
 )
 from temper.errors import CheckpointError, unknown
 from temper.files import check_table
@@ -338,34 +341,32 @@ def _evaluated(run: Run, folder: Path) -> Run:
     return replace(run, evaluation=folder, scores=scores)
 
 
-def evaluation_of(folder: Path, record: RunRecord | None) -> tuple[Path | None, str]:
+def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
     """Find the evaluation of a run: inside its folder, or beside it as RUN-evaluation.
 
     Args:
-        folder: The run's folder.
-        record: Its record; None for a model without one.
+        model: The model in a folder.
 
     Returns:
-        The evaluation's folder, None where there is none; and why one that lies there is not it,
-        empty where all is well.
+        The evaluation's folder or None, and the reason if the one that is there cannot be used.
 
     Raises:
         CheckpointError: What lies there is damaged.
     """
-    whole = folder.resolve()
-    for found in (folder / "evaluation", whole.with_name(f"{whole.name}-evaluation")):
+    whole = model.folder.resolve()
+    for found in (model.folder / "evaluation", whole.with_name(f"{whole.name}-evaluation")):
         if (found / "scores.json").exists():
-            fault = evaluation_fault(found, record)
+            fault = evaluation_fault(found, model)
             return (None, fault) if fault else (found, "")
     return None, ""
 
 
-def evaluation_fault(evaluation: Path, record: RunRecord | None) -> str:
+def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
     """Say why an evaluation is not a run's; empty where it is, or does not say whose it is.
 
     Args:
         evaluation: The evaluation's folder.
-        record: The run's record; None for a model without one.
+        model: The run, or another model.
 
     Raises:
         CheckpointError: It holds no evaluation, or a damaged one.
@@ -376,24 +377,24 @@ def evaluation_fault(evaluation: Path, record: RunRecord | None) -> str:
         )
     path = evaluation / "settings.json"
     run = parse(path, SettingsRecord).run if path.exists() else None
-    if record is None or run in (None, record.key):
+    if model.key is None or run in (None, model.key):
         return ""
     return (
-        f"{evaluation} is an evaluation of the run {run}, and this one is {record.key}. Evaluate "
+        f"{evaluation} is an evaluation of the run {run}, and this one is {model.key}. Evaluate "
         "it anew."
     )
 
 
 def _read_run(folder: Path, column: str, seed: int | None = None) -> Run | str:
     """Return the run, or one phrase that says why it cannot be used."""
-    if not (folder / "run.json").exists():
-        return f"no run.json in {folder}"
-    record = parse(folder / "run.json", RunRecord)
+    record = run_record(Checkpoint.of(folder))
+    if record is None:
+        return f"no {RUN} in {folder}"
     if record.status != "finished":
         return f"not finished (status {record.status!r})"
     if seed is not None and record.seed != seed:
         raise CheckpointError(
-            f"{folder / 'run.json'} has seed {record.seed}, but study.json lists it as {seed}."
+            f"{folder / RUN} has seed {record.seed}, but study.json lists it as {seed}."
         )
     return _evaluated(Run(column, record.seed, folder, record), folder / "evaluation")
 
@@ -460,14 +461,14 @@ def read(folder: Path | str) -> Source:
     folder = Path(folder)
     if (folder / "study.json").exists():
         return _read_study(folder)
-    if (folder / "run.json").exists():
-        record = parse(folder / "run.json", RunRecord)
+    model = Checkpoint.of(folder)
+    if (record := run_record(model)) is not None:
         run = _read_run(folder, record.method)
         if isinstance(run, str):
             raise CheckpointError(
                 f"The run in {folder} is {run}. Resume it before reporting on it."
             )
-        beside, fault = evaluation_of(folder, record)
+        beside, fault = evaluation_of(model)
         if run.scores is None and beside is not None:
             run = _evaluated(run, beside)
         return Source(

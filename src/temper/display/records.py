@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
 
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.checkpoints.folder import RUN, read_json
 from temper.errors import CheckpointError
-from temper.files import check_schema
 
 Value = float | int | str | bool
 
@@ -244,17 +244,26 @@ def parse(path: Path, record: type[_Parsed]) -> _Parsed:
     Raises:
         CheckpointError: It cannot be read, or holds something else; all faults at once.
     """
+    return _checked(path, read_json(path), record)
+
+
+def run_record(model: Checkpoint) -> RunRecord | None:
+    """Return the record of a run, checked; None for other models.
+
+    Raises:
+        CheckpointError: It cannot be read, or holds something else.
+    """
+    return None if model.run is None else _checked(model.folder / RUN, model.run, RunRecord)
+
+
+def _checked(path: Path, content: Mapping[str, Any], record: type[_Parsed]) -> _Parsed:
     try:
-        content = from_json(read_text(path))
-        check_schema(path, content)
         return record.model_validate(content)
-    except ValueError as error:
-        faults = f"Invalid JSON: {error}"
-        if isinstance(error, ValidationError):
-            faults = "; ".join(
-                f"{'.'.join(str(part) for part in fault['loc']) or 'file'}: {fault['msg']}"
-                for fault in error.errors()
-            )
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(str(part) for part in fault['loc']) or 'file'}: {fault['msg']}"
+            for fault in error.errors()
+        )
         raise CheckpointError(
             f"{path} is not what docs/formats.md describes: {faults}. Remove that file and "
             "give the command again that wrote it."

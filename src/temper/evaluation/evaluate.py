@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import check_room, read_json
-from temper.checkpoints.identity import CALIBRATION
 from temper.data.reading import read_as
 from temper.data.settings import TRAINING_ONLY, DataSettings
 from temper.display.wording import folded
@@ -22,10 +23,6 @@ from temper.evaluation.loading import (
     load_predictor,
     longest_row,
     predictor_identity,
-    run_key_of,
-    trained_columns,
-    trained_pairs,
-    trained_settings,
     unknown_in,
 )
 from temper.evaluation.measure import (
@@ -67,30 +64,27 @@ class EvaluationRequest:
     """What to evaluate, and on what.
 
     Args:
-        model: Whatever `temper.evaluation.loading.load_predictor` takes.
+        model: The model.
         data: The evaluated source.
         evaluate: What is measured.
         sets: Where the other sets come from.
         predictor: What the model does not say itself, and where it runs.
         max_length: Tokens a text is cut to; None takes what the model was trained with.
-        held: The model itself where it is an object in memory, of which ``model`` is the name.
     """
 
-    model: str
+    model: Checkpoint
     data: DataSettings
     evaluate: EvaluationSettings
     sets: SetSources = field(default_factory=SetSources)
     predictor: PredictorSettings = field(default_factory=PredictorSettings)
     max_length: int | None = None
-    held: object = None
 
     @classmethod
     def of(
         cls,
         tree: Mapping[str, Any],
         *,
-        model: str,
-        held: object = None,
+        model: Checkpoint,
     ) -> EvaluationRequest:
         """Check nested settings: ``data``, ``evaluate``, ``sets`` and ``predictor``.
 
@@ -122,7 +116,7 @@ class EvaluationRequest:
             faults += checked["sets"].faults(checked["evaluate"])
         faults.refuse()
         length = checked["data"].max_length if "max_length" in table else None
-        return cls(model=model, max_length=length, held=held, **checked)
+        return cls(model=model, max_length=length, **checked)
 
 
 def evaluate_model(
@@ -159,7 +153,6 @@ def evaluate_model(
         batch_size=request.evaluate.batch_size,
         precision=request.evaluate.precision,
         settings=request.predictor,
-        held=request.held,
     )
     if isinstance(predictor, ClassifierPredictor) and predictor.precision == "bf16":
         progress.notice_all(bf16_notices(predictor.device))
@@ -174,8 +167,8 @@ def evaluate_model(
         evaluate=request.evaluate,
         dev=dev,
         train=train,
-        trained=trained_among(request.model),
-        known=trained_columns(request.model),
+        trained=partial(trained_among, request.model),
+        known=request.model.columns,
         classes=predictor.label_names,
         notices=(*unread, *_calibration_notices(request.model)),
     )
@@ -183,12 +176,11 @@ def evaluate_model(
     progress.notice_all(notices)
     progress.notice(which_rows(request.model, request.data, dev, scored=len(sets.data.dev)))
     progress.info_all(filter(None, [read_as(dev)]))
-    pairs = trained_pairs(request.model)
     for name, rows in {**sets.data.shift, **sets.data.adversarial}.items():
         paired = rows.text_pair is not None
-        check_pairs(request.model, pairs, paired, rows=f"the rows of set {name!r}")
-    in_memory = request.held is not None
-    identity = request.model if in_memory else predictor_identity(request.model, request.predictor)
+        check_pairs(request.model, request.model.paired, paired, rows=f"the rows of set {name!r}")
+    in_memory = request.model.kind == "object"
+    identity = predictor_identity(request.model, request.predictor)
     key = evaluation_key(identity, sets, request.evaluate, max_length=longest_row(predictor))
     data = request.data.model_copy(update={"max_length": longest_row(predictor)})
     asked = {
@@ -200,9 +192,9 @@ def evaluate_model(
     }
     if stored is not None and stored != key:
         tables = {**asked, "evaluate": request.evaluate.model_dump(mode="json")}
+        what = changed_since(out, request.model.name, tables)
         raise CheckpointError(
-            f"{out} holds another evaluation: {changed_since(out, request.model, tables)}. Give "
-            "another --out, or remove that folder."
+            f"{out} holds another evaluation: {what}. Give another --out, or remove that folder."
         )
     if stored is None or in_memory:
         regression = predictor.gives == "values"
@@ -218,9 +210,9 @@ def evaluate_model(
                 sets,
                 request.evaluate,
                 out,
-                model=request.model,
+                model=request.model.name,
                 key=key,
-                run=run_key_of(request.model),
+                run=request.model.key,
                 asked=asked,
                 progress=progress,
             )
@@ -230,12 +222,12 @@ def evaluate_model(
     return read_json(out / "scores.json")
 
 
-def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+def _with_own_data(tree: Mapping[str, Any], model: Checkpoint) -> Mapping[str, Any]:
     """Return settings with a run's own data, and how it read them, where no other are given.
 
     Other data may have the encoding of the run's, which is of files that are not UTF-8 alone.
     """
-    table, trained = tree.get("data", {}), trained_settings(model).get("data", {})
+    table, trained = tree.get("data", {}), model.data
     if not isinstance(table, Mapping):
         return tree
     names = OF_THE_RUN if "source" in trained and "source" not in table else ("encoding",)
@@ -243,13 +235,9 @@ def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:
     return {**tree, "data": {**known, **table}} if known else tree
 
 
-def _calibration_notices(model: str) -> tuple[str, ...]:
-    """Return what an evaluation, which measures a model as it is, says of a stored calibration.
-
-    Args:
-        model: Folder of a checkpoint, or anything else.
-    """
-    if not (Path(model).expanduser() / CALIBRATION).is_file():
+def _calibration_notices(model: Checkpoint) -> tuple[str, ...]:
+    """Return what an evaluation, which measures a model as it is, says of a stored calibration."""
+    if not model.is_calibrated:
         return ()
     return (
         f"{model} keeps a calibration, which `temper predict` applies. It is not applied here: "

@@ -1,18 +1,15 @@
-"""Load what a person names to be evaluated: a checkpoint, a skops file, a Python function."""
+"""Load a model as a predictor: weights, a skops file, a Python function."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 from torch.nn import Module
 
-from temper.checkpoints.folder import read_json
-from temper.checkpoints.identity import digest, model_identity
-from temper.data.columns import Columns
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.checkpoints.identity import digest
 from temper.data.encode import ENCODED_FIRST, cut_notice, unknown_notices
 from temper.data.examples import Examples
 from temper.errors import DataError, ModelError, SettingError, unknown
@@ -34,34 +31,29 @@ from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.settings import known_device
 
 DEFAULT_LENGTH = 128
-_PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
 
 
 def load_predictor(
-    model: str,
+    model: Checkpoint,
     *,
     max_length: int | None = None,
     batch_size: int = 32,
     device: str | None = None,
     precision: Precision = "fp32",
     settings: PredictorSettings | None = None,
-    held: object = None,
 ) -> Predictor:
-    """Load a predictor by what a person names, or make one of an object that is there already.
+    """Load a predictor.
 
     Args:
-        model: Folder of a run, of any Transformers checkpoint or of a PEFT adapter, or a Hub id;
-            a scikit-learn pipeline in a ``.skops`` file, or a folder with one; or
-            ``file.py:name`` or ``module:name`` of a function from texts to answers, an estimator,
-            a pipeline of Transformers or a predictor of one's own, whose code then runs.
+        model: Weights, a scikit-learn pipeline in a skops file, or code or an object in memory:
+            a function from texts to answers, an estimator, a pipeline of Transformers or a
+            predictor. Code is run.
         max_length: Tokens a text is cut to, of a checkpoint; None takes what the run was trained
             with, else 128.
         batch_size: Rows of a forward pass, >= 1.
         device: Where a checkpoint runs; None takes what ``settings`` say.
         precision: What a checkpoint answers in, as ``evaluate.precision`` says.
         settings: What the predictor does not say itself, and where a checkpoint runs.
-        held: A function, an estimator, a pipeline or a predictor in memory, which ``model`` is
-            then only the name of; None loads what ``model`` names.
 
     Returns:
         The predictor.
@@ -72,12 +64,11 @@ def load_predictor(
     """
     settings = settings or PredictorSettings()
     device = device or settings.device
-    skops = skops_file(model) if held is None else None
-    if skops is None and held is None and not names_code(model):
+    if model.kind == "weights":
         why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
         _refuse(model, why, settings, "gives", "trust")
         if max_length is None:
-            max_length = trained_settings(model).get("data", {}).get("max_length", DEFAULT_LENGTH)
+            max_length = model.data.get("max_length", DEFAULT_LENGTH)
         if max_length < 4:
             raise SettingError(f"`max_length` must be >= 4, got {max_length}.")
         try:
@@ -85,7 +76,7 @@ def load_predictor(
         except ValueError as error:
             raise SettingError(f"`device` {error}, got {device!r}.") from error
         given = settings.given_names
-        network, tokenizer = load_classifier(model, device=device or "auto", given=given)
+        network, tokenizer = load_classifier(model.name, device=device or "auto", given=given)
         predictor = ClassifierPredictor(
             network,
             tokenizer,
@@ -107,58 +98,13 @@ def load_predictor(
             f"`evaluate.precision` is that of a checkpoint's answers, and {model} is none. Leave "
             "it out."
         )
-    if skops is not None:
+    if model.kind == "skops":
+        assert model.skops is not None
         _refuse(model, "a scikit-learn pipeline says what it gives", settings, "gives")
-        estimator = load_skops(skops, trusted=settings.trust)
+        estimator = load_skops(model.skops, trusted=settings.trust)
         return _mapped(EstimatorPredictor(estimator, label_names=settings.label_names), settings)
     _refuse(model, "only a skops file holds types to trust", settings, "trust")
-    return _of_code(model, _named(model) if held is None else held, settings)
-
-
-def skops_file(model: str) -> Path | None:
-    """Return the skops file that a name stands for, None where it stands for something else.
-
-    Args:
-        model: A ``.skops`` file, or a folder that holds one and no checkpoint.
-
-    Raises:
-        ModelError: It is a pickle, or a folder with several skops files.
-    """
-    path = Path(model).expanduser()
-    if path.is_dir():
-        held = sorted(path.glob("*.skops"))
-        if not held or any(
-            (path / name).exists() for name in ("config.json", "adapter_config.json")
-        ):
-            return None
-        if len(held) > 1:
-            raise ModelError(
-                f"{model} holds {', '.join(file.name for file in held)}. Name one of them."
-            )
-        return held[0]
-    if path.suffix in _PICKLES:
-        raise ModelError(
-            f"{model} is a pickle, and loading one runs whatever code it holds; Temper never does. "
-            "Where you trust it, load it yourself and save it with "
-            f"skops.io.dump(pipeline, {path.with_suffix('.skops').name!r}), or name a function "
-            "that loads it: file.py:function."
-        )
-    return path if path.suffix == ".skops" else None
-
-
-def names_code(model: str) -> bool:
-    """Return whether a name is ``file.py:name`` or ``module:name``.
-
-    Raises:
-        SettingError: It is a Python file without a function's name.
-    """
-    if Path(model).expanduser().exists() and not model.endswith(".py"):
-        return False
-    if model.endswith(".py"):
-        raise SettingError(
-            f"{model} is a file of Python code. Name the function in it: {model}:FUNCTION."
-        )
-    return ":" in model
+    return _of_code(model, _named(model) if model.kind == "code" else model.held, settings)
 
 
 def longest_row(predictor: Predictor) -> int | None:
@@ -183,7 +129,9 @@ def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[
     return (cut_notice(fraction, rows=rows, max_length=length, longest=longest),)
 
 
-def unknown_in(predictor: Predictor, model: str, sets: Mapping[str, Examples]) -> tuple[str, ...]:
+def unknown_in(
+    predictor: Predictor, model: object, sets: Mapping[str, Examples]
+) -> tuple[str, ...]:
     """Report which fraction of the tokens of some sets the model's tokenizer does not know.
 
     Args:
@@ -202,71 +150,40 @@ def unknown_in(predictor: Predictor, model: str, sets: Mapping[str, Examples]) -
             predictor.encoded(first),
             predictor.tokenizer,
             rows=some,
-            model=model,
+            model=str(model),
             own_vocabulary=from_scratch,
         )
     return notices
 
 
-def predictor_identity(model: str, settings: PredictorSettings | None = None) -> str:
-    """Say which weights or code a name stands for, so that a key does not outlive them.
-
-    Of code only the named file counts, not what it imports or reads.
+def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = None) -> str:
+    """Identify weights or code with the settings that change the answers.
 
     Args:
-        model: As `load_predictor` takes it, and has loaded it.
-        settings: What is known of it beside its files.
+        model: A model that `load_predictor` has loaded.
+        settings: Settings that the predictor does not have itself.
 
     Returns:
-        A hash of the content, or the name itself of a model of the Hub.
+        A hash; of weights without such settings, `Checkpoint.content_hash`.
     """
-    settings = settings or PredictorSettings()
-    file, name = skops_file(model), ""
-    if file is None and names_code(model):
-        source, name = _parts(model)
-        file = Path(import_named(source, purpose="predictors").__file__ or source)
-    named: dict[str, Any] = {"label_map": settings.label_map} if settings.label_map else {}
-    if file is None:
-        identity = model_identity(model)
-        if not settings.given_names:
-            return identity
-        return digest({"content": identity, "label_names": settings.label_names, **named})
-    named |= {"label_names": settings.label_names}
-    described = {"gives": settings.gives, "name": name, **named}
-    content = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
-    return digest({"content": content, **described})
+    settings, content = settings or PredictorSettings(), model.content_hash()
+    if model.kind == "object" or (model.kind == "weights" and not settings.given_names):
+        return content
+    named: dict[str, Any] = {"label_names": settings.label_names}
+    if settings.label_map:
+        named["label_map"] = settings.label_map
+    if model.kind == "weights":
+        return digest({"content": content, **named})
+    name = model.code[1] if model.kind == "code" else ""
+    return digest({"content": content, "gives": settings.gives, "name": name, **named})
 
 
-def trained_settings(model: str) -> Mapping[str, Any]:
-    """Return the settings that a run was trained with, or those of an export."""
-    for name in ("run.json", "export.json"):
-        file = Path(model) / name
-        if file.exists():
-            settings: Mapping[str, Any] = read_json(file).get("settings", {})
-            return settings
-    return {}
-
-
-def run_key_of(model: str) -> str | None:
-    """Return the key of the run whose folder a model is; None for other models."""
-    file = Path(model) / "run.json"
-    return read_json(file).get("key") if file.exists() else None
-
-
-def trained_pairs(model: str) -> bool | None:
-    """Return whether the rows of a run had second texts; None where nothing says so."""
-    file = Path(model) / "run.json"
-    data = read_json(file).get("data", {}) if file.exists() else {}
-    paired: bool | None = data.get("train", {}).get("text_pair")
-    return paired
-
-
-def check_pairs(model: str, trained: bool | None, given: bool, *, rows: str) -> None:
+def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) -> None:
     """Refuse texts without a second one for a model of pairs, and the other way round.
 
     Args:
         model: The model.
-        trained: What `trained_pairs` says of it.
+        trained: Whether it was trained on pairs (`Checkpoint.paired`).
         given: Whether the texts have a second one.
         rows: What they are, for the error.
 
@@ -286,38 +203,7 @@ def check_pairs(model: str, trained: bool | None, given: bool, *, rows: str) -> 
     )
 
 
-def trained_columns(model: str) -> tuple[Columns, ...]:
-    """Return the columns of a run's data: those that its settings name, else those it read.
-
-    Further sources often have the same columns; groups are a matter of each source.
-
-    Args:
-        model: Folder of a run; anything else has none.
-    """
-    data = trained_settings(model).get("data", {})
-    named = Columns(*(data.get(f"{role}_column") for role in ("text", "text_pair", "label")))
-    file = Path(model) / "run.json"
-    record = read_json(file).get("data", {}) if file.exists() else {}
-    read = Columns.of(record.get("train", {}).get("source", {}))
-    if named.text is None and named.text_pair is None:
-        named = replace(named, text=read.text, text_pair=read.text_pair)
-    columns = replace(named, label=named.label or read.label)
-    return () if columns == Columns() else (columns,)
-
-
-def trained_encoding(model: str) -> str | None:
-    """Return the encoding of a run's data, None where nobody named one.
-
-    It is taken for further files that are not UTF-8, which are errors otherwise.
-
-    Args:
-        model: Folder of a run; anything else has none.
-    """
-    encoding: str | None = trained_settings(model).get("data", {}).get("encoding")
-    return encoding
-
-
-def _of_code(model: str, thing: Any, settings: PredictorSettings) -> Predictor:
+def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Predictor:
     """Make a predictor of an object."""
     if isinstance(thing, type):
         raise ModelError(f"{model} is a class. Name a function, or an object of the class.")
@@ -374,9 +260,9 @@ def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> Callab
     return predictor
 
 
-def _named(model: str) -> Any:
+def _named(model: Checkpoint) -> Any:
     """Import what ``file.py:name`` or ``module:name`` stands for."""
-    source, name = _parts(model)
+    source, name = model.code
     try:
         target: Any = import_named(source, purpose="predictors")
     except SettingError as error:
@@ -391,14 +277,7 @@ def _named(model: str) -> Any:
     return target
 
 
-def _parts(model: str) -> tuple[str, str]:
-    source, _, name = model.rpartition(":")
-    if not source or not name:
-        raise SettingError(f"Code is named file.py:NAME or module:NAME, got {model!r}.")
-    return str(Path(source).expanduser()) if source.endswith(".py") else source, name
-
-
-def _told(model: str, what: str, option: Any, attribute: Any) -> Any:
+def _told(model: object, what: str, option: Any, attribute: Any) -> Any:
     """Return what a function's attribute or an option says of it."""
     if option is not None and attribute is not None and option != attribute:
         raise SettingError(
@@ -408,7 +287,7 @@ def _told(model: str, what: str, option: Any, attribute: Any) -> Any:
     return attribute if option is None else option
 
 
-def _refuse(model: str, why: str, settings: PredictorSettings, *names: str) -> None:
+def _refuse(model: object, why: str, settings: PredictorSettings, *names: str) -> None:
     """Refuse settings that have no meaning for a predictor."""
     given = [name for name in names if getattr(settings, name)]
     if given:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import difference_in_words, differences, read_json
 from temper.checkpoints.identity import digest, model_identity
 from temper.data.examples import Examples
@@ -22,12 +23,7 @@ from temper.data.sources import (
 )
 from temper.errors import CheckpointError, SettingError
 from temper.evaluation.folder import write_files
-from temper.evaluation.loading import (
-    check_pairs,
-    trained_columns,
-    trained_pairs,
-    trained_settings,
-)
+from temper.evaluation.loading import check_pairs
 from temper.evaluation.measurement import without_unknown
 from temper.evaluation.named_models import named_models
 from temper.evaluation.predictor import Predictor
@@ -46,7 +42,7 @@ NUMBER = 8
 """Bytes of a number."""
 
 
-def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) -> Examples:
+def load_evaluated(model: Checkpoint, settings: DataSettings, *, predictor: Predictor) -> Examples:
     """Load the rows that a model is evaluated on.
 
     The source that a run was trained on gives the run's own dev rows, carved ones included, so that
@@ -55,7 +51,7 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
     run's data are called is looked for in other sources too.
 
     Args:
-        model: Folder or Hub id of the model.
+        model: The model.
         settings: The source, its columns and the number of rows.
         predictor: The loaded model.
 
@@ -72,7 +68,7 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
         raise SettingError(
             f"`data.kind` is {settings.kind!r}, and what {model} answers is a {kind}. Leave it out."
         )
-    trained, known = trained_settings(model).get("data", {}), trained_columns(model)
+    trained, known = model.data, model.columns
     if _is_run_data(trained, settings):
         whole = {"eval_rows": None, **dict.fromkeys(UNLABELLED)}
         if settings.group_column is not None:
@@ -96,13 +92,13 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
     if settings.skip_bad_rows:
         examples = without_unknown(examples, predictor.label_names)
     paired = examples.text_pair is not None
-    check_pairs(model, trained_pairs(model), paired, rows=f"the rows of {settings.source}")
+    check_pairs(model, model.paired, paired, rows=f"the rows of {settings.source}")
     if settings.eval_rows is not None:
         examples = examples.sample(settings.eval_rows, seed=settings.seed)
     return replace(examples, name="dev")
 
 
-def which_rows(model: str, settings: DataSettings, rows: Examples, *, scored: int) -> str:
+def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, scored: int) -> str:
     """Say which rows `load_evaluated` took.
 
     Args:
@@ -111,7 +107,7 @@ def which_rows(model: str, settings: DataSettings, rows: Examples, *, scored: in
         rows: What was loaded.
         scored: How many of them are evaluated.
     """
-    trained = trained_settings(model).get("data", {})
+    trained = model.data
     split = rows.source.get("split")
     drawn = f", drawn with seed {settings.seed}" if len(rows) == settings.eval_rows else ""
     if not _is_run_data(trained, settings):
@@ -155,8 +151,8 @@ def measure(
         out: Folder of the evaluation; an older one in its place is replaced once the new one is
             whole.
         model: Name of the model, for the record.
-        key: Recognises the evaluation later on.
-        run: Key of the run that the model is of; None for other models.
+        key: Recognizes the evaluation later on.
+        run: Key of the run that trained the model; None for other models.
         asked: Further tables of settings, for the record.
         progress: Hears how far it is.
 
@@ -275,7 +271,7 @@ def evaluation_key(
     )
 
 
-def _check_run_data(model: str, settings: DataSettings, run_data: DataSettings) -> None:
+def _check_run_data(model: Checkpoint, settings: DataSettings, run_data: DataSettings) -> None:
     """Refuse settings that were given and would be ignored, because a run's own are taken."""
     given = settings.model_fields_set - FREE
     changed = differences(

@@ -7,9 +7,8 @@ its weights are there and whole. What was loaded is let go again: who needs it c
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from temper.checkpoints.folder import read_json
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.errors import ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.perspectives.representation import RepresentationSettings
@@ -71,7 +70,7 @@ def check_named_models(
 
 
 def with_reference(
-    sets: EvaluationSets, model: str, predictor: Predictor, settings: EvaluationSettings
+    sets: EvaluationSets, model: Checkpoint, predictor: Predictor, settings: EvaluationSettings
 ) -> EvaluationSets:
     """Add the pre-trained model to the sets where a perspective compares with it.
 
@@ -101,7 +100,7 @@ def with_reference(
                 "checkpoint, so it shows none. Leave the name out."
             )
         return sets
-    name = asked or pretrained_name(model)
+    name = asked or model.pretrained
     if name is None:
         return sets
     if asked is None and name in ARCHITECTURES:
@@ -127,31 +126,3 @@ def with_reference(
         precision=predictor.precision,
     )
     return replace(sets, data=replace(sets.data, reference=reference))
-
-
-def pretrained_name(model: str) -> str | None:
-    """Return what a checkpoint was trained from, None where it does not say.
-
-    Args:
-        model: Folder of a run (the record says it), of a PEFT adapter (its config does),
-            or of another checkpoint, whose config may name a local folder.
-
-    Returns:
-        A short name, a Hub id or a folder.
-    """
-    folder = Path(model).expanduser()
-    if (folder / "run.json").exists():
-        return _text(read_json(folder / "run.json").get("model"))
-    if (folder / "adapter_config.json").exists():
-        return _text(read_json(folder / "adapter_config.json").get("base_model_name_or_path"))
-    if not (folder / "config.json").exists():
-        return None
-    named = _text(read_json(folder / "config.json").get("_name_or_path"))
-    # A config often names the very folder that it was loaded from, or one on another machine.
-    if named is None or not Path(named).is_dir() or Path(named).resolve() == folder.resolve():
-        return None
-    return named
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

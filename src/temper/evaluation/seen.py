@@ -1,23 +1,18 @@
-"""Which rows a checkpoint has seen: those that it was trained on, and those that it is judged on.
+"""Which rows a model has seen: those that it was trained on, and those that it is judged on.
 
-Rows are known by their hashes, whatever set they come in. A run's record tells where its data lie
-and what they were; they are read again.
+Rows are known by their hashes, in whichever set they are. A run's record names its data, which is
+read again.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from temper.checkpoints.folder import read_json
-from temper.data.examples import Examples, Splits
-from temper.data.settings import UNLABELLED, DataSettings
-from temper.data.sources import load_splits
-from temper.errors import CheckpointError, DataError
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.data.examples import Examples
+from temper.errors import CheckpointError
 from temper.evaluation.folder import read
 from temper.evaluation.rows import to_blocks
 
@@ -37,29 +32,27 @@ class Seen:
     notices: tuple[str, ...] = ()
 
 
-def seen_among(model: str, rows: Examples) -> Seen:
-    """Look which rows a checkpoint has seen.
+def seen_among(model: Checkpoint, rows: Examples) -> Seen:
+    """Find the rows that a model has seen.
 
     Args:
-        model: Folder of a run; of another checkpoint nothing is known.
-        rows: The rows to look at.
+        model: Only of a run anything is known.
+        rows: The rows.
 
     Returns:
-        Their positions. Where a run's data are gone or have changed, rows are known by the hash of
-        the whole set and by the rows of an evaluation beside the run; what that leaves open is a
+        Their positions. If a run's data is gone or has changed, rows are known by the hash of the
+        whole set and by the rows of an evaluation in the run's folder; what that leaves open is a
         notice.
 
     Raises:
         CheckpointError: A record is damaged.
     """
-    runs = _read_runs(_runs_of(model))
-    trained, notices = trained_among(model)(rows)
+    trained, notices = trained_among(model, rows)
     judged: set[str] = set()
-    for run in runs:
-        dev = None if run.splits is None else run.recorded("dev", run.splits.dev)
-        dev = dev or _evaluated(run.folder) or run.recorded("dev", rows)
+    if model.run is not None:
+        dev = model.hashes("dev") or _evaluated(model.folder) or model.hashes("dev", rows)
         if dev is None:
-            notices.append(_unknown(run.folder, "is judged on rows among these", "dev rows"))
+            notices.append(_unknown(model, "is judged on rows among these", "dev rows"))
         judged.update(dev or ())
     return Seen(
         tuple(place for place, row in enumerate(rows.rows) if row in trained),
@@ -68,110 +61,41 @@ def seen_among(model: str, rows: Examples) -> Seen:
     )
 
 
-def trained_among(model: str) -> Callable[[Examples], tuple[set[str], list[str]]]:
-    """Return a function that finds the rows that a checkpoint was trained on.
+def trained_among(model: Checkpoint, rows: Examples) -> tuple[set[str], list[str]]:
+    """Find the rows that a model was trained on.
 
     Args:
-        model: As `seen_among` takes it. A run that started from another run has seen its rows too.
+        model: A run that started from another run has seen the training rows of both.
+        rows: The rows.
 
     Returns:
-        A function from a set to the hashes of rows that were trained on, and notices of what could
-        not be checked.
+        The hashes of training rows, and notices of runs that could not be checked.
 
     Raises:
         CheckpointError: A record is damaged.
     """
-    folders = _runs_of(model)
-    for folder in folders:
-        base = _runs_of(str(read_json(folder / "run.json").get("model", "")))
-        # The loop also visits the folders that are added here.
-        folders += [run for run in base if run not in folders]
-    return partial(_trained_on, _read_runs(folders))
-
-
-def _runs_of(model: str) -> list[Path]:
-    """Return the folder of a run in a list; any other model gives an empty list."""
-    folder = Path(model).expanduser()
-    return [folder] if (folder / "run.json").exists() else []
-
-
-def trained_rows(model: str) -> tuple[Examples | None, tuple[str, ...]]:
-    """Load the rows that a run was trained on, where they can still be read.
-
-    Args:
-        model: Folder of a run; anything else has no such rows.
-
-    Returns:
-        The rows, and what to say where a run has some that cannot be had. Both are empty for a
-        model that is no run.
-    """
-    runs = _read_runs(_runs_of(model))
-    if not runs:
-        return None, ()
-    (run,) = runs
-    advice = "Detectors that learn from them are left out; --fit PATH gives them rows."
-    if run.splits is None:
-        said = f"The rows that {model} was trained on cannot be read ({run.fault}). {advice}"
-        return None, (said,)
-    if run.recorded("train", run.splits.train) is None:
-        source = run.record["settings"]["data"]["source"]
-        return None, (
-            f"The data that {model} was trained on has changed since: {source} gives other rows "
-            f"now. {advice}",
-        )
-    return run.splits.train, ()
-
-
-@dataclass(frozen=True)
-class _Run:
-    """A run whose record is known.
-
-    Args:
-        folder: Where it lies.
-        record: Its ``run.json``.
-        splits: Its data, read again; None where that cannot be done.
-        fault: Why it cannot.
-    """
-
-    folder: Path
-    record: Mapping[str, Any]
-    splits: Splits | None
-    fault: str = ""
-
-    def recorded(self, name: str, rows: Examples) -> Sequence[str] | None:
-        """Return the hashes of rows that are still its train or dev rows; None for other rows."""
-        recorded_hash = self.record.get("data", {}).get(name, {}).get("hash")
-        return rows.rows if rows.hash == recorded_hash else None
-
-
-def _read_runs(folders: Iterable[Path]) -> list[_Run]:
-    """Read the records and the data of runs."""
-    runs: list[_Run] = []
-    loaded: dict[str, tuple[Splits | None, str]] = {}
-    for folder in folders:
-        record = read_json(folder / "run.json")
-        data = {**record.get("settings", {}).get("data", {}), **dict.fromkeys(UNLABELLED)}
-        known = json.dumps(data, sort_keys=True)
-        if known not in loaded:
-            try:
-                loaded[known] = load_splits(DataSettings.model_validate(data)), ""
-            except (DataError, ValueError) as error:
-                loaded[known] = None, str(error).splitlines()[0]
-        runs.append(_Run(folder, record, *loaded[known]))
-    return runs
-
-
-def _trained_on(runs: Sequence[_Run], rows: Examples) -> tuple[set[str], list[str]]:
-    """Return the hashes of train rows, as far as they are known, and notices of what is not."""
     trained: set[str] = set()
     notices: list[str] = []
-    for run in runs:
-        train = None if run.splits is None else run.recorded("train", run.splits.train)
-        train = train or run.recorded("train", rows)
-        if train is None:
-            notices.append(_unknown(run.folder, "was trained on rows among these", "training rows"))
-        trained.update(train or ())
+    for run in model.runs:
+        hashes = run.hashes("train", rows)
+        if hashes is None:
+            notices.append(_unknown(run, "was trained on rows among these", "training rows"))
+        trained.update(hashes or ())
     return trained, notices
+
+
+def trained_rows(model: Checkpoint) -> tuple[Examples | None, tuple[str, ...]]:
+    """Return a run's training rows for detectors, or None and a notice of the reason.
+
+    Both are empty for a model that is no run.
+    """
+    if model.run is None:
+        return None, ()
+    try:
+        return model.training_rows(), ()
+    except CheckpointError as error:
+        advice = "Detectors that learn from them are left out; --fit PATH gives them rows."
+        return None, (f"{error} {advice}",)
 
 
 def _evaluated(folder: Path) -> Sequence[str] | None:
@@ -188,8 +112,7 @@ def _evaluated(folder: Path) -> Sequence[str] | None:
     ] or None
 
 
-def _unknown(folder: Path, what: str, which: str) -> str:
+def _unknown(model: Checkpoint, what: str, which: str) -> str:
     return (
-        f"Whether {folder} {what} could not be checked: its {which} cannot be read, or have "
-        "changed."
+        f"Whether {model} {what} could not be checked: its {which} cannot be read, or have changed."
     )

@@ -80,7 +80,7 @@ def load_sets(
         dev: The evaluated rows, which say what the labels are.
         train: What the model was trained on, where that is known.
         trained: Finds the rows that the model was trained on among those of a set, as
-            `temper.evaluation.seen.trained_among` returns it; None looks for none.
+            `temper.evaluation.seen.trained_among`; None looks for none.
         known: What the columns of the model's own data are called, beside those of ``settings``.
         classes: The model's classes, None for those of ``dev``. If bad rows are skipped, rows of
             other classes are skipped, too.

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from temper.calibration.classifier import Classifier
 from temper.calibration.files import copy_calibration
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import check_room, read_json
 from temper.checkpoints.identity import CALIBRATION, digest, versions
 from temper.data.encode import Collator
@@ -27,7 +28,7 @@ from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.evaluate import EvaluationRequest
-from temper.evaluation.loading import names_code, predictor_identity, skops_file
+from temper.evaluation.loading import predictor_identity
 from temper.evaluation.measure import load_evaluated
 from temper.evaluation.measurement import align
 from temper.evaluation.sources import PredictorSettings
@@ -116,7 +117,7 @@ def _parts(one: Any, other: Any) -> Iterator[float | bool]:
 
 
 def export(
-    model: str,
+    model: Checkpoint,
     to: Path,
     *,
     onnx: bool = False,
@@ -132,7 +133,7 @@ def export(
     with those of the model, or not at all.
 
     Args:
-        model: Folder of a run, a checkpoint or an adapter, or a Hub id.
+        model: A run, a checkpoint or an adapter.
         to: The folder; one that holds this very export is kept.
         onnx: Whether ``model.onnx`` is written too, for onnxruntime.
         int8: Whether ``model-int8.onnx`` is, with weights of eight bits.
@@ -159,7 +160,7 @@ def export(
     key = digest(
         {
             "model": predictor_identity(model, settings),
-            "calibration": _calibration(model),
+            "calibration": read_json(model.folder / CALIBRATION) if model.is_calibrated else None,
             "rows": None if request is None else rows.hash,
             "onnx": [onnx or int8, int8],
             "max_length": predictor.max_length,
@@ -219,15 +220,15 @@ def export(
 
 
 def _load(
-    model: str, max_length: int | None, settings: PredictorSettings | None
+    model: Checkpoint, max_length: int | None, settings: PredictorSettings | None
 ) -> tuple[Classifier, ClassifierPredictor]:
     """Load a classifier that Transformers knows without Temper."""
-    if names_code(model) or skops_file(model) is not None:
+    if model.kind != "weights":
         raise ModelError(
             f"{model} is code or a pipeline of another library. What is exported is a classifier "
             "of Transformers: a run, a checkpoint or an adapter."
         )
-    classifier = Classifier.load(model, max_length=max_length, device="cpu", settings=settings)
+    classifier = Classifier.load(model.name, max_length=max_length, device="cpu", settings=settings)
     predictor = classifier.predictor
     assert isinstance(predictor, ClassifierPredictor)
     kind = _config(predictor).model_type
@@ -239,7 +240,7 @@ def _load(
     return classifier, predictor
 
 
-def _rows(model: str, classifier: Classifier, request: EvaluationRequest | None) -> Examples:
+def _rows(model: Checkpoint, classifier: Classifier, request: EvaluationRequest | None) -> Examples:
     """Return the rows to compare on, with labels as the model numbers them."""
     predictor = classifier.predictor
     if request is None:
@@ -281,7 +282,7 @@ def _compared(
     return Likeness.of(asked, answers, labels)
 
 
-def _refuse_unlike(model: str, name: str, found: Likeness, *, half: bool) -> None:
+def _refuse_unlike(model: Checkpoint, name: str, found: Likeness, *, half: bool) -> None:
     allowed = HALF_TOLERANCE if half else TOLERANCE
     # Where numbers are that close, another label is a tie.
     if found.largest_difference > allowed or found.alike < 0.99 * found.rows:
@@ -318,19 +319,13 @@ def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
         file.chmod((folder / "config.json").stat().st_mode)
 
 
-def _calibration(model: str) -> dict[str, Any] | None:
-    """Return the content of a model's calibration, None where it has none."""
-    file = Path(model).expanduser() / CALIBRATION
-    return read_json(file) if file.is_file() else None
-
-
-def _card(model: str, folder: Path, record: Mapping[str, Any]) -> str:
+def _card(model: Checkpoint, folder: Path, record: Mapping[str, Any]) -> str:
     """Return the model's card, or the one that somebody wrote, with how to run the export."""
-    source = Path(model).expanduser()
+    source = model.folder
     own = source / CARD
     if own.is_file() and MARK not in (text := own.read_text(encoding="utf-8")):
         return f"{text.rstrip()}\n\n## How to run it\n\n{_usage(record)}\n"
-    name = source.resolve().name if source.is_dir() else model
+    name = source.resolve().name if source.is_dir() else model.name
     described = source if source.is_dir() else folder
     return card(CardSources(described, name=name, usage=_usage(record)))
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from temper.calibration.files import calibration_files
-from temper.checkpoints.folder import read_json
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.checkpoints.folder import RUN
 from temper.display.folders import evaluation_fault, evaluation_of
-from temper.display.records import RunRecord, parse
 from temper.errors import CheckpointError, HubError, SettingError, one_line
 from temper.evaluation.folder import ROWS, TEXTS
 from temper.files import disagreements
@@ -144,12 +144,12 @@ def _token() -> str:
 
 def _checkpoint(folder: Path) -> dict[str, Path]:
     """Return the files of a finished checkpoint by their paths, as its record names them."""
-    if not (folder / "run.json").is_file():
+    record = Checkpoint(str(folder)).run
+    if record is None:
         raise CheckpointError(
             f"{folder} is no folder of a run. Give the --out folder of `temper train`; of a "
             "comparison one of its runs/NAME."
         )
-    record = read_json(folder / "run.json")
     if record.get("status", "finished") != "finished":
         raise CheckpointError(
             f"The run in {folder} is not finished (status {record['status']!r}), and the state of "
@@ -166,7 +166,7 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
     recorded: Mapping[str, str] | None = record.get("files")
     if recorded is None:
         raise CheckpointError(
-            f"{folder / 'run.json'} does not say which files are the checkpoint's: an older Temper "
+            f"{folder / RUN} does not say which files are the checkpoint's: an older Temper "
             "wrote it. Train again, and push that run."
         )
     if faults := disagreements(folder, recorded):
@@ -184,13 +184,11 @@ def _named(folder: Path, ends: Iterable[str]) -> list[str]:
 
 def _evaluation(folder: Path, named: Path | None) -> Path | None:
     """Return the evaluation that card and page are made of; None where there is none."""
-    record = None
-    if (folder / "run.json").exists():
-        record = parse(folder / "run.json", RunRecord)
+    model = Checkpoint.of(folder)
     if named is None:
-        found, fault = evaluation_of(folder, record)
+        found, fault = evaluation_of(model)
     else:
-        found, fault = named, evaluation_fault(named, record)
+        found, fault = named, evaluation_fault(named, model)
     if fault:
         raise CheckpointError(fault)
     return found

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.display.cells import Comparison
 from temper.display.folders import Source, evaluation_fault, evaluation_of, read
-from temper.display.records import AdapterRecord, RunRecord, parse
+from temper.display.records import AdapterRecord, RunRecord, parse, run_record
 from temper.display.wording import escaped, folded
 from temper.errors import CheckpointError
 from temper.files import make_folder, write_text, writing
@@ -258,14 +259,13 @@ def card(sources: CardSources) -> str:
     Raises:
         CheckpointError: A record is damaged.
     """
-    record = None
-    if (sources.model / "run.json").exists():
-        record = parse(sources.model / "run.json", RunRecord)
+    model = Checkpoint.of(sources.model)
+    record = run_record(model)
     folder = sources.evaluation
-    if folder is not None and (fault := evaluation_fault(folder, record)):
+    if folder is not None and (fault := evaluation_fault(folder, model)):
         raise CheckpointError(fault)
     if folder is None:
-        folder, _ = evaluation_of(sources.model, record)
+        folder, _ = evaluation_of(model)
     # Scores of an evaluation folder alone: a run's own would be read through its record.
     source = None if folder is None else read(folder)
     comparison = None if source is None else compare(source)

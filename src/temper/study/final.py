@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from temper import report
-from temper.checkpoints.folder import difference_in_words, held_folder, read_json
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.checkpoints.folder import RunFolder, difference_in_words, held_folder, read_json
 from temper.checkpoints.identity import digest, model_identity
 from temper.errors import CheckpointError, ModelError, SettingError
 from temper.evaluation.measure import evaluation_key, measure, stored_key
@@ -197,14 +198,14 @@ def _with_alternatives(
                 # Without draws the result is the same for every seed.
                 shutil.rmtree(folder, ignore_errors=True)
                 shutil.copytree(first, folder)
-            record = read_json(path / plain[str(seed)] / "run.json")
+            record = dict(Checkpoint.of(path / plain[str(seed)]).run or {})
             # It has no files of a model.
             record.pop("files", None)
             record |= {"method": each.name, "seed": seed, "key": key, "passes": None}
             table = {"method": {"name": each.name}, "train": {}}
             record["settings"] = {**record["settings"], **table}
             record["times"] = {**record["times"], "train_seconds": seconds, "steps": 0}
-            write_json(folder / "run.json", {**record, "notices": []})
+            RunFolder(folder).write_record({**record, "notices": []})
             folders[str(seed)] = folder.relative_to(path).as_posix()
         else:
             content["columns"].append({"name": each.name, "method": each.name, "settings": {}})

@@ -12,6 +12,7 @@ from typing import Any
 import pandas
 
 from temper import methods, report
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import check_study_room, held_folder, read_json
 from temper.checkpoints.identity import model_identity
 from temper.cluster.machines import Cluster
@@ -99,7 +100,7 @@ class Study(Result):
         run = self.folder / runs[column][str(seed)]
         if self.store is not None:
             self.store.fetch(run, weights=True)
-        return load_predictor(str(run), device=device)
+        return load_predictor(Checkpoint.of(run), device=device)
 
 
 def run_study(

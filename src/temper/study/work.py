@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import (
     RunFolder,
     check_study_room,
@@ -214,7 +215,7 @@ class Work:
         if stored_key(out) == key:
             return seconds
         predictor = load_predictor(
-            str(run),
+            Checkpoint.of(run),
             max_length=max_length,
             batch_size=evaluate.batch_size,
             precision=evaluate.precision,
@@ -222,7 +223,7 @@ class Work:
         )
         measure(
             predictor,
-            with_reference(self.sets, str(run), predictor, evaluate),
+            with_reference(self.sets, Checkpoint.of(run), predictor, evaluate),
             evaluate,
             out,
             model=run.name,

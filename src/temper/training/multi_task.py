@@ -35,7 +35,7 @@ from temper.data.examples import Examples, Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
 from temper.errors import SettingError, unknown
-from temper.files import checksums, write_json
+from temper.files import checksums
 from temper.models.multi_task.classifier import TaskHead, share_encoder
 from temper.progress import Progress
 from temper.settings import Faults, Tree, section
@@ -384,7 +384,7 @@ class _ActiveTasks(ActiveRun):
             folder = staging / FOLDER / name
             super().write_model(model.for_task(name), folder)
             record = {**self._of_task(name).record("finished"), "files": checksums(folder)}
-            write_json(folder / "run.json", record)
+            RunFolder(folder).write_record(record)
 
     def _listed(self) -> str:
         """Say which tasks there are, where a report has no place for several."""

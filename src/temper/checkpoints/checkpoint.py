@@ -1,0 +1,272 @@
+"""A model as its user names it, opened once: its kind, and what its folder records of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from temper.checkpoints.folder import RUN, read_json
+from temper.checkpoints.identity import CALIBRATION, model_identity
+from temper.data.columns import Columns
+from temper.data.examples import Examples, Splits
+from temper.data.settings import UNLABELLED, DataSettings
+from temper.data.sources import load_splits
+from temper.errors import CheckpointError, DataError, ModelError, SettingError
+from temper.importing import import_named
+
+EXPORT = "export.json"
+_PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
+
+Kind = Literal["object", "skops", "code", "weights"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model that functions take in place of its name.
+
+    Files are read when a property is first used, and once.
+
+    Args:
+        name: The name that the user gave: the folder of a run or of another checkpoint, a Hub id, a
+            short name, a ``.skops`` file or a folder with one, ``file.py:NAME`` or
+            ``module:NAME``; of an object in memory, its name for messages.
+        held: An object in memory: a function, an estimator, a pipeline or a predictor.
+    """
+
+    name: str
+    held: object = None
+
+    @classmethod
+    def of(cls, model: object) -> Self:
+        """Open a model by its name or path, or wrap an object in memory."""
+        if isinstance(model, str | Path):
+            return cls(str(model))
+        # A name with parentheses is no file's.
+        return cls(f"{getattr(model, '__name__', type(model).__name__).strip('<>')}()", model)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this name, which need not exist."""
+        return Path(self.name).expanduser()
+
+    @cached_property
+    def skops(self) -> Path | None:
+        """The skops file of this name: the file itself, or the one in a folder without weights.
+
+        Raises:
+            ModelError: The name is that of a pickle, or of a folder with several skops files.
+        """
+        path = self.folder
+        if path.is_dir():
+            files = sorted(path.glob("*.skops"))
+            configs = ("config.json", "adapter_config.json")
+            if not files or any((path / name).exists() for name in configs):
+                return None
+            if len(files) > 1:
+                names = ", ".join(file.name for file in files)
+                raise ModelError(f"{self} holds {names}. Name one of them.")
+            return files[0]
+        if path.suffix in _PICKLES:
+            raise ModelError(
+                f"{self} is a pickle, and loading one runs any code in it; Temper never does. If "
+                "you trust it, load it yourself and save it with "
+                f"skops.io.dump(pipeline, {path.with_suffix('.skops').name!r}), or name a function "
+                "that loads it: file.py:function."
+            )
+        return path if path.suffix == ".skops" else None
+
+    @cached_property
+    def kind(self) -> Kind:
+        """How the model is loaded; everything that Transformers loads is ``weights``.
+
+        Raises:
+            ModelError: See `skops`.
+            SettingError: The name is that of a Python file, without a function's name.
+        """
+        if self.held is not None:
+            return "object"
+        if self.skops is not None:
+            return "skops"
+        if self.name.endswith(".py"):
+            raise SettingError(
+                f"{self} is a file of Python code. Name the function in it: {self}:FUNCTION."
+            )
+        return "code" if ":" in self.name and not self.folder.exists() else "weights"
+
+    @cached_property
+    def code(self) -> tuple[str, str]:
+        """File or module, and name in it, of code.
+
+        Raises:
+            SettingError: The name has another form.
+        """
+        source, _, name = self.name.rpartition(":")
+        if not source or not name:
+            raise SettingError(f"Code is named file.py:NAME or module:NAME, got {self.name!r}.")
+        return str(Path(source).expanduser()) if source.endswith(".py") else source, name
+
+    @cached_property
+    def run(self) -> Mapping[str, Any] | None:
+        """The record of the run that trained the model, None for other models.
+
+        Raises:
+            CheckpointError: It is damaged.
+        """
+        file = self.folder / RUN
+        return read_json(file) if self.held is None and file.is_file() else None
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the run, or those of an export; empty for other models."""
+        record = self.run
+        if record is None and self.held is None and (self.folder / EXPORT).is_file():
+            record = read_json(self.folder / EXPORT)
+        settings: Mapping[str, Any] = {} if record is None else record.get("settings", {})
+        return settings
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The settings of the data that the model was trained on."""
+        data: Mapping[str, Any] = self.settings.get("data", {})
+        return data
+
+    @property
+    def _trained(self) -> Mapping[str, Any]:
+        """The record of the training rows."""
+        rows: Mapping[str, Any] = (self.run or {}).get("data", {}).get("train", {})
+        return rows
+
+    @property
+    def key(self) -> str | None:
+        """The key of the run."""
+        return (self.run or {}).get("key")
+
+    @property
+    def paired(self) -> bool | None:
+        """Whether the training rows had second texts, None if that is unknown."""
+        return self._trained.get("text_pair")
+
+    @property
+    def encoding(self) -> str | None:
+        """The encoding of the training data that a user named, also tried on further files."""
+        return self.data.get("encoding")
+
+    @property
+    def columns(self) -> tuple[Columns, ...]:
+        """The columns of the training data, by its settings, else those that were found.
+
+        Further sources often have the same columns, except for groups.
+        """
+        named = Columns(
+            *(self.data.get(f"{role}_column") for role in ("text", "text_pair", "label"))
+        )
+        read = Columns.of(self._trained.get("source", {}))
+        if named.text is None and named.text_pair is None:
+            named = replace(named, text=read.text, text_pair=read.text_pair)
+        columns = replace(named, label=named.label or read.label)
+        return () if columns == Columns() else (columns,)
+
+    @cached_property
+    def pretrained(self) -> str | None:
+        """The model that this one was trained from, None if neither record nor config names it."""
+        folder = self.folder
+        if self.run is not None:
+            return _text(self.run.get("model"))
+        if (folder / "adapter_config.json").is_file():
+            return _text(read_json(folder / "adapter_config.json").get("base_model_name_or_path"))
+        if not (folder / "config.json").is_file():
+            return None
+        named = _text(read_json(folder / "config.json").get("_name_or_path"))
+        # A config often names the very folder that it was loaded from, or one on another machine.
+        if named is None or not Path(named).is_dir() or Path(named).resolve() == folder.resolve():
+            return None
+        return named
+
+    @property
+    def runs(self) -> list[Checkpoint]:
+        """The run that trained the model, the run whose result it started from, and so on."""
+        found: list[Checkpoint] = []
+        each: Checkpoint | None = self
+        while each is not None and each.run is not None and each not in found:
+            found.append(each)
+            each = None if each.pretrained is None else Checkpoint(each.pretrained)
+        return found
+
+    @cached_property
+    def _splits(self) -> tuple[Splits | None, str]:
+        """The data of the run, read again; or None and the reason."""
+        data = {**self.data, **dict.fromkeys(UNLABELLED)}
+        try:
+            return load_splits(DataSettings.model_validate(data)), ""
+        except (DataError, ValueError) as error:
+            return None, str(error).splitlines()[0]
+
+    def hashes(self, split: str, rows: Examples | None = None) -> Sequence[str] | None:
+        """Return the hashes of the run's training or dev rows.
+
+        Args:
+            split: ``train`` or ``dev``.
+            rows: Rows which may be those of the split, if the data cannot be read again.
+
+        Returns:
+            Hashes, or None if the data is gone or has changed.
+        """
+        record = (self.run or {}).get("data", {}).get(split, {}).get("hash")
+        splits, _ = self._splits
+        for found in (None if splits is None else getattr(splits, split), rows):
+            if found is not None and found.hash == record:
+                hashes: Sequence[str] = found.rows
+                return hashes
+        return None
+
+    def training_rows(self) -> Examples:
+        """Read the rows again that the run was trained on.
+
+        Raises:
+            CheckpointError: The model is no run, or its data is gone or has changed.
+        """
+        if self.run is None:
+            raise CheckpointError(f"{self} is no folder of a run.")
+        splits, fault = self._splits
+        if splits is None:
+            raise CheckpointError(f"The rows that {self} was trained on cannot be read ({fault}).")
+        if self.hashes("train") is None:
+            raise CheckpointError(
+                f"The data that {self} was trained on has changed since: {self.data['source']} "
+                "gives other rows now."
+            )
+        return splits.train
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the folder keeps a calibration."""
+        return self.held is None and (self.folder / CALIBRATION).is_file()
+
+    def content_hash(self) -> str:
+        """Hash the weights or the code, so that a key does not outlive them.
+
+        Of code, only the named file counts, not what it imports or reads.
+
+        Returns:
+            A hash of the content; the name itself for a model of the Hub or an object in memory.
+        """
+        if self.kind == "object":
+            return self.name
+        if self.kind == "weights":
+            return model_identity(self.name)
+        file = self.skops
+        if file is None:
+            source, _ = self.code
+            file = Path(import_named(source, purpose="predictors").__file__ or source)
+        return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
