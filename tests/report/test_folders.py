@@ -33,8 +33,8 @@ def test_a_folder_that_does_not_exist_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b'{"schema": 1,', r"study.json is not what .* Invalid JSON"),
-        (b"\xff\xfe\x00", r"Cannot read .*study.json"),
+        (b'{"schema": 1,', "study.json"),
+        (b"\xff\xfe\x00", "study.json"),
     ],
 )
 def test_a_broken_file_is_named(study: Path, content: bytes, said: str) -> None:
