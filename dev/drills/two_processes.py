@@ -1,9 +1,9 @@
 """Give every command twice at once: ``python -m dev.drills.two_processes``.
 
-Two processes begin together, or one later, or the first is frozen (SIGSTOP) at a random time, its
-lock's clock set to 1970 or far ahead, while the second tries. One may be refused, and says who
-holds the folder; none ends in a traceback, and in the end the folder is that of one undisturbed
-run. Each pair follows from (seed, command, number), as far as two processes' times can.
+Two processes begin together, or one later, or the first is frozen (SIGSTOP) at a random time
+while the second tries. One may be refused, and says who holds the folder; none ends in a
+traceback, and in the end the folder is that of one undisturbed run. Each pair follows from (seed,
+command, number), as far as two processes' times can.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ import random
 import signal
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from dev.drills.commands import COMMANDS, Child, Command, Ended, Stage, make_project, stages
 from dev.drills.drilling import Found, drilled
 
 REFUSED = "is being written by process"
-AHEAD = 10**7
-"""Seconds that a lock's clock is set ahead."""
 
 
 def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
@@ -56,10 +53,6 @@ def _both(stage: Stage, kind: str, draws: random.Random) -> list[Ended]:
         second = Child(arguments, folder)
         return [first.wait(), second.wait()]
     os.kill(first.pid, signal.SIGSTOP)
-    clock = draws.choice((0.0, time.time() + AHEAD))
-    for lock in folder.rglob(".lock-*"):
-        with suppress(FileNotFoundError):
-            os.utime(lock, (clock, clock))
     second = Child(arguments, folder)
     ended = second.wait()
     os.kill(first.pid, signal.SIGCONT)

@@ -163,7 +163,9 @@ def test_a_worker_that_is_killed_while_it_waits_for_a_run_ends_the_study_too(
 
     class Killer(Watch):
         def steps(self, done: int, total: int, *, loss: float | None) -> None:
-            at_work = [json.loads(lock.read_text())["pid"] for lock in out.glob("runs/*/.lock-*")]
+            at_work = [
+                int(owner.read_text().split()[1]) for owner in out.glob("runs/*/.lock-owner")
+            ]
             for child in multiprocessing.active_children():
                 if any(out.glob("runs/short-*/evaluation/scores.json")) and at_work != [child.pid]:
                     child.kill()

@@ -115,18 +115,18 @@ def test_a_run_killed_while_its_trainer_is_made_goes_on(
 def test_what_a_kill_at_the_first_record_left_is_no_other_work(project: Path, whole: Path) -> None:
     out = project / "first-record"
     out.mkdir()
-    for name in (".run.json.4711", ".lock-1"):
+    for name in (".run.json.4711", ".lock"):
         (out / name).touch()
     train(config(project), out)
     assert names(out) == names(whole)
 
 
-@pytest.mark.parametrize("left", ["checkpoints/checkpoint-5", ".lock-1"])
+@pytest.mark.parametrize("left", ["checkpoints/checkpoint-5", ".lock"])
 def test_what_a_kill_left_in_a_finished_run_is_swept_up(
     project: Path, whole: Path, left: str
 ) -> None:
     out = Path(shutil.copytree(whole, project / "swept"))
-    if left == ".lock-1":
+    if left == ".lock":
         (out / left).touch()
     else:
         (out / left).mkdir(parents=True)

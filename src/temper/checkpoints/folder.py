@@ -47,7 +47,7 @@ WRITTEN = (*OF_A_RUN, "study.json", "paired.json")
 """Files that are written under a hidden name first."""
 OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
-LEFT = re.compile(rf"{LOCK.pattern}|\.now-\w+|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
+LEFT = re.compile(rf"{LOCK.pattern}|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
 """What a killed process may leave of a lock, and of a file that it was writing."""
 
 

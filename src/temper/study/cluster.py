@@ -31,7 +31,6 @@ from temper.cluster import plugins
 from temper.cluster.machines import Cluster, cause_of, check_version, load_ray
 from temper.cluster.store import Store, is_url
 from temper.errors import LockedError, SettingError, TemperError, Terminated, shown
-from temper.locks import STALE
 from temper.progress import Progress
 from temper.stopping import GRACE
 from temper.study.work import GridCell, StudyFolder, Work
@@ -40,6 +39,8 @@ from temper.training.config import run_key
 
 RETRIES = 5
 """How often Ray repeats a run whose machine or process is lost."""
+LOST = 180.0
+"""Seconds in which the lock of a lost machine is waited for."""
 
 
 @dataclass(frozen=True)
@@ -259,8 +260,8 @@ def _do_run(
         )
     if store is not None:
         return _do_stored(work, job.cell, store, progress), progress.kept
-    # The lock of a lost machine stays for a while.
-    until = monotonic() + 2 * STALE
+    # A file server keeps the lock of a lost machine for a while.
+    until = monotonic() + LOST
     while True:
         try:
             return work.do(job.cell, progress=progress), progress.kept
