@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from temper.errors import ModelError
 from temper.models.classical import ARCHITECTURES
 from temper.models.classical.build import build_classifier
-from temper.models.classical.recurrent import (
+from temper.models.classical.networks import (
     AttentionPooling,
     BiRecurrence,
-    Sequences,
+    ConvolutionBank,
     find_sentences,
+    rows_of,
 )
-from temper.models.classical.text_cnn import ConvolutionBank
 from temper.models.hf import load_classifier
 from temper.models.network import Network
 from temper.types import Batch
@@ -143,7 +143,7 @@ def test_a_bilstm_is_the_packed_one_of_pytorch() -> None:
         hidden, lengths, batch_first=True, enforce_sorted=False
     )
     expected, _ = nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
-    found = ours(hidden, Sequences.of_tokens(mask), mask)
+    found = ours(hidden, rows_of(mask), mask)
     torch.testing.assert_close(found, expected)
 
 
@@ -206,20 +206,27 @@ def test_max_and_attention_pooling_differ_and_others_are_refused() -> None:
 def test_sentences_end_at_the_last_of_several_signs_and_at_the_row_s_end() -> None:
     mask = torch.tensor([[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0, 0]]).bool()
     ends = torch.tensor([[0, 1, 0, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0]]).bool()
-    found = find_sentences(mask, ends, longest=50)
-    words = [row[own].tolist() for row, own in zip(found.words.take, found.words.mask, strict=True)]
-    assert words == [[0, 1], [2, 3, 4, 5], [7, 8, 9]]
-    lasts = [row[own].tolist() for row, own in zip(found.texts.take, found.texts.mask, strict=True)]
-    assert lasts == [[1, 5], [9]]
-    assert found.number[mask].tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 2]
+    words, texts = find_sentences(mask, ends, longest=50)
+    assert torch.equal(words.take, mask)
+    assert words.lengths.tolist() == [2, 4, 3]
+    assert texts.take.nonzero().tolist() == [[0, 1], [0, 5], [1, 2]]
+    assert texts.lengths.tolist() == [2, 1]
+    assert texts.give[mask].tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 2]
 
 
-def test_long_sentences_are_cut_in_pieces_whichever_side_is_padded() -> None:
+def test_long_sentences_are_split_whichever_side_is_padded() -> None:
     mask = torch.tensor([[0, 1, 1, 1, 1, 1]]).bool()
-    found = find_sentences(mask, torch.tensor([[0, 0, 1, 0, 0, 0]]).bool(), longest=2)
-    words = [row[own].tolist() for row, own in zip(found.words.take, found.words.mask, strict=True)]
-    assert words == [[1, 2], [3, 4], [5]]
-    assert found.texts.take.tolist() == [[2, 4, 5]]
+    ends = torch.tensor([[0, 0, 1, 0, 0, 0]]).bool()
+    words, texts = find_sentences(mask, ends, longest=2)
+    assert words.lengths.tolist() == [2, 2, 1]
+    assert texts.take.nonzero()[:, 1].tolist() == [2, 4, 5]
+
+
+def test_a_row_that_ends_with_a_sign_does_not_lose_it_to_the_next_row() -> None:
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    words, texts = find_sentences(mask, torch.tensor([[0, 1], [1, 0]]).bool(), longest=50)
+    assert words.lengths.tolist() == [2, 1, 1]
+    assert texts.lengths.tolist() == [1, 2]
 
 
 def test_the_signs_that_end_a_sentence_are_those_of_the_vocabulary() -> None:

@@ -41,8 +41,8 @@ def test_a_word_may_hold_spaces_and_odd_line_breaks(tmp_path: Path) -> None:
         ("good 1 2\nbad 1\n", "Line 2 .* a word and 2 numbers .* has 1 numbers"),
         ("good 1 2 3\n", "Line 1 .* has more numbers"),
         ("3 5\ngood 1 2 3 4 5\n", "Line 1 .* announces 5 numbers a word"),
-        ("good 1 x\n", "Line 1 .* 'good' has something else"),
-        ("good 1 nan\n", "Line 1 .* 'good' is not finite"),
+        ("good 1 x\n", "Line 1 .* 'good' is not a finite number"),
+        ("good 1 nan\n", "Line 1 .* 'good' is not a finite number"),
         ("\n", "Line 1 .* has 0 numbers"),
     ],
 )
@@ -73,7 +73,7 @@ def test_the_network_starts_from_them_and_says_how_many_there_were(tmp_path: Pat
     assert table[place].tolist() == [1.0, 2.0]
     others = [other for other in range(len(table)) if other != place]
     assert torch.equal(table[others], before[others])
-    assert built.notices == (f"1 of 3 words have a vector in {path}; the others are drawn.",)
+    assert built.notices == (f"1 of 3 words have a vector in {path}; the others are random.",)
 
 
 def test_a_file_without_a_vector_for_any_word_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from transformers import (
 
 from temper.errors import ModelError
 from temper.models import Network
-from temper.models.classical.classifier import TextCNNConfig
+from temper.models.classical.networks import TextCNNConfig
 from temper.models.hf import load_classifier
 from temper.models.multi_task.classifier import (
     MTDNNConfig,

@@ -1,7 +1,6 @@
-"""Networks of the time before transformers, trained from scratch, as models of Transformers.
+"""Networks from before transformers, trained from scratch, as models of Transformers.
 
-``registration`` makes them known to the auto classes; importing ``temper`` sees to that as soon as
-those are there.
+``networks`` registers them with the auto classes; `temper` imports it as soon as those exist.
 """
 
 from temper.models.classical.registry import ARCHITECTURES
