@@ -30,7 +30,7 @@ __version__ = "0.1.0"
 
 # Transformers' auto classes know our own networks once both are imported.
 after_import("transformers.models.auto.modeling_auto", "temper.models.classical.networks")
-after_import("transformers.models.auto.modeling_auto", "temper.models.multi_task.classifier")
+after_import("transformers.models.auto.modeling_auto", "temper.models.multi_task")
 
 # Public name -> module: imported on first use, so that `temper --help` does not wait for torch.
 _PUBLIC = {

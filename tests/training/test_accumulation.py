@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from temper import AT, UEGR, Vanilla, methods
 from temper.data.batches import LengthBucketSampler, pack_steps
 from temper.errors import SettingError
-from temper.models.multi_task.classifier import TaskHead, share_encoder
+from temper.models.multi_task import share_encoder
 from temper.training.loading import MixedBatches, Phases, TaskRows
 from temper.training.trainer import RobustTrainer
 from tests.training.alternating import Alternating
@@ -103,7 +103,7 @@ def test_no_step_mixes_rows_with_and_without_labels_however_it_is_split(
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
 def test_no_step_mixes_tasks_however_it_is_split(tmp_path: Path, temperature: float) -> None:
-    tasks = [TaskHead("two", ("no", "yes")), TaskHead("again", ("no", "yes"))]
+    tasks = {"two": ("no", "yes"), "again": ("no", "yes")}
 
     def run(size: int, accumulation: int) -> Any:
         return trained(
@@ -122,7 +122,7 @@ def test_no_step_mixes_tasks_however_it_is_split(tmp_path: Path, temperature: fl
 
 
 def test_a_pre_pass_over_filled_up_steps_sees_every_row(tmp_path: Path) -> None:
-    tasks = [TaskHead("two", ("no", "yes")), TaskHead("again", ("no", "yes"))]
+    tasks = {"two": ("no", "yes"), "again": ("no", "yes")}
     trainer = make_trainer(
         tmp_path,
         model=share_encoder(quiet_model(), tasks),

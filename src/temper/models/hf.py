@@ -26,8 +26,7 @@ from temper.models.folders import (
     misfits,
 )
 from temper.models.heads import draw_head, order_of_head, reorder_head
-from temper.models.multi_task import TYPE as MULTI_TASK
-from temper.models.names import MODELS, not_loaded, resolve
+from temper.models.names import MODELS, MULTI_TASK, not_loaded, resolve
 from temper.seeding import derive_seed, seeded
 
 ADAPTER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]

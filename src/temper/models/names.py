@@ -10,8 +10,6 @@ from pathlib import Path
 
 from temper.errors import ModelError, SettingError, install_command, shortened, unknown
 from temper.models.classical import ARCHITECTURES
-from temper.models.multi_task import LISTING
-from temper.models.multi_task import TYPE as MULTI_TASK
 
 MODELS: Mapping[str, Mapping[str, str]] = {
     "minilm": {
@@ -46,6 +44,8 @@ MODELS: Mapping[str, Mapping[str, str]] = {
 """Short names; every other name is a Hub id, a folder, or a network that is trained from scratch
 (`temper.models.classical`). The learning rate is what a run takes where nobody names one: MiniLM
 was made for sentence embeddings, and hardly learns from a few thousand rows at BERT's 2e-5."""
+MULTI_TASK = "mt_dnn"
+"""Name of the architecture with a head per task, which is also the config's ``model_type``."""
 CONFIGS = ("config.json", "adapter_config.json")
 """Files of which a model's folder has one."""
 SHORT_NAMES = (*MODELS, *ARCHITECTURES)
@@ -106,7 +106,14 @@ def _is_path(name: str) -> bool:
 def listing() -> dict[str, Mapping[str, str]]:
     """Return what ``temper list models`` shows, by name."""
     scratch = {name: each.listing() for name, each in ARCHITECTURES.items()}
-    return {**MODELS, **scratch, MULTI_TASK: LISTING}
+    shared = {
+        "source": "any model, with --multi-task NAME for each task",
+        "architecture": "one encoder under a head for each task",
+        "parameters": "the model's",
+        "learning_rate": "the model's",
+        "note": "trained on several tasks at once (Liu et al. 2019); settings: tasks.NAME, mixing",
+    }
+    return {**MODELS, **scratch, MULTI_TASK: shared}
 
 
 def checkpoint_folder(model: str, *, what: str) -> Path:

@@ -311,7 +311,7 @@ def _check_tasks(trainer: Any, rows: TaskRows) -> None:
         raise SettingError(
             f"The rows are of the tasks {', '.join(given)} in this order, and the model "
             f"{type(model).__name__} has {', '.join(of_model) or 'none'}. Give a model that "
-            "temper.models.multi_task.classifier.share_encoder made for these tasks."
+            "temper.models.multi_task.share_encoder made for these tasks."
         )
     if trainer.unlabeled_dataset is not None or trainer.class_weights is not None:
         raise SettingError(

@@ -36,7 +36,7 @@ from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
 from temper.errors import SettingError, unknown
 from temper.files import checksums
-from temper.models.multi_task.classifier import TaskHead, share_encoder
+from temper.models.multi_task import check_task, share_encoder
 from temper.progress import Progress
 from temper.settings import Faults, Tree, section
 from temper.training.checks import check_head, check_one_process
@@ -159,7 +159,7 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
             f"`tasks.{name}` must be a table of settings, got {table!r}. Write "
             f"`tasks.{name}.source=PATH`."
         )
-    TaskHead(name)
+    check_task(name)
     config = RunConfig.of({**tree, "data": {**tree["data"], **table}})
     of_one_task = {
         "Text without labels (`data.unlabeled`)": config.data.unlabeled is not None,
@@ -273,13 +273,17 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
             "`train.label_names` and `train.label_map` name the classes of one head, and with "
             "several tasks each gets a new head. Leave them out."
         )
-    heads = [_head(name, splits[name].train) for name in config.tasks]
-    texts = [text for each in splits.values() for text in _texts(each.train)]
+    labels = {name: _labels(splits[name].train) for name in config.tasks}
+    trains = [each.train for each in splits.values()]
+    texts = [text for rows in trains for text in (*rows.text, *(rows.text_pair or ()))]
     # Its own head is not used, so that any checkpoint fits.
     classifier, tokenizer, notices = make_network(
-        config.first, Examples("tasks", texts), labels=heads[0].labels or None, new_head=True
+        config.first,
+        Examples("tasks", texts),
+        labels=next(iter(labels.values())) or None,
+        new_head=True,
     )
-    model = share_encoder(classifier, heads, seed=config.seed)
+    model = share_encoder(classifier, labels, seed=config.seed)
     parts = {}
     for name, run in config.tasks.items():
         rows = splits[name].train
@@ -425,10 +429,5 @@ class _ActiveTasks(ActiveRun):
         return run
 
 
-def _head(name: str, rows: Examples) -> TaskHead:
-    labels = () if rows.kind == "regression" else tuple(label_names(rows))
-    return TaskHead(name, labels, pair=rows.text_pair is not None)
-
-
-def _texts(rows: Examples) -> list[str]:
-    return [*rows.text, *(rows.text_pair or ())]
+def _labels(rows: Examples) -> list[str]:
+    return [] if rows.kind == "regression" else list(label_names(rows))

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, SettingError
 from temper.models.hf import load_classifier
-from temper.models.multi_task.classifier import MTDNNForSequenceClassification
+from temper.models.multi_task import MTDNNForSequenceClassification
 from temper.training.config import RunConfig
 from temper.training.multi_task import MultiTaskConfig, prepare_tasks, train_tasks
 from temper.training.prepared import prepare

@@ -11,11 +11,7 @@ import torch
 from temper import methods
 from temper.errors import SettingError
 from temper.methods.soup import trainings_of
-from temper.models.multi_task.classifier import (
-    MTDNNForSequenceClassification,
-    TaskHead,
-    share_encoder,
-)
+from temper.models.multi_task import MTDNNForSequenceClassification, share_encoder
 from temper.training.checks import wants_unlabelled
 from temper.training.loading import TaskRows
 from tests.training.tiny_training import (
@@ -49,8 +45,8 @@ class Scores(Rows):
 
 
 def shared(*, regression: bool = True) -> MTDNNForSequenceClassification:
-    last = TaskHead("last") if regression else TaskHead("last", ("a", "b", "c"))
-    tasks = [TaskHead("two", ("no", "yes")), TaskHead("three", ("a", "b", "c")), last]
+    three = ("a", "b", "c")
+    tasks = {"two": ("no", "yes"), "three": three, "last": () if regression else three}
     return share_encoder(tiny_model(), tasks)
 
 

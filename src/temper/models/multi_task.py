@@ -1,8 +1,8 @@
-"""MT-DNN as a model of Transformers: the encoder once, and for each task its own head.
+"""MT-DNN as a model of Transformers: one encoder, and one head per task.
 
 Source: Liu et al. 2019, "Multi-Task Deep Neural Networks for Natural Language Understanding",
-arXiv 1901.11504, section 3. Each head is what the encoder's own architecture puts there, so that
-what a task gives is bit for bit what its plain classifier gives.
+arXiv 1901.11504, section 3. Each head is the one of the encoder's own architecture, so a task has
+bit for bit the logits of its plain classifier.
 
 Differs: pairs have the same linear head on the pooled row as single texts, where the paper has a
 stochastic answer network (its equations 5 to 7); QNLI is classified, not ranked.
@@ -13,8 +13,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -27,46 +26,34 @@ from transformers import (
 
 from temper.errors import ModelError, unknown
 from temper.models.blocks import head_settings
-from temper.models.multi_task import TYPE
+from temper.models.names import MULTI_TASK
 from temper.seeding import derive_seed, seeded
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-@dataclass(frozen=True)
-class TaskHead:
-    """What a head is for.
+def check_task(name: str, labels: Sequence[str] = ()) -> None:
+    """Raise an error for a task that cannot have a head.
 
     Args:
-        name: Name of the task: letters, digits, ``_`` and ``-``.
+        name: Name of the task.
         labels: Names of the classes; empty for a regression.
-        pair: Whether its rows are two texts.
 
     Raises:
-        ModelError: If the name has another form, or there is one label alone.
-
-    Example:
-        >>> TaskHead("sts_b").labels
-        ()
+        ModelError: The name has another form, or the labels are one or not distinct.
     """
-
-    name: str
-    labels: tuple[str, ...] = ()
-    pair: bool = False
-
-    def __post_init__(self) -> None:
-        # A head is kept under its task's name in a module, which has names of its own; some of
-        # them (`training`) only once it is made.
-        if not NAME.fullmatch(self.name) or hasattr(nn.ModuleDict(), self.name):
-            raise ModelError(
-                f"The name of a task must be letters, digits, _ and -, and no attribute of torch's "
-                f"ModuleDict, got {self.name!r}. Give another."
-            )
-        if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
-            raise ModelError(
-                f"Task {self.name!r} must have two or more different labels, or none for a "
-                f"regression, got {list(self.labels)}."
-            )
+    # A head is an entry of a ModuleDict, whose attributes cannot be keys; some of them (`training`)
+    # exist only on an instance.
+    if not _NAME.fullmatch(name) or hasattr(nn.ModuleDict(), name):
+        raise ModelError(
+            f"The name of a task must be letters, digits, _ and -, and no attribute of torch's "
+            f"ModuleDict, got {name!r}. Give another."
+        )
+    if len(labels) == 1 or len(set(labels)) < len(labels):
+        raise ModelError(
+            f"Task {name!r} must have two or more different labels, or none for a regression, got "
+            f"{list(labels)}."
+        )
 
 
 class MTDNNConfig(PreTrainedConfig):
@@ -74,62 +61,44 @@ class MTDNNConfig(PreTrainedConfig):
 
     Args:
         encoder: Config of the encoder's architecture as a dictionary, with its ``model_type``.
-        tasks: The tasks as dictionaries of `TaskHead`; a task's place is its number in a batch.
+        tasks: ``name`` and ``labels`` of each task; its index is its number in a batch.
         pad_token_id: Id of the padding token, as the encoder's.
     """
 
-    model_type = TYPE
+    model_type = MULTI_TASK
 
     encoder: dict[str, Any] | None = None
     tasks: list[dict[str, Any]] | None = None
     pad_token_id: int | None = None
 
     @classmethod
-    def of(cls, encoder: Any, tasks: Sequence[TaskHead]) -> MTDNNConfig:
+    def of(cls, encoder: Any, tasks: Mapping[str, Sequence[str]]) -> MTDNNConfig:
         """Return the config of an encoder with heads for tasks.
 
         Args:
             encoder: Config of any classifier of Transformers.
-            tasks: The tasks, at least one; the order gives their numbers.
+            tasks: Labels by name of the task, as `share_encoder` takes them.
 
         Raises:
-            ModelError: If a name stands twice, or the model is made of encoder and decoder.
+            ModelError: There is no task, a task cannot have a head, or the model has a decoder.
         """
-        names = [task.name for task in tasks]
-        if not names or len(set(names)) < len(names):
-            raise ModelError(f"Tasks must be one or more of different names, got {names}.")
-        if encoder.is_encoder_decoder or encoder.model_type == TYPE:
+        if not tasks:
+            raise ModelError("An MT-DNN must have one or more tasks, got none.")
+        for name, labels in tasks.items():
+            check_task(name, labels)
+        if encoder.is_encoder_decoder or encoder.model_type == MULTI_TASK:
             raise ModelError(
                 f"An MT-DNN shares one encoder between its tasks, and a {encoder.model_type!r} is "
                 "none. Give an encoder, or a folder tasks/NAME of a multi-task run."
             )
-        described = [{**asdict(task), "labels": list(task.labels)} for task in tasks]
-        return cls(encoder=encoder.to_dict(), tasks=described, pad_token_id=encoder.pad_token_id)
-
-    @property
-    def heads(self) -> tuple[TaskHead, ...]:
-        """The tasks in the order of their numbers."""
-        return tuple(
-            TaskHead(each["name"], tuple(each["labels"]), each["pair"]) for each in self.tasks or ()
-        )
+        # A list, since Transformers sorts the keys of a config.
+        listed = [{"name": name, "labels": list(labels)} for name, labels in tasks.items()]
+        return cls(encoder=encoder.to_dict(), tasks=listed, pad_token_id=encoder.pad_token_id)
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """The tasks' names in the order of their numbers."""
-        return tuple(head.name for head in self.heads)
-
-    def number(self, name: str) -> int:
-        """Return the number by which a batch names a task.
-
-        Args:
-            name: The task's.
-
-        Raises:
-            ModelError: If there is no such task.
-        """
-        if name not in self.task_names:
-            raise ModelError(unknown("task of this model", name, self.task_names))
-        return self.task_names.index(name)
+        """Names of the tasks in the order of their numbers."""
+        return tuple(task["name"] for task in self.tasks or ())
 
     def of_task(self, name: str) -> Any:
         """Return the config of the plain classifier of one task.
@@ -139,15 +108,12 @@ class MTDNNConfig(PreTrainedConfig):
 
         Returns:
             A config of the encoder's architecture, with the task's labels.
-
-        Raises:
-            ModelError: If there is no such task.
         """
-        head, own = self.heads[self.number(name)], copy.deepcopy(dict(self.encoder or {}))
-        stale = ("architectures", "num_labels", "id2label", "label2id", "transformers_version")
-        for key in stale:
+        labels = {task["name"]: task["labels"] for task in self.tasks or ()}[name]
+        own = copy.deepcopy(dict(self.encoder or {}))
+        for key in ("architectures", "num_labels", "id2label", "label2id", "transformers_version"):
             own.pop(key, None)
-        own.update(head_settings(head.labels or None))
+        own.update(head_settings(labels or None))
         return AutoConfig.for_model(own.pop("model_type"), **own)
 
 
@@ -163,7 +129,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
     Example:
         >>> import torch
         >>> from transformers import BertConfig
-        >>> from temper.models.multi_task.classifier import MTDNNConfig, TaskHead
+        >>> from temper.models.multi_task import MTDNNConfig
         >>> encoder = BertConfig(
         ...     vocab_size=9,
         ...     hidden_size=4,
@@ -171,7 +137,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         ...     num_attention_heads=1,
         ...     intermediate_size=4,
         ... )
-        >>> tasks = [TaskHead("rte", ("yes", "no")), TaskHead("sts_b", pair=True)]
+        >>> tasks = {"rte": ("yes", "no"), "sts_b": ()}
         >>> model = MTDNNForSequenceClassification(MTDNNConfig.of(encoder, tasks))
         >>> model(input_ids=torch.tensor([[1, 2]]), task="sts_b").logits.shape
         torch.Size([1, 1])
@@ -240,13 +206,13 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         return plain
 
     def task_of(self, task: Tensor | str | None) -> str:
-        """Return the name of the task that a batch belongs to.
+        """Return the name of the task of a batch.
 
         Args:
-            task: Its name, its number for every row [B], or None where there is but one.
+            task: Its name, or its number for every row [B]; None if the model has only one.
 
         Raises:
-            ModelError: If it is not known, or rows of several tasks share the batch.
+            ModelError: There is no such task, or the batch has rows of several.
         """
         names: tuple[str, ...] = self.config.task_names
         if isinstance(task, Tensor):
@@ -256,19 +222,19 @@ class MTDNNForSequenceClassification(PreTrainedModel):
                     f"A batch must hold rows of one task, got the numbers {sorted(numbers)}. "
                     "Batch each task by itself (temper.training.loading)."
                 )
-            place = int(numbers.pop())
-            if not 0 <= place < len(names):
-                raise ModelError(f"Task number {place} is none of {len(names)}: {names}.")
-            return names[place]
-        if task is None and len(names) == 1:
-            return names[0]
-        if task is None:
+            number = int(numbers.pop())
+            if not 0 <= number < len(names):
+                raise ModelError(f"Task number {number} is none of {len(names)}: {names}.")
+            return names[number]
+        if task is None and len(names) > 1:
             raise ModelError(
-                f"This model has several tasks ({', '.join(names)}): say which one with task=, or "
-                "take the classifier of one, model.for_task(NAME)."
+                f"This model has several tasks ({', '.join(names)}): give one with task=, or use "
+                "the classifier of one, model.for_task(NAME)."
             )
-        number: int = self.config.number(task)
-        return names[number]
+        name = names[0] if task is None else task
+        if name not in names:
+            raise ModelError(unknown("task of this model", name, names))
+        return name
 
     def forward(
         self,
@@ -298,17 +264,11 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         """
         head = self.heads[self.task_of(task)]
         takes = inspect.signature(head.forward).parameters
-        inputs: dict[str, Any] = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "labels": labels,
-            **more,
-        }
         if "token_type_ids" in takes:
-            inputs["token_type_ids"] = token_type_ids
+            more["token_type_ids"] = token_type_ids
         if "use_cache" in takes:
-            inputs.setdefault("use_cache", False)
-        return head(**inputs)
+            more.setdefault("use_cache", False)
+        return head(input_ids=input_ids, attention_mask=attention_mask, labels=labels, **more)
 
 
 def _share_dropout(first: nn.Module, head: nn.Module) -> None:
@@ -320,21 +280,22 @@ def _share_dropout(first: nn.Module, head: nn.Module) -> None:
 
 
 def share_encoder(
-    classifier: Any, tasks: Sequence[TaskHead], *, seed: int = 0
+    classifier: Any, tasks: Mapping[str, Sequence[str]], *, seed: int = 0
 ) -> MTDNNForSequenceClassification:
-    """Take a classifier's encoder, and draw a head for each task.
+    """Take the encoder of a classifier, and draw a head for each task.
 
     Args:
-        classifier: Of Transformers, or a network of `temper.models.classical`; its own head is not
-            taken, and it stays as it is.
-        tasks: The tasks, in the order of their numbers.
+        classifier: A classifier of Transformers, or a network of `temper.models.classical`; its own
+            head is not used, and it stays as it is.
+        tasks: Names of the classes by name of the task, in the order of their numbers; empty for a
+            regression.
         seed: Seed of the heads: equal seeds give equal heads.
 
     Returns:
         The model, in evaluation mode.
 
     Raises:
-        ModelError: If the model is no encoder or a PEFT adapter, or the tasks' names do not fit.
+        ModelError: The model is no encoder or a PEFT adapter, or a task cannot have a head.
     """
     if hasattr(classifier, "peft_config"):
         raise ModelError(
@@ -351,8 +312,8 @@ def share_encoder(
     return model
 
 
-# At the end of the module, whoever imports it: importing Transformers above imports it again.
-AutoConfig.register(TYPE, MTDNNConfig, exist_ok=True)
+# At the end of the module: importing Transformers above imports it again.
+AutoConfig.register(MULTI_TASK, MTDNNConfig, exist_ok=True)
 AutoModelForSequenceClassification.register(
     MTDNNConfig, MTDNNForSequenceClassification, exist_ok=True
 )
