@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from temper.data.formats import TableFile, format_of, stem_of
-from temper.data.table import Keep, Table, TableOptions
+from temper.data.table import Table, TableOptions
 from temper.errors import DataError, brief, one_line, unknown
 
 SHARD = re.compile(r"(?P<split>.+?)-\d{5}-of-\d{5}(-[0-9a-f]+)?")
@@ -34,13 +34,11 @@ class TableFiles:
         files: The files, at least one, in their order.
         options: How they are read.
         title: What messages call the table.
-        keep: Chooses columns that are kept, as `temper.data.formats.read_table` takes it.
     """
 
     files: tuple[Path, ...]
     options: TableOptions
     title: str
-    keep: Keep | None = None
 
     def __call__(self) -> Table:
         """Read them.
@@ -48,7 +46,7 @@ class TableFiles:
         Raises:
             DataError: A file cannot be read, or has other columns than the first.
         """
-        tables = [TableFile(file, self.options, self.keep)() for file in self.files]
+        tables = [TableFile(file, self.options)() for file in self.files]
         return tables[0] if len(tables) == 1 else Shards.of(tables, self.title)
 
 

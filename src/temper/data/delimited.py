@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from temper.data.content import TextFile
-from temper.data.table import Keep, Table, TableOptions, other_numbers, skipped_rows
+from temper.data.table import Table, TableOptions, other_numbers, skipped_rows
 from temper.errors import DataError
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
@@ -41,7 +41,6 @@ def read_delimited(
     source: Mapping[str, str],
     usual: str,
     options: TableOptions,
-    keep: Keep | None = None,
 ) -> Table:
     """Read a table of delimited text.
 
@@ -50,7 +49,6 @@ def read_delimited(
         source: What identifies it.
         usual: The delimiter that its name stands for.
         options: Whether rows that cannot be read are left out, and which columns nobody reads.
-        keep: Chooses columns that are kept; the file is gone through again for every other.
 
     Returns:
         The table. Blank lines are left out; what was found and left out is a notice.
@@ -66,8 +64,6 @@ def read_delimited(
     last_blank = array("q")
     needed = options.needed(names)
     number, skipped = 0, set[int]()
-    kept = keep(names) if keep is not None else {}
-    kept_at = [(names.index(name), writer.append) for name, writer in kept.items()]
     joined = _JoinedLines(found.delimiter, len(names))
     for line, record in found.rows(len(names), needed=needed, behind=first, joined=joined):
         if record is None:
@@ -78,8 +74,6 @@ def read_delimited(
         number += 1
         if isinstance(record, list):
             lines.append(line)
-            for place, append in kept_at:
-                append(record[place])
         elif options.skip_bad_rows:
             bad[line] = record
             skipped.add(number)
@@ -89,12 +83,8 @@ def read_delimited(
     if not lines:
         raise DataError(f"{path} has a header but no rows{' that can be read' if bad else ''}.")
 
-    columns = {name: writer.stored() for name, writer in kept.items()}
-
-    def column(name: str) -> Iterable[object]:
-        return columns[name] if name in columns else read(names.index(name))
-
-    def read(place: int) -> Iterator[object]:
+    def column(name: str) -> Iterator[object]:
+        place = names.index(name)
         for _, record in found.rows(len(names), needed=needed, behind=first):
             if isinstance(record, list):
                 yield record[place]

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from temper.data.content import TextFile, read_bytes
 from temper.data.delimited import check_names, read_delimited
-from temper.data.stored import TextWriter, ValueWriter
-from temper.data.table import Keep, Table, TableOptions, other_numbers, skipped_rows
+from temper.data.table import Table, TableOptions, other_numbers, skipped_rows
 from temper.errors import DataError
 
 # Rows of a Parquet file that are there as Python's objects at a time.
@@ -44,7 +43,6 @@ def read_table(
     options: TableOptions | None = None,
     *,
     suffix: str | None = None,
-    keep: Keep | None = None,
 ) -> Table:
     """Read a file as a table.
 
@@ -52,7 +50,6 @@ def read_table(
         path: A file in one of `FORMATS`, plain or with ``.gz`` behind.
         options: How it is read.
         suffix: Its format, where the name does not say it.
-        keep: Chooses columns that are kept where the file is gone through line by line.
 
     Returns:
         The table, with the file's sha256 in its source.
@@ -88,9 +85,9 @@ def read_table(
     if content.blank():
         raise empty
     if suffix in (".jsonl", ".ndjson"):
-        return _json_lines(content, source=source, options=options, keep=keep)
+        return _json_lines(content, source=source, options=options)
     usual = "\t" if suffix == ".tsv" else ","
-    return read_delimited(content, source=source, usual=usual, options=options, keep=keep)
+    return read_delimited(content, source=source, usual=usual, options=options)
 
 
 @dataclass(frozen=True)
@@ -100,16 +97,14 @@ class TableFile:
     Args:
         path: The file.
         options: How it is read.
-        keep: Chooses columns that are kept, as `read_table` takes it.
     """
 
     path: Path
     options: TableOptions
-    keep: Keep | None = None
 
     def __call__(self) -> Table:
         """Read it."""
-        return read_table(self.path, self.options, keep=self.keep)
+        return read_table(self.path, self.options)
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -136,11 +131,8 @@ def _parse_json(text: str, *, where: str) -> object:
         raise DataError(f"{where}: JSON cannot be read ({error}). Mend or remove it.") from None
 
 
-def _json_lines(
-    content: TextFile, *, source: Mapping[str, str], options: TableOptions, keep: Keep | None
-) -> Table:
+def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableOptions) -> Table:
     path = content.path
-    kept: Mapping[str, TextWriter | ValueWriter] | None = None
     names: dict[str, None] = {}
     lines, number, bad, skipped = array("q"), 0, dict[int, str](), set[int]()
     for number, (line, text) in enumerate(_full_lines(content), start=1):
@@ -154,23 +146,10 @@ def _json_lines(
             continue
         names |= dict.fromkeys(row)
         lines.append(line)
-        if kept is None:
-            kept = keep(tuple(names)) if keep is not None else {}
-        try:
-            for name, writer in kept.items():
-                writer.append(row.get(name))  # type: ignore[arg-type]
-        except (AttributeError, UnicodeEncodeError):
-            # A text that is none: who reads the column says so.
-            kept = {}
     if not lines:
         raise DataError(f"{path} has no rows that can be read.")
 
-    columns = {name: writer.stored() for name, writer in (kept or {}).items()}
-
-    def column(name: str) -> Iterable[object]:
-        return columns[name] if name in columns else read(name)
-
-    def read(name: str) -> Iterator[object]:
+    def column(name: str) -> Iterator[object]:
         for line, text in _full_lines(content):
             if line not in bad:
                 yield json.loads(text).get(name)

@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from temper.data.columns import SURROGATE
 from temper.data.examples import Kind
-from temper.data.stored import ValueWriter
+from temper.data.stored import listed
 from temper.data.table import Table
 from temper.errors import DataError, unknown
 
@@ -215,7 +215,7 @@ class LabelColumn:
 
     def _with_points(self) -> tuple[list[object], tuple[str, ...]]:
         """Read decimal commas as points if all labels are numbers, with a notice."""
-        raw = ValueWriter.of(self.table.column(self.name))
+        raw = listed(self.table.column(self.name))
         if not self.table.decimal_comma or self.names is not None:
             return raw, ()
         words = [str(value).strip() for value in raw if not self._is_missing(value)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from temper.data.clones import DESCRIPTIONS, TableFiles
+from temper.data.clones import DESCRIPTIONS
 from temper.data.columns import (
     OPTIONS,
     Columns,
@@ -22,7 +22,7 @@ from temper.data.examples import Examples, Splits, with_codes, without_misfits
 from temper.data.formats import TableFile, format_of, stem_of
 from temper.data.labels import LabelColumn, LabelKind, Labels
 from temper.data.settings import DataSettings
-from temper.data.stored import TextWriter, ValueWriter
+from temper.data.stored import listed
 from temper.data.table import Table, TableOptions
 from temper.errors import DataError, unknown
 
@@ -202,30 +202,12 @@ def read_split(
     Raises:
         DataError: If the split has no rows, or a column or value is wrong.
     """
-
-    def roles(table: Table) -> FoundColumns:
-        return find_columns(table, columns, labelled=labelled, known=opened.known)
-
-    def keep(names: tuple[str, ...]) -> dict[str, TextWriter | ValueWriter]:
-        try:
-            found = roles(Table(opened.title, names, dict[str, list[object]]().__getitem__, 0))
-        except DataError:
-            # It is told once the whole table is known to be one.
-            return {}
-        others: tuple[str | None, ...] = (found.label, found.group, found.pair_id)
-        if opened.options.others:
-            others = names
-        texts = (found.text, found.text_pair)
-        return {
-            **{name: ValueWriter() for name in others if name is not None},
-            **{name: TextWriter() for name in texts if name is not None},
-        }
-
-    read = opened.splits[split]
-    table = replace(read, keep=keep)() if isinstance(read, TableFile | TableFiles) else read()
+    table = opened.splits[split]()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
-    chosen = roles(table) if labelled else replace(roles(table), label=None)
+    chosen = find_columns(table, columns, labelled=labelled, known=opened.known)
+    if not labelled:
+        chosen = replace(chosen, label=None)
     column: LabelColumn | None = None
     if labelled and chosen.label is not None:
         names = _one_naming(opened, table, chosen.label)
@@ -275,7 +257,7 @@ def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
         if name in (chosen.text, chosen.text_pair):
             continue
         classes = dict(enumerate(table.label_names.get(name, ())))
-        values = ValueWriter.of(table.column(name))
+        values = listed(table.column(name))
         read[name] = [classes.get(v, v) if isinstance(v, int) else v for v in values]
     return read
 

@@ -192,10 +192,20 @@ class StoredTexts(StoredStrings):
         Raises:
             DataError: The temporary folder cannot take them.
         """
-        writer = TextWriter(in_memory=in_memory)
+        content, lengths, block = StoredBytes(in_memory=in_memory), array("q"), bytearray()
         for text in texts:
-            writer.append(text)
-        return writer.stored()
+            encoded = text.encode()
+            lengths.append(len(encoded))
+            block += encoded
+            if len(block) >= _BLOCK_BYTES:
+                content.append(block)
+                block.clear()
+        content.append(block)
+        sizes = np.frombuffer(lengths, dtype=np.int64)
+        # In numbers as small as can be, since there may be millions; they hold where texts end too.
+        starts = np.zeros(len(sizes), dtype=np.min_scalar_type(content.size))
+        np.cumsum(sizes[:-1], out=starts[1:])
+        return cls(content, starts, sizes.astype(np.min_scalar_type(sizes.max(initial=0))))
 
     @property
     def on_disk(self) -> bool:
@@ -229,76 +239,20 @@ class StoredTexts(StoredStrings):
         return self._content.read(start, start + int(self._sizes[place])).decode()
 
 
-class TextWriter:
-    """Stores texts as they come; all of them are never held as strings.
+def listed(values: Iterable[object]) -> list[object]:
+    """Return values as a list, in which equal words, such as labels, are one object.
 
     Args:
-        in_memory: Bytes that stay in memory, None for `IN_MEMORY`.
+        values: The values; a list is returned as it is.
     """
+    if isinstance(values, list):
+        return values
+    words: dict[object, object] = {}
 
-    def __init__(self, *, in_memory: int | None = None) -> None:
-        self._content = StoredBytes(in_memory=in_memory)
-        self._lengths = array("q")
-        self._block = bytearray()
+    def shared(word: object) -> object:
+        return words.get(word, word) if len(words) >= _WORDS else words.setdefault(word, word)
 
-    def append(self, text: str) -> None:
-        """Store a text.
-
-        Raises:
-            DataError: The temporary folder cannot take the texts.
-        """
-        encoded = text.encode()
-        self._lengths.append(len(encoded))
-        self._block += encoded
-        if len(self._block) >= _BLOCK_BYTES:
-            self._content.append(self._block)
-            self._block.clear()
-
-    def stored(self) -> StoredTexts:
-        """Return the texts; none may be appended any more."""
-        self._content.append(self._block)
-        sizes = np.frombuffer(self._lengths, dtype=np.int64)
-        # In numbers as small as can be, since there may be millions; they hold where texts end too.
-        starts = np.zeros(len(sizes), dtype=np.min_scalar_type(self._content.size))
-        np.cumsum(sizes[:-1], out=starts[1:])
-        return StoredTexts(
-            self._content, starts, sizes.astype(np.min_scalar_type(sizes.max(initial=0)))
-        )
-
-
-class ValueWriter:
-    """Holds values of which many are equal words, such as labels; equal ones are one object."""
-
-    def __init__(self) -> None:
-        self._values: list[object] = []
-        self._words: dict[str, str] = {}
-
-    def append(self, value: object) -> None:
-        """Hold a value."""
-        if type(value) is str:
-            if len(self._words) < _WORDS:
-                value = self._words.setdefault(value, value)
-            else:
-                value = self._words.get(value, value)
-        self._values.append(value)
-
-    def stored(self) -> list[object]:
-        """Return the values."""
-        return self._values
-
-    @classmethod
-    def of(cls, values: Iterable[object]) -> list[object]:
-        """Hold values as they come.
-
-        Args:
-            values: The values; a list of them stays what it is.
-        """
-        if isinstance(values, list):
-            return values
-        writer = cls()
-        for value in values:
-            writer.append(value)
-        return writer.stored()
+    return [shared(value) if type(value) is str else value for value in values]
 
 
 @contextmanager

@@ -7,11 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from temper.data.stored import TextWriter, ValueWriter
-
-Keep = Callable[[tuple[str, ...]], Mapping[str, TextWriter | ValueWriter]]
-"""Chooses by the names of a table's columns which are kept while its file is gone through."""
-
 SHOWN = 3
 """Bad rows that a notice names."""
 
@@ -55,7 +50,7 @@ class Table:
     Args:
         title: Path of the file, or id and split on the Hub; used in messages.
         names: Names of the columns in their order.
-        column: Gives the values of a column, read anew at each call where they are not held.
+        column: Yields the values of a column; a text file is read again at each call.
         size: Number of rows.
         lines: Line of each row in its file, counted from 1; None where rows have no lines and none
             was left out.
