@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from temper.data.formats import TableFile, format_of, stem_of
+from temper.data.formats import format_of, read_table, stem_of
 from temper.data.table import Table, TableOptions
 from temper.errors import DataError, brief, one_line, unknown
 
@@ -26,28 +26,19 @@ _MOST = 10_000
 Files = dict[str, dict[str, list[Path]]]
 
 
-@dataclass(frozen=True)
-class TableFiles:
-    """Files that are concatenated to one table.
+def read_tables(files: Sequence[Path], options: TableOptions, title: str) -> Table:
+    """Read files and concatenate them to one table.
 
     Args:
         files: The files, at least one, in their order.
         options: How they are read.
         title: What messages call the table.
+
+    Raises:
+        DataError: A file cannot be read, or has other columns than the first.
     """
-
-    files: tuple[Path, ...]
-    options: TableOptions
-    title: str
-
-    def __call__(self) -> Table:
-        """Read them.
-
-        Raises:
-            DataError: A file cannot be read, or has other columns than the first.
-        """
-        tables = [TableFile(file, self.options)() for file in self.files]
-        return tables[0] if len(tables) == 1 else Shards.of(tables, self.title)
+    tables = [read_table(file, options) for file in files]
+    return tables[0] if len(tables) == 1 else Shards.of(tables, title)
 
 
 @dataclass(frozen=True)

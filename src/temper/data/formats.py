@@ -11,7 +11,6 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from temper.data.content import TextFile, read_bytes
@@ -88,23 +87,6 @@ def read_table(
         return _json_lines(content, source=source, options=options)
     usual = "\t" if suffix == ".tsv" else ","
     return read_delimited(content, source=source, usual=usual, options=options)
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """A file that is read as a table when it is called.
-
-    Args:
-        path: The file.
-        options: How it is read.
-    """
-
-    path: Path
-    options: TableOptions
-
-    def __call__(self) -> Table:
-        """Read it."""
-        return read_table(self.path, self.options)
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from temper.data.columns import (
     text_faults,
 )
 from temper.data.examples import Examples, Splits, with_codes, without_misfits
-from temper.data.formats import TableFile, format_of, stem_of
+from temper.data.formats import format_of, read_table, stem_of
 from temper.data.labels import LabelColumn, LabelKind, Labels
 from temper.data.settings import DataSettings
 from temper.data.stored import listed
@@ -173,7 +174,9 @@ def open_folder(folder: Path, options: TableOptions) -> Opened:
     Raises:
         DataError: If it holds no data, or its ``dataset.json`` is wrong.
     """
-    splits = {name: TableFile(path, options) for name, path in split_files(folder).items()}
+    splits = {
+        name: partial(read_table, path, options) for name, path in split_files(folder).items()
+    }
     names = named_labels(folder)
     return Opened(str(folder), folder.resolve().name, splits, names, options=options)
 

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from temper.data.clones import TableFiles, clone_files
+from temper.data.clones import clone_files, read_tables
 from temper.data.columns import LABEL_NAMES, Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
-from temper.data.formats import TableFile, format_of, stem_of
+from temper.data.formats import format_of, read_table, stem_of
 from temper.data.in_memory import dataset_table, names_memory, splits_of
 from temper.data.labels import LabelKind
 from temper.data.reading import (
@@ -252,7 +252,7 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
             return _open_folder(path, config, options)
         if config is not None:
             raise DataError(f"{base} is a file and has no configurations; drop {config!r}.")
-        splits = {"train": TableFile(path, options)}
+        splits = {"train": partial(read_table, path, options)}
         names = named_labels(path.parent)
         return Opened(base, stem_of(path), splits, names, single=True, options=options)
     _check_hub_id(base)
@@ -367,7 +367,7 @@ def _open_folder(folder: Path, config: str | None, options: TableOptions) -> Ope
         return open_folder(folder, options)
     title = str(folder) if config is None else f"{folder}:{config}"
     splits = {
-        split: TableFiles(tuple(files), options, f"{title}@{split}")
+        split: partial(read_tables, files, options, f"{title}@{split}")
         for split, files in cloned.items()
     }
     return Opened(title, folder.resolve().name, splits, named_labels(folder), options=options)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from temper.models.shards import Shards, counts_before, maximum, reshard, summed
+from temper.models.shards import Shards, reduced, reshard
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Parameters:
         Args:
             values: Sums over ``tensors``, of one shape on all processes.
         """
-        return summed(values, self.shards.group) if self.shards else values
+        return reduced(values, self.shards.group) if self.shards else values
 
     def largest(self, values: Tensor) -> Tensor:
         """Return the largest of what all processes say of their rows.
@@ -136,7 +136,7 @@ class Parameters:
         """
         low = values.new_full((1,), -math.inf)
         found = torch.cat([values, low]).max()
-        return maximum(found, self.shards.group) if self.shards else found
+        return reduced(found, self.shards.group, largest=True) if self.shards else found
 
     def norm(self, norms: Tensor) -> Tensor:
         """Return the l2 norms of whole tensors, of those of each process's rows.
@@ -146,7 +146,7 @@ class Parameters:
         """
         if not self.shards:
             return norms
-        return summed(norms.double().square(), self.shards.group).sqrt().to(norms.dtype)
+        return reduced(norms.double().square(), self.shards.group).sqrt().to(norms.dtype)
 
     def counts_before(self, count: int) -> tuple[int, int]:
         """Return how many of something the rows before this process's have, and the whole.
@@ -156,8 +156,12 @@ class Parameters:
         """
         if not self.shards:
             return 0, count
-        device = next(iter(self.tensors.values())).device
-        return counts_before(count, self.shards.group, device)
+        group, device = self.shards.group, next(iter(self.tensors.values())).device
+        rank, size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
+        counts = torch.zeros(size, dtype=torch.int64, device=device)
+        counts[rank] = count
+        found: list[int] = reduced(counts, group).tolist()
+        return sum(found[:rank]), sum(found)
 
     def as_shard(self, name: str, part: Tensor) -> Tensor:
         """Return what this process has of a tensor as one that is sharded like a parameter.

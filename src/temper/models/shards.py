@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,41 +168,15 @@ def exchanged(model: nn.Module, parts: Mapping[str, Tensor]) -> Iterator[None]:
             tensor.copy_(held[name])
 
 
-def summed(values: Tensor, group: Any) -> Tensor:
-    """Return the sum of a tensor over processes.
+def reduced(values: Tensor, group: Any, *, largest: bool = False) -> Tensor:
+    """Return the sum, or the maximum, of a tensor over processes.
 
     Args:
         values: Of one shape on all of them.
         group: The processes.
+        largest: Whether to return the maximum.
     """
     total = values.clone()
-    torch.distributed.all_reduce(total, group=group)
+    kind = torch.distributed.ReduceOp.MAX if largest else torch.distributed.ReduceOp.SUM
+    torch.distributed.all_reduce(total, kind, group=group)
     return total
-
-
-def maximum(value: Tensor, group: Any) -> Tensor:
-    """Return the largest of what processes have.
-
-    Args:
-        value: Of one shape on all of them.
-        group: The processes.
-    """
-    largest = value.clone()
-    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=group)
-    return largest
-
-
-def counts_before(count: int, group: Any, device: torch.device) -> tuple[int, int]:
-    """Return how many of something the processes before this one have, and all of them.
-
-    Args:
-        count: How many this one has.
-        group: The processes.
-        device: Where they exchange.
-    """
-    size, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
-    counts = torch.zeros(size, dtype=torch.int64, device=device)
-    counts[rank] = count
-    torch.distributed.all_reduce(counts, group=group)
-    found: Sequence[int] = counts.tolist()
-    return sum(found[:rank]), sum(found)
