@@ -10,8 +10,8 @@ from temper.data.corpus import anomaly_examples, lexicon, review_corpus, shift_e
 from temper.data.examples import Examples
 from temper.errors import DataError
 
-GOOD, BAD = (lexicon().adjectives[polarity] for polarity in ("good", "bad"))
-DOMAINS, SHIFTED_DOMAIN = lexicon().domains, lexicon().shifted_domain
+GOOD, BAD = (lexicon()["adjectives"][polarity] for polarity in ("good", "bad"))
+DOMAINS, SHIFTED_DOMAIN = lexicon()["domains"], lexicon()["shifted_domain"]
 CORPUS = review_corpus()
 SHIFT = shift_examples()
 ANOMALY = anomaly_examples()
@@ -54,17 +54,17 @@ AGAINST = (
 
 def opinions() -> dict[str, bool]:
     """Return every word or phrase that praises or faults, and which of both it does."""
-    found = dict.fromkeys(GOOD.shown + GOOD.held_out, True)
-    found |= dict.fromkeys(BAD.shown + BAD.held_out, False)
+    found = dict.fromkeys(GOOD["shown"] + GOOD["held_out"], True)
+    found |= dict.fromkeys(BAD["shown"] + BAD["held_out"], False)
     for domain in (*DOMAINS, SHIFTED_DOMAIN):
-        for aspect in domain.aspects:
-            found |= {f"the {aspect.noun} {phrase}": True for phrase in aspect.good}
-            found |= {f"the {aspect.noun} {phrase}": False for phrase in aspect.bad}
+        for aspect in domain["aspects"]:
+            found |= {f"the {aspect['noun']} {phrase}": True for phrase in aspect["good"]}
+            found |= {f"the {aspect['noun']} {phrase}": False for phrase in aspect["bad"]}
     return found
 
 
 OPINIONS = opinions()
-NEUTRAL = {text for domain in (*DOMAINS, SHIFTED_DOMAIN) for text in domain.neutral}
+NEUTRAL = {text for domain in (*DOMAINS, SHIFTED_DOMAIN) for text in domain["neutral"]}
 
 
 def read_label(review: str) -> int:
@@ -73,7 +73,7 @@ def read_label(review: str) -> int:
     about = [
         part
         for part in sentences
-        if not part.startswith(lexicon().elsewhere)
+        if not part.startswith(tuple(lexicon()["elsewhere"]))
         and part not in {text.lower() for text in NEUTRAL}
     ]
     assert len(about) == 1, review
@@ -127,23 +127,25 @@ def words_of(examples: Examples) -> set[str]:
 
 
 def test_training_sentences_have_none_of_the_words_held_out() -> None:
-    held_out = set(GOOD.held_out + BAD.held_out)
+    held_out = set(GOOD["held_out"] + BAD["held_out"])
     assert not words_of(CORPUS.train) & held_out
     assert words_of(CORPUS.dev) >= held_out
     assert words_of(SHIFT) & held_out
-    everything = GOOD.shown + GOOD.held_out + BAD.shown + BAD.held_out
+    everything = GOOD["shown"] + GOOD["held_out"] + BAD["shown"] + BAD["held_out"]
     assert len(set(everything)) == len(everything)
 
 
 def test_the_product_of_the_shift_is_never_reviewed_in_training() -> None:
-    nouns = {f"the {aspect.noun} " for aspect in SHIFTED_DOMAIN.aspects}
+    nouns = {f"the {aspect['noun']} " for aspect in SHIFTED_DOMAIN["aspects"]}
     assert not any(noun in text.lower() for noun in nouns for text in CORPUS.train.text)
     assert all(any(noun[4:] in text.lower() + " " for noun in nouns) for text in SHIFT.text)
 
 
 def test_anomalies_carry_no_opinion_and_no_label() -> None:
     assert (len(ANOMALY), ANOMALY.kind) == (500, "unlabelled")
-    assert not words_of(ANOMALY) & set(GOOD.shown + GOOD.held_out + BAD.shown + BAD.held_out)
+    assert not words_of(ANOMALY) & set(
+        GOOD["shown"] + GOOD["held_out"] + BAD["shown"] + BAD["held_out"]
+    )
 
 
 def test_asking_for_more_sentences_than_there_are_is_an_error() -> None:

@@ -14,8 +14,7 @@ import random
 import tomllib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-
-from pydantic import BaseModel
+from typing import Any
 
 from temper.data.examples import Examples, Splits
 from temper.errors import DataError
@@ -24,104 +23,30 @@ from temper.seeding import derive_seed
 
 LABEL_NAMES = ("negative", "positive")
 
-
-class Aspect(BaseModel):
-    """A part of a product, with what can be said of it alone.
-
-    Args:
-        noun: Its name, without an article.
-        good: Verb phrases in the present tense that praise it; the second is for evaluation rows.
-        bad: Verb phrases that fault it, likewise.
-        plural: Whether the noun takes plural verbs.
-    """
-
-    noun: str
-    good: tuple[str, str]
-    bad: tuple[str, str]
-    plural: bool = False
-
-
-class Domain(BaseModel):
-    """A kind of product.
-
-    Args:
-        product: Its name, without an article.
-        aspects: Its parts.
-        neutral: Sentences that say nothing good or bad, without a full stop.
-    """
-
-    product: str
-    aspects: tuple[Aspect, ...]
-    neutral: tuple[str, ...]
-
-
-class Adjectives(BaseModel):
-    """Opinion adjectives of one polarity.
-
-    Args:
-        shown: Used everywhere.
-        held_out: Used in evaluation rows only.
-    """
-
-    shown: tuple[str, ...]
-    held_out: tuple[str, ...]
-
-
-class Facts(BaseModel):
-    """Questions and facts without any opinion.
-
-    Args:
-        templates: Sentences with fields.
-        words: What each field may be.
-    """
-
-    templates: tuple[str, ...]
-    words: dict[str, tuple[str, ...]]
-
-
-class Lexicon(BaseModel):
-    """What the corpus is made of, as ``assets/reviews.toml`` has it.
-
-    Args:
-        adjectives: Those of each polarity, ``good`` and ``bad``.
-        frames: What stands around and between opinions, by kind.
-        people: Who may be quoted.
-        elsewhere: What else may be praised or blamed, which never decides.
-        domains: Products that are reviewed.
-        shifted_domain: A product that training never reviews.
-        facts: What the anomalies are made of.
-    """
-
-    adjectives: dict[str, Adjectives]
-    frames: dict[str, tuple[str, ...]]
-    people: tuple[str, ...]
-    elsewhere: tuple[str, ...]
-    domains: tuple[Domain, ...]
-    shifted_domain: Domain
-    facts: Facts
+_Table = dict[str, Any]
 
 
 @cache
-def lexicon() -> Lexicon:
-    """Return what the corpus is made of."""
-    return Lexicon(**tomllib.loads(asset("temper.data", "reviews.toml")))
+def lexicon() -> dict[str, Any]:
+    """Return what the corpus is made of; the file describes each part."""
+    return tomllib.loads(asset("temper.data", "reviews.toml"))
 
 
 class _Writer:
     """Writes reviews of some products, a share of the opinions in words that training lacks."""
 
-    def __init__(self, rng: random.Random, domains: Sequence[Domain], *, held_out: float) -> None:
+    def __init__(self, rng: random.Random, domains: Sequence[_Table], *, held_out: float) -> None:
         self.rng = rng
         self.domains = domains
         self.held_out = held_out
 
     def frame(self, kind: str) -> str:
-        return self.rng.choice(lexicon().frames[kind])
+        return str(self.rng.choice(lexicon()["frames"][kind]))
 
     def adjective(self, good: bool) -> str:
-        words = lexicon().adjectives["good" if good else "bad"]
+        words = lexicon()["adjectives"]["good" if good else "bad"]
         new = self.rng.random() < self.held_out
-        return self.rng.choice(words.held_out if new else words.shown)
+        return str(self.rng.choice(words["held_out" if new else "shown"]))
 
     def predicate(self, good: bool, *, plural: bool) -> str:
         """Say something good or bad with an adjective and at most one negation."""
@@ -135,7 +60,7 @@ class _Writer:
         be, fail = ("are", "fail") if plural else ("is", "fails")
         return self.frame(kind).format(be=be, fail=fail, adj=self.adjective(word))
 
-    def clause(self, aspect: Aspect, good: bool, *, depth: int = 1) -> str:
+    def clause(self, aspect: _Table, good: bool, *, depth: int = 1) -> str:
         """Write a clause about an aspect with the polarity asked for."""
         draw = self.rng.random()
         if depth and draw < 0.08:
@@ -145,14 +70,14 @@ class _Writer:
             frame = self.frame("clause_flipping")
             return frame.format(clause=self.clause(aspect, not good, depth=depth - 1))
         if draw < 0.45:
-            phrases = aspect.good if good else aspect.bad
+            phrases = aspect["good"] if good else aspect["bad"]
             # The second phrase of each is for evaluation rows alone.
-            return f"the {aspect.noun} {phrases[self.rng.random() < self.held_out]}"
-        return f"the {aspect.noun} {self.predicate(good, plural=aspect.plural)}"
+            return f"the {aspect['noun']} {phrases[self.rng.random() < self.held_out]}"
+        return f"the {aspect['noun']} {self.predicate(good, plural=bool(aspect.get('plural')))}"
 
-    def contrast(self, domain: Domain, good: bool) -> str:
+    def contrast(self, domain: _Table, good: bool) -> str:
         """Set a main clause against a subordinate one of the other polarity, in either order."""
-        main, side = self.rng.sample(domain.aspects, 2)
+        main, side = self.rng.sample(domain["aspects"], 2)
         weak = self.clause(side, not good, depth=0)
         link = self.frame("links")
         if self.rng.random() < 0.5:
@@ -160,37 +85,37 @@ class _Writer:
         # No frame around the main clause here: it could be read to reach over the subordinate one.
         return f"{self.clause(main, good, depth=0)}, {link} {weak}"
 
-    def opinion_of_another(self, domain: Domain, good: bool) -> str:
+    def opinion_of_another(self, domain: _Table, good: bool) -> str:
         """Quote somebody who is right or wrong."""
-        aspect = self.rng.choice(domain.aspects)
-        person = self.rng.choice(lexicon().people)
+        aspect = self.rng.choice(domain["aspects"])
+        person = self.rng.choice(lexicon()["people"])
         right = self.rng.random() < 0.5
         verdict = self.frame("agreeing" if right else "disagreeing")
         said = self.frame("sayings")
-        return f"{person} {said.format(aspect.noun, self.adjective(good == right))}, {verdict}"
+        return f"{person} {said.format(aspect['noun'], self.adjective(good == right))}, {verdict}"
 
-    def comparison(self, domain: Domain, good: bool) -> str:
+    def comparison(self, domain: _Table, good: bool) -> str:
         """Compare with the last product; its opinion decides by likeness or difference."""
-        aspect = self.rng.choice(domain.aspects)
+        aspect = self.rng.choice(domain["aspects"])
         alike = self.rng.random() < 0.5
-        last = f"in my last {domain.product} the {aspect.noun} {'were' if aspect.plural else 'was'}"
+        was = "were" if aspect.get("plural") else "was"
+        last = f"in my last {domain['product']} the {aspect['noun']} {was}"
         verdict = self.frame("alike" if alike else "unlike")
         return f"{last} {self.adjective(good == alike)}, {verdict}"
 
-    def distractor(self, domain: Domain) -> str:
+    def distractor(self, domain: _Table) -> str:
         """Write something that has no bearing on the product's worth."""
         if self.rng.random() < 0.5:
-            return self.rng.choice(domain.neutral)
-        return (
-            f"{self.rng.choice(lexicon().elsewhere)} was {self.adjective(self.rng.random() < 0.5)}"
-        )
+            return str(self.rng.choice(domain["neutral"]))
+        subject = self.rng.choice(lexicon()["elsewhere"])
+        return f"{subject} was {self.adjective(self.rng.random() < 0.5)}"
 
     def review(self, good: bool) -> str:
         """Write a review with the label asked for."""
         domain = self.rng.choice(self.domains)
         draw = self.rng.random()
         if draw < 0.55:
-            text = self.clause(self.rng.choice(domain.aspects), good, depth=2)
+            text = self.clause(self.rng.choice(domain["aspects"]), good, depth=2)
         elif draw < 0.8:
             text = self.contrast(domain, good)
         elif draw < 0.9:
@@ -223,7 +148,7 @@ def review_corpus(*, seed: int = 0, rows: int = 2000, eval_rows: int = 500) -> S
         [0, 1, 0, 1]
     """
     taken: set[str] = set()
-    domains = lexicon().domains
+    domains = lexicon()["domains"]
     dev = _reviews("dev", domains, seed=seed, rows=eval_rows, taken=taken)
     train = _reviews("train", domains, seed=seed, rows=rows, taken=taken, held_out=0.0)
     return Splits(train, dev)
@@ -242,7 +167,7 @@ def shift_examples(*, seed: int = 0, rows: int = 500) -> Examples:
     Raises:
         DataError: If more rows are asked for than the grammar gives without repeats.
     """
-    return _reviews("shift", [lexicon().shifted_domain], seed=seed, rows=rows, taken=set())
+    return _reviews("shift", [lexicon()["shifted_domain"]], seed=seed, rows=rows, taken=set())
 
 
 def anomaly_examples(*, seed: int = 0, rows: int = 500) -> Examples:
@@ -266,7 +191,7 @@ def anomaly_examples(*, seed: int = 0, rows: int = 500) -> Examples:
 
 def _reviews(
     name: str,
-    domains: Sequence[Domain],
+    domains: Sequence[_Table],
     *,
     seed: int,
     rows: int,
@@ -298,14 +223,14 @@ def _unseen(write: Callable[[], str], taken: set[str]) -> str:
 
 def _fact(rng: random.Random) -> str:
     """Write a question or a fact without any opinion."""
-    facts = lexicon().facts
-    template = rng.choice(facts.templates)
-    plant, other = rng.sample(facts.words["plant"], 2)
-    material, other_material = rng.sample(facts.words["material"], 2)
+    facts = lexicon()["facts"]
+    template = rng.choice(facts["templates"])
+    plant, other = rng.sample(facts["words"]["plant"], 2)
+    material, other_material = rng.sample(facts["words"]["material"], 2)
     drawn = {
-        name: rng.choice(facts.words[name])
+        name: rng.choice(facts["words"][name])
         for name in ("planet", "body", "length", "month", "soil", "river")
     }
-    return template.format(
+    return str(template).format(
         plant=plant, other=other, material=material, other_material=other_material, **drawn
     )
