@@ -168,10 +168,33 @@ class PretrainedReader:
         for name, (value, least) in bounds.items():
             if value < least:
                 raise ModelError(f"`{name}` must be >= {least}, got {value}.")
+        self.check_kind(getattr(model, "config", None), tokenizer)
         self.model = model
         self.tokenizer = tokenizer
         self.max_length = min(max_length, tokenizer.model_max_length)
         self.batch_size = batch_size
+
+    @classmethod
+    def check_kind(cls, config: Any, tokenizer: Any) -> None:
+        """Raise a `ModelError` if the model is of another kind."""
+        raise NotImplementedError
+
+    @classmethod
+    def check(cls, name: str) -> None:
+        """Check a model without loading its weights.
+
+        Args:
+            name: As `load` takes it.
+
+        Raises:
+            ModelError: There is none under that name, or it is of another kind.
+        """
+        source = resolve(name)
+        with _loading(name):
+            if _located(source)[1] is not None:
+                raise ModelError(_adapter_given(name))
+            config, tokenizer = _load_config(source, weights=source), _load_tokenizer(source, name)
+        cls.check_kind(config, tokenizer)
 
     @classmethod
     def load(cls, name: str = "minilm", *, device: str = "cpu", **sizes: int) -> Self:
@@ -235,26 +258,6 @@ def lasting_name(name: str) -> str:
     if MODELS.get(name, {}).get("source", "").startswith("package "):
         return name
     return str(Path(name).resolve()) if Path(name).is_dir() else resolve(name)
-
-
-def describe(name: str) -> tuple[Any, Any]:
-    """Read what a model is, without its weights.
-
-    Args:
-        name: A short name, a Hub id, or a folder with a checkpoint.
-
-    Returns:
-        (config, tokenizer).
-
-    Raises:
-        ModelError: If there is none under that name.
-    """
-    source = resolve(name)
-    with _loading(name):
-        if _located(source)[1] is not None:
-            raise ModelError(_adapter_given(name))
-        config = _load_config(source, weights=source)
-        return config, _load_tokenizer(source, name)
 
 
 def device_of(name: str) -> torch.device:

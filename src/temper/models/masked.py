@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.hf import PretrainedReader, describe
+from temper.models.hf import PretrainedReader
 from temper.models.modes import in_mode
 from temper.models.pieces import WholeWords, script_of, whole_words
 
@@ -82,32 +82,26 @@ class MaskedModel(PretrainedReader):
         self, model: nn.Module, tokenizer: Any, *, max_length: int = 128, batch_size: int = 32
     ) -> None:
         super().__init__(model, tokenizer, max_length=max_length, batch_size=batch_size)
-        _check_mask(tokenizer)
         if not self.words.inside:
             raise ModelError(
                 "No piece of the masked language model's vocabulary is a whole word, so it cannot "
                 "propose any. Give a model whose vocabulary holds words (BERT, RoBERTa)."
             )
 
-    @staticmethod
-    def check(name: str) -> None:
-        """Find what is wrong with a masked language model, without loading its weights.
-
-        Args:
-            name: A short name, a Hub id, or a folder with a checkpoint.
-
-        Raises:
-            ModelError: There is none under that name, it is of another kind, or its tokenizer has
-                no mask token.
-        """
-        config, tokenizer = describe(name)
-        kinds = config.architectures or ()
+    @classmethod
+    def check_kind(cls, config: Any, tokenizer: Any) -> None:
+        """Raise a `ModelError` if there is no head of a masked language model, or no mask token."""
+        kinds = getattr(config, "architectures", None) or ()
         if kinds and not any(kind.endswith(("MaskedLM", "PreTraining")) for kind in kinds):
             raise ModelError(
-                f"{name!r} must be a masked language model, got {', '.join(kinds)}. Give a "
+                f"The model must be a masked language model, got {', '.join(kinds)}. Give a "
                 "checkpoint with the head of its pre-training, such as bert-base-uncased."
             )
-        _check_mask(tokenizer)
+        if getattr(tokenizer, "mask_token", None) is None:
+            raise ModelError(
+                f"A masked language model needs a mask token, and {type(tokenizer).__name__} has "
+                "none. Give a model such as BERT or RoBERTa."
+            )
 
     @cached_property
     def words(self) -> WholeWords:
@@ -186,11 +180,3 @@ class MaskedModel(PretrainedReader):
             if word.casefold() != avoided and script in ("", script_of(word)):
                 best.append(Proposal(word, float(chances[number])))
         return best
-
-
-def _check_mask(tokenizer: Any) -> None:
-    if getattr(tokenizer, "mask_token", None) is None:
-        raise ModelError(
-            f"A masked language model needs a mask token, and {type(tokenizer).__name__} has "
-            "none. Give a model such as BERT or RoBERTa."
-        )

@@ -17,7 +17,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from temper.errors import ModelError
 from temper.functional.resampling import FloatArray
-from temper.models.hf import PretrainedReader, describe
+from temper.models.hf import PretrainedReader
 from temper.models.modes import in_mode
 from temper.seeding import seeded
 
@@ -50,20 +50,15 @@ class SentenceEncoder(PretrainedReader):
         self, model: nn.Module, tokenizer: Any, *, max_length: int = 256, batch_size: int = 64
     ) -> None:
         super().__init__(model, tokenizer, max_length=max_length, batch_size=batch_size)
-        _check_encoder(getattr(model, "config", None))
 
-    @staticmethod
-    def check(name: str) -> None:
-        """Find what is wrong with a sentence encoder, without loading its weights.
-
-        Args:
-            name: A short name, a Hub id, or a folder with a checkpoint.
-
-        Raises:
-            ModelError: There is none under that name, or it has a decoder.
-        """
-        config, _ = describe(name)
-        _check_encoder(config)
+    @classmethod
+    def check_kind(cls, config: Any, tokenizer: Any) -> None:
+        """Raise a `ModelError` if the model has a decoder."""
+        if getattr(config, "is_encoder_decoder", False):
+            raise ModelError(
+                f"A sentence encoder must be an encoder alone, and a {config.model_type} model has "
+                "a decoder. Give a model such as 'minilm'."
+            )
 
     def embeddings(self, texts: Sequence[str]) -> FloatArray:
         """Embed texts.
@@ -132,14 +127,6 @@ class SentenceEncoder(PretrainedReader):
                 "or give another."
             )
         return np.asarray((means / lengths).cpu().numpy(), dtype=np.float64)
-
-
-def _check_encoder(config: Any) -> None:
-    if getattr(config, "is_encoder_decoder", False):
-        raise ModelError(
-            f"A sentence encoder must be an encoder alone, and a {config.model_type} model has a "
-            "decoder. Give a model such as 'minilm'."
-        )
 
 
 def contrast(
