@@ -8,29 +8,24 @@ to the gaps.
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+
+import regex
 
 from temper.files import asset
 
-_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
-# Blocks of Thai, Lao, Myanmar, Khmer, Kana; their digits and marks are treated as elsewhere.
-_UNSPACED_BLOCKS = (
-    (0x0E00, 0x0EFF),
-    (0x1000, 0x109F),
-    (0x1780, 0x17FF),
-    (0x3040, 0x30FF),
-    (0x31F0, 0x31FF),
-    (0xA9E0, 0xA9FF),
-    (0xAA60, 0xAA7F),
-    (0xFF66, 0xFF9D),
+# Letters of scripts without spaces between words: Chinese characters, and the letters in the blocks
+# of Thai, Lao, Myanmar, Khmer and Kana.
+_SINGLE = (
+    r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af[[\u0e00-\u0eff\u1000-\u109f"
+    r"\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\ua9e0-\ua9ff\uaa60-\uaa7f\uff66-\uff9d]&&\p{L}]]"
 )
+# Variation selectors belong to emoji.
+_MARK = r"[\p{M}--[\ufe00-\ufe0f\U000e0100-\U000e01ef]]"
 # Between two letters these join a word: apostrophes, hyphens, and the joiners of Persian and Hindi.
-_JOINERS = "'\u2019\\-\u2010\u2011\u200c\u200d"
-# Marks stand below this; above lie variation selectors, which belong to emoji.
-_LAST_MARK = 0x1E94B
+_JOINER = r"['\u2019\-\u2010\u2011\u200c\u200d]"
 
 STOP_WORDS = frozenset(asset("temper.data", "stop_words.txt").split())
 """English words that carry grammar and not content, lower case, with a straight apostrophe."""
@@ -141,20 +136,9 @@ def is_stop_word(word: str) -> bool:
 
 
 @cache
-def _pattern() -> re.Pattern[str]:
-    """Return the expression of a word; ``re`` alone leaves out the marks on letters."""
-    marks = "".join(
-        re.escape(chr(code))
-        for code in range(0x300, _LAST_MARK)
-        if unicodedata.category(chr(code))[0] == "M" and not 0xFE00 <= code <= 0xFE0F
-    )
-    single = _HAN + "".join(
-        chr(code)
-        for first, last in _UNSPACED_BLOCKS
-        for code in range(first, last + 1)
-        if unicodedata.category(chr(code))[0] == "L"
-    )
-    sign = f"(?:[^\\W{single}]|[{marks}])"
-    return re.compile(
-        f"[{single}][{marks}]*|[^\\W{single}](?:{sign}|[{_JOINERS}](?=[^\\W{single}]))*"
+def _pattern() -> Any:
+    """Return the expression of a word, which the module `re` has no classes for."""
+    letter = rf"[[\p{{L}}\p{{N}}_]--{_SINGLE}]"
+    return regex.compile(
+        f"{_SINGLE}{_MARK}*|{letter}(?:{letter}|{_MARK}|{_JOINER}(?={letter}))*", regex.V1
     )
