@@ -296,14 +296,19 @@ def plain_logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
 
 
 def marks(model: nn.Module) -> dict[str, tuple[Any, ...]]:
-    """Return everything about a model's modules that a network may touch."""
+    """Return everything about a model's modules that a network may touch.
+
+    Hooks of Transformers, which stay on a model that was once asked for its attention, are none of
+    it.
+    """
+    own = "output_capturing_hook"
     return {
         name: (
             type(module),
-            len(module._forward_hooks),
+            sum(getattr(hook, "__name__", "") != own for hook in module._forward_hooks.values()),
             len(module._forward_pre_hooks),
             getattr(module, "p", None),
-            sorted(vars(module)),
+            sorted(set(vars(module)) - {"_output_capturing_hooks_installed"}),
         )
         for name, module in model.named_modules()
     }

@@ -23,10 +23,6 @@ from temper.models.probing import innermost, switch_back, switch_to_eager
 from temper.seeding import seeded
 from temper.types import Batch
 
-# What Transformers calls the hooks that collect attention, and its note that they are there.
-CAPTURING = "output_capturing_hook"
-INSTALLED = "_output_capturing_hooks_installed"
-
 INSTEAD = "Use a method that does not read attention (r_drop, say), or another model."
 
 
@@ -68,7 +64,6 @@ class BlockCuts:
         self._cuts: tuple[Tensor, ...] | None = None
         self._calls = 0
         self._hooks: list[RemovableHandle] = []
-        self._before: dict[nn.Module, tuple[set[int], bool]] = {}
         encoder, _ = of_encoder(innermost(model), blocks)
         if not encoder or not _takes(model, "output_attentions"):
             raise ModelError(
@@ -79,7 +74,6 @@ class BlockCuts:
         self._implementation = switch_to_eager(
             model, purpose="Attention probabilities", instead=INSTEAD
         )
-        self._before = _marks(model)
         try:
             self.modules = _last_matrices(model, encoder, batch, extra=extra)
         except BaseException:
@@ -134,14 +128,6 @@ class BlockCuts:
         remove_hooks(self._hooks)
         switch_back(self._model, self._implementation)
         self._implementation = None
-        # Transformers leaves hooks of its own behind where outputs were asked for.
-        for module, (own, flagged) in self._before.items():
-            for key in [key for key in module._forward_hooks if key not in own]:
-                if getattr(module._forward_hooks[key], "__name__", "") == CAPTURING:
-                    del module._forward_hooks[key]
-            if not flagged and INSTALLED in vars(module):
-                delattr(module, INSTALLED)
-        self._before = {}
 
     def _begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._calls = 0
@@ -212,14 +198,6 @@ def attended(probabilities: Tensor, mask: Tensor) -> Tensor:
 def _takes(model: nn.Module, name: str) -> bool:
     parameters = inspect.signature(innermost(model).forward).parameters
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
-def _marks(model: nn.Module) -> dict[nn.Module, tuple[set[int], bool]]:
-    """Note each module's hooks, and whether Transformers has put its own there."""
-    return {
-        module: (set(module._forward_hooks), INSTALLED in vars(module))
-        for module in model.modules()
-    }
 
 
 def _is_matrix(module: nn.Module) -> bool:
