@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from temper.data.content import TextFile
-from temper.data.table import Table, TableOptions, other_numbers, skipped_rows
+from temper.data.table import Table, TableOptions
 from temper.errors import DataError
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
@@ -63,7 +63,6 @@ def read_delimited(
     # Blank lines at the end are harmless; one in the middle may be a lost row.
     last_blank = array("q")
     needed = options.needed(names)
-    number, skipped = 0, set[int]()
     joined = _JoinedLines(found.delimiter, len(names))
     for line, record in found.rows(len(names), needed=needed, behind=first, joined=joined):
         if record is None:
@@ -71,42 +70,37 @@ def read_delimited(
             continue
         blank.extend(last_blank)
         del last_blank[:]
-        number += 1
-        if isinstance(record, list):
-            lines.append(line)
-        elif options.skip_bad_rows:
-            bad[line] = record
-            skipped.add(number)
-        else:
-            hint = found.quotes.joined and not found.quotes.enclose
-            raise _bad_row(path, line, record, names, hint=f" {_QUOTE_HEADER}" if hint else "")
-    if not lines:
+        if isinstance(record, str):
+            if not options.skip_bad_rows:
+                hint = found.quotes.joined and not found.quotes.enclose
+                raise _bad_row(path, line, record, names, hint=f" {_QUOTE_HEADER}" if hint else "")
+            bad[len(lines)] = record
+        lines.append(line)
+    if len(bad) == len(lines):
         raise DataError(f"{path} has a header but no rows{' that can be read' if bad else ''}.")
 
     def column(name: str) -> Iterator[object]:
         place = names.index(name)
         for _, record in found.rows(len(names), needed=needed, behind=first):
-            if isinstance(record, list):
-                yield record[place]
+            if record is not None:
+                yield record[place] if isinstance(record, list) else None
 
     notices = found.notices(usual) + joined.notices(path)
     if blank:
         what = "1 blank line is" if len(blank) == 1 else f"{len(blank):,} blank lines are"
         which = "" if len(blank) == 1 else "the first is "
         notices.append(f"{path}: {what} skipped ({which}line {blank[0]}).")
-    if bad:
-        notices.append(skipped_rows(path, bad))
-    return Table(
+    table = Table(
         path,
         names,
         column,
         len(lines),
         lines,
-        numbers=other_numbers(number, skipped),
         source=source,
         decimal_comma=found.delimiter == ";",
         notices=tuple(notices),
     )
+    return table.without(bad)
 
 
 def _bad_row(

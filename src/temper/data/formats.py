@@ -15,7 +15,7 @@ from pathlib import Path
 
 from temper.data.content import TextFile, read_bytes
 from temper.data.delimited import check_names, read_delimited
-from temper.data.table import Table, TableOptions, other_numbers, skipped_rows
+from temper.data.table import Table, TableOptions
 from temper.errors import DataError
 
 # Rows of a Parquet file that are there as Python's objects at a time.
@@ -116,37 +116,27 @@ def _parse_json(text: str, *, where: str) -> object:
 def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableOptions) -> Table:
     path = content.path
     names: dict[str, None] = {}
-    lines, number, bad, skipped = array("q"), 0, dict[int, str](), set[int]()
-    for number, (line, text) in enumerate(_full_lines(content), start=1):
+    lines, bad = array("q"), dict[int, str]()
+    for line, text in _full_lines(content):
         try:
-            row = _parse_row(text, where=f"{path}, line {line}")
+            names |= dict.fromkeys(_parse_row(text, where=f"{path}, line {line}"))
         except DataError:
             if not options.skip_bad_rows:
                 raise
-            bad[line] = "no JSON object"
-            skipped.add(number)
-            continue
-        names |= dict.fromkeys(row)
+            bad[len(lines)] = "no JSON object"
         lines.append(line)
-    if not lines:
+    if len(bad) == len(lines):
         raise DataError(f"{path} has no rows that can be read.")
 
     def column(name: str) -> Iterator[object]:
-        for line, text in _full_lines(content):
-            if line not in bad:
-                yield json.loads(text).get(name)
+        for row, (_, text) in enumerate(_full_lines(content)):
+            yield None if row in bad else json.loads(text).get(name)
 
-    notices = (*_encoding(content), *([skipped_rows(str(path), bad)] if bad else []))
-    return Table(
-        str(path),
-        tuple(names),
-        column,
-        len(lines),
-        lines,
-        numbers=other_numbers(number, skipped),
-        source=source,
-        notices=notices,
+    notices = _encoding(content)
+    table = Table(
+        str(path), tuple(names), column, len(lines), lines, source=source, notices=notices
     )
+    return table.without(bad)
 
 
 def _parse_row(line: str, *, where: str) -> dict[str, object]:

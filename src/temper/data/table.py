@@ -97,27 +97,11 @@ class Table:
             self,
             column=lambda name: _others(self.column(name), bad),
             size=self.size - len(bad),
-            lines=[line for row, line in enumerate(lines) if row not in bad],
+            lines=array("q", _others(lines, bad)),
             unit=unit,
-            numbers=[number for row, number in enumerate(numbers) if row not in bad],
+            numbers=array("q", _others(numbers, bad)),
             notices=(*self.notices, said),
         )
-
-
-def other_numbers(rows: int, skipped: Collection[int]) -> Sequence[int] | None:
-    """Return the numbers of a file's rows that are read; None where all are.
-
-    Args:
-        rows: Rows of the file.
-        skipped: Numbers of those that are left out, counted from 1.
-
-    Example:
-        >>> list(other_numbers(4, {2}))
-        [1, 3, 4]
-    """
-    if not skipped:
-        return None
-    return array("q", (number for number in range(1, rows + 1) if number not in skipped))
 
 
 def skipped_rows(title: str, bad: Mapping[int, str], *, unit: str = "line") -> str:
@@ -138,5 +122,5 @@ def skipped_rows(title: str, bad: Mapping[int, str], *, unit: str = "line") -> s
     return f"{title}: {len(bad):,} bad {rows} skipped: {', '.join(shown)}{more}."
 
 
-def _others(values: Iterable[object], bad: Collection[int]) -> Iterator[object]:
+def _others(values: Iterable[Any], bad: Collection[int]) -> Iterator[Any]:
     return (value for row, value in enumerate(values) if row not in bad)
