@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from temper.data.content import TextFile, first_line
 from temper.data.delimited import plain_records
 from temper.data.formats import read_table
 from temper.data.reading import Opened, open_folder
-from temper.data.table import Table, TableOptions, skipped_rows
+from temper.data.table import Table, TableOptions
 from temper.data.tasks.registry import Task, plain, task_named
 from temper.errors import DataError, SettingError, unknown
 from temper.files import asset
@@ -181,38 +182,36 @@ def _read_glue(
     rows += [(line, record) for line, record in records if record]
     if keep is not None:
         rows = [(line, record) for line, record in rows if keep(record)]
-    short = {line: len(record) for line, record in rows if len(record) <= last}
-    notices: tuple[str, ...] = ()
-    if short and task in _TORN:
-        notices = (
-            f"{len(short)} lines of {path} (the first is line {next(iter(short))}) have too few "
-            "fields: a line break inside a question tears its row. They are left out, as in the "
-            "published sizes.",
-        )
-    elif short and options.skip_bad_rows:
-        fields = {line: f"{size} fields" for line, size in short.items()}
-        notices = (skipped_rows(str(path), fields),)
-    elif short:
-        line, size = next(iter(short.items()))
+    lines = [line for line, _ in rows]
+    short = {
+        index: f"{len(record)} fields"
+        for index, (_, record) in enumerate(rows)
+        if len(record) <= last
+    }
+    if len(short) == len(rows):
+        raise DataError(f"{path} has no rows.")
+    if short and not options.skip_bad_rows and task not in _TORN:
+        index, size = next(iter(short.items()))
         raise DataError(
-            f"{path}, line {line}: expected at least {last + 1} fields with tabs between them, got "
-            f"{size}. Copy the file again, or leave such rows out with --skip-bad-rows "
+            f"{path}, line {lines[index]}: expected at least {last + 1} fields with tabs between "
+            f"them, got {size}. Copy the file again, or leave such rows out with --skip-bad-rows "
             "(`skip_bad_rows`)."
         )
-    whole = [(line, record) for line, record in rows if line not in short]
-    if not whole:
-        raise DataError(f"{path} has no rows.")
-    columns = {use: [record[place] for _, record in whole] for use, place in places.items()}
-    lines = [line for line, _ in whole]
-    return Table(
-        str(path),
-        tuple(columns),
-        columns.__getitem__,
-        len(whole),
-        lines,
-        source=content.source(),
-        notices=notices,
-    )
+    columns: dict[str, list[object]] = {
+        use: [record[place] if len(record) > last else None for _, record in rows]
+        for use, place in places.items()
+    }
+    table = Table(
+        str(path), tuple(columns), columns.__getitem__, len(rows), lines, source=content.source()
+    ).without(short)
+    if short and task in _TORN:
+        notice = (
+            f"{len(short)} lines of {path} (the first is line {lines[next(iter(short))]}) have too "
+            "few fields: a line break inside a question tears its row. They are left out, as in "
+            "the published sizes."
+        )
+        return replace(table, notices=(notice,))
+    return table
 
 
 def _clue_splits(folder: Path, task: Task, options: TableOptions) -> Readers:
@@ -241,15 +240,7 @@ def _read_clue(path: Path, task: Task, options: TableOptions) -> Table:
     columns: dict[str, list[object]] = {"text": list(table.column("sentence"))}
     if "label" in table.names:
         columns["label"] = _clue_labels(table, task)
-    return Table(
-        table.title,
-        tuple(columns),
-        columns.__getitem__,
-        table.size,
-        table.lines,
-        source=table.source,
-        notices=table.notices,
-    )
+    return replace(table, names=tuple(columns), column=columns.__getitem__)
 
 
 def _clue_labels(table: Table, task: Task) -> list[object]:
