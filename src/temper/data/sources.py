@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from temper.data.table import Table, TableOptions
 from temper.data.tasks.layouts import open_task
 from temper.data.tasks.registry import TASKS, Task
 from temper.data.tasks.splits import TaskCopy
-from temper.errors import DataError, one_line, unknown
+from temper.errors import DataError, unknown
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _DEMO_SETS = ("shift", "anomaly")
@@ -277,28 +278,36 @@ def _open_copy(base: str, config: str | None, task: Task, options: TableOptions)
     return _open(base, config, options)
 
 
-def _open_hub(identifier: str, config: str | None) -> Opened:
+@contextmanager
+def _datasets(fault: str, *, remedy: str) -> Iterator[Any]:
+    """Import the library `datasets`, and turn its errors into a `DataError`."""
     # Both take seconds to import, and files need neither.
     import datasets
     import pyarrow
 
     try:
-        loaded = datasets.load_dataset(identifier, config)
+        yield datasets
     except (
         datasets.exceptions.DatasetsError,
         OSError,
         ValueError,
+        KeyError,
+        TypeError,
         RuntimeError,
         pyarrow.ArrowException,
     ) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        named = identifier if config is None else f"{identifier} (configuration {config})"
-        raise DataError(
-            f"{named} is no file or folder here and could not be loaded from the Hub or its local "
-            f"cache: {reason[0].rstrip('.')}. Check the name, the configuration (ID:CONFIG) and "
-            "the network."
-        ) from error
+        raise DataError(f"{fault}: {reason[0].rstrip('.')}. {remedy}") from error
 
+
+def _open_hub(identifier: str, config: str | None) -> Opened:
+    named = identifier if config is None else f"{identifier} (configuration {config})"
+    with _datasets(
+        f"{named} is no file or folder here and could not be loaded from the Hub or its local "
+        "cache",
+        remedy="Check the name, the configuration (ID:CONFIG) and the network.",
+    ) as datasets:
+        loaded = datasets.load_dataset(identifier, config)
     title = identifier if config is None else f"{identifier}:{config}"
     splits = {
         str(split): partial(_hub_table, rows, f"{title}@{split}", identifier, config)
@@ -321,40 +330,18 @@ def _hub_table(rows: Any, title: str, identifier: str, config: str | None) -> Ta
 
 def _open_saved(folder: Path) -> Opened:
     """Open a folder that ``save_to_disk`` of the datasets library wrote; nothing in it is run."""
-    # Both take seconds to import, and files need neither.
-    import datasets
-    import pyarrow
-
-    try:
+    with _datasets(
+        f"{folder} looks like a folder of save_to_disk but cannot be read",
+        remedy="Save the data again.",
+    ) as datasets:
         loaded = datasets.load_from_disk(str(folder))
-    except (
-        datasets.exceptions.DatasetsError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        pyarrow.ArrowException,
-    ) as error:
-        raise DataError(
-            f"{folder} looks like a folder of save_to_disk but cannot be read: "
-            f"{one_line(str(error)).rstrip('.')}. Save the data again."
-        ) from error
     single = not isinstance(loaded, dict)
-    splits = {"train": loaded} if single else loaded
-    return Opened(
-        str(folder),
-        folder.resolve().name,
-        {
-            str(split): partial(
-                dataset_table,
-                rows,
-                str(folder) if single else f"{folder}@{split}",
-                {"path": str(folder), "fingerprint": rows._fingerprint},
-            )
-            for split, rows in splits.items()
-        },
-        single=single,
-    )
+    splits: dict[str, Callable[[], Table]] = {}
+    for split, rows in ({"train": loaded} if single else loaded).items():
+        title = str(folder) if single else f"{folder}@{split}"
+        source = {"path": str(folder), "fingerprint": rows._fingerprint}
+        splits[str(split)] = partial(dataset_table, rows, title, source)
+    return Opened(str(folder), folder.resolve().name, splits, single=single)
 
 
 def _open_folder(folder: Path, config: str | None, options: TableOptions) -> Opened:
