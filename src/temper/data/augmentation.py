@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from torch.utils.data import Dataset
 
-from temper.data.encode import LazilyEncoded, Tokenizer, encode
+from temper.data.encode import LazilyEncoded, encode
 from temper.data.examples import Examples
 from temper.data.perturbations import PERTURBATIONS, perturbed
 from temper.data.settings import DataSettings
@@ -58,7 +58,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         self,
         examples: Examples,
         clean: LazilyEncoded,
-        tokenizer: Tokenizer,
+        tokenizer: Any,
         settings: DataSettings,
         *,
         seed: int,
@@ -149,7 +149,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
 def augmented(
     rows: LazilyEncoded,
     examples: Examples,
-    tokenizer: Tokenizer,
+    tokenizer: Any,
     settings: DataSettings,
     *,
     seed: int,

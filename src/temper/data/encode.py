@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -23,18 +23,6 @@ ENCODED_FIRST = 1000
 """Rows of a training set that are encoded before its first step; the others as they are needed."""
 WARNED = 0.05
 """From this fraction of cut rows, or of unknown tokens, on, a notice says what to do."""
-
-
-class Tokenizer(Protocol):
-    """What is needed of a tokenizer; every Transformers tokenizer fits."""
-
-    pad_token_id: Any
-    padding_side: str
-    model_max_length: int
-
-    def __call__(self, text: Any, text_pair: Any = None, **options: Any) -> Any:
-        """Encode texts to a mapping with ``input_ids`` and the like."""
-        ...
 
 
 class EncodedExamples(Dataset[dict[str, Any]]):
@@ -64,7 +52,7 @@ class EncodedExamples(Dataset[dict[str, Any]]):
         return self.items[index]
 
 
-def encode(examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> EncodedExamples:
+def encode(examples: Examples, tokenizer: Any, *, max_length: int) -> EncodedExamples:
     """Encode a set, cutting rows that are too long.
 
     Args:
@@ -115,7 +103,7 @@ class LazilyEncoded(Dataset[dict[str, Any]]):
         DataError: If a text gives no token at all, or the temporary folder cannot take the ids.
     """
 
-    def __init__(self, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> None:
+    def __init__(self, examples: Examples, tokenizer: Any, *, max_length: int) -> None:
         _check_length(tokenizer, max_length)
         self.examples, self.tokenizer, self.max_length = examples, tokenizer, max_length
         self.columns: dict[str, Sequence[Any]] = {}
@@ -220,29 +208,7 @@ class RowLengths(Stored[int]):
         return self._rows.sizes(places)
 
 
-class Counted(Protocol):
-    """Encoded rows with the fractions of cut rows and of unknown tokens."""
-
-    @property
-    def truncated(self) -> float:
-        """Fraction of the rows that were cut."""
-        ...
-
-    @property
-    def unknown(self) -> float:
-        """Fraction of the tokens that are the unknown token."""
-        ...
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        ...
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return one row's mapping."""
-        ...
-
-
-def cut_notices(encoded: Counted, tokenizer: Any, *, rows: str, max_length: int) -> tuple[str, ...]:
+def cut_notices(encoded: Any, tokenizer: Any, *, rows: str, max_length: int) -> tuple[str, ...]:
     """Report which fraction of some encoded rows is cut; see `cut_notice`.
 
     Args:
@@ -281,7 +247,7 @@ def cut_notice(fraction: float, *, rows: str, max_length: int, longest: int) -> 
 
 
 def unknown_notices(
-    encoded: Counted,
+    encoded: Any,
     tokenizer: Any,
     *,
     rows: str,
@@ -318,7 +284,7 @@ def unknown_notices(
     return (f"{notice}.{example}",)
 
 
-def _first(encoded: Counted, rows: str) -> str:
+def _first(encoded: Any, rows: str) -> str:
     """Name the counted rows: of a large training set only the first are encoded beforehand."""
     counted = isinstance(encoded, EncodedExamples) or len(encoded) <= ENCODED_FIRST
     return rows if counted else f"first {ENCODED_FIRST:,} {rows}"
@@ -337,13 +303,13 @@ def _unknown_token(tokenizer: Any) -> int | None:
     return None if unknown in taken else unknown
 
 
-def _added_tokens(examples: Examples, tokenizer: Tokenizer) -> int:
+def _added_tokens(examples: Examples, tokenizer: Any) -> int:
     """Return how many special tokens the tokenizer adds to a row."""
     return len(tokenizer([""], None if examples.text_pair is None else [""])["input_ids"][0])
 
 
 def _count_unknown(
-    items: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, *, added: int
+    items: Sequence[Mapping[str, Any]], tokenizer: Any, *, added: int
 ) -> tuple[int, int]:
     """Count the unknown tokens of rows, and all their tokens except those that are added."""
     tokens = sum(max(len(item["input_ids"]) - added, 0) for item in items)
@@ -357,7 +323,7 @@ def _fraction(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def _check_length(tokenizer: Tokenizer, max_length: int) -> None:
+def _check_length(tokenizer: Any, max_length: int) -> None:
     limit = tokenizer.model_max_length
     if not 1 <= max_length <= limit:
         raise SettingError(
@@ -367,7 +333,7 @@ def _check_length(tokenizer: Tokenizer, max_length: int) -> None:
 
 
 def _encode_rows(
-    examples: Examples, rows: list[int], *, tokenizer: Tokenizer, max_length: int
+    examples: Examples, rows: list[int], *, tokenizer: Any, max_length: int
 ) -> tuple[list[dict[str, Any]], int]:
     """Encode some rows without their labels, and count those that had to be cut."""
     whole = _call(tokenizer, examples, rows, truncation=False)
@@ -387,7 +353,7 @@ def _encode_rows(
 
 
 def _call(
-    tokenizer: Tokenizer, examples: Examples, rows: list[int], **options: Any
+    tokenizer: Any, examples: Examples, rows: list[int], **options: Any
 ) -> list[dict[str, Any]]:
     texts = [examples.text[row] for row in rows]
     pairs = None if examples.text_pair is None else [examples.text_pair[row] for row in rows]
@@ -412,7 +378,7 @@ class Collator:
         SettingError: If the tokenizer has no padding token.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Any) -> None:
         if tokenizer.pad_token_id is None:
             raise SettingError(
                 "The tokenizer has no padding token, so rows of different lengths cannot share a "

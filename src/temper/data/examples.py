@@ -94,6 +94,11 @@ class Examples:
             return len(self.label_names)
         return int(max(self.labels or [-1])) + 1
 
+    @property
+    def origin(self) -> str:
+        """The file or the id that the rows came from, else the name of the set."""
+        return str(self.source.get("path") or self.source.get("id") or self.name)
+
     @cached_property
     def hash(self) -> str:
         """One hash over all rows and labels in their order, 16 hexadecimal digits."""
@@ -341,11 +346,10 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
         for index, label in enumerate(examples.labels)
         if label in unknown_labels
     }
-    title = str(examples.source.get("path") or examples.source.get("id") or examples.name)
     kept = examples.select(
         index for index, label in enumerate(examples.labels) if label not in unknown_labels
     )
-    return replace(kept, notices=(*kept.notices, skipped_rows(title, bad, unit="row")))
+    return replace(kept, notices=(*kept.notices, skipped_rows(examples.origin, bad, unit="row")))
 
 
 def joined(parts: Sequence[Examples], **changes: Any) -> Examples:

@@ -46,8 +46,7 @@ def finish_splits(
     present = len(label_counts(train)) if train.kind == "classification" else 1
     if settings.rows is not None and settings.rows < present:
         raise DataError(
-            f"rows must be >= {present}, one for each class of {_origin(train)}, got "
-            f"{settings.rows}."
+            f"rows must be >= {present}, one for each class of {train.origin}, got {settings.rows}."
         )
     train = _draw(train, settings.rows, seed=settings.seed, notices=notices)
     dev = _draw(sets.dev, settings.eval_rows, seed=settings.seed, notices=notices)
@@ -61,7 +60,7 @@ def finish_splits(
             unlabeled = _apart(unlabeled, evaluations, notices=said)
         unlabeled = _draw(unlabeled, settings.unlabeled_rows, seed=settings.seed, notices=said)
         said += [*_shared(unlabeled, evaluated), *_empty(unlabeled)]
-        said.insert(0, f"{_rows(len(unlabeled))} of unlabelled text from {_origin(unlabeled)}")
+        said.insert(0, f"{_rows(len(unlabeled))} of unlabelled text from {unlabeled.origin}")
         unlabeled = replace(unlabeled, notices=tuple(said))
         notices += said
     # Train and dev may carry the same notice; once is enough.
@@ -92,7 +91,7 @@ def carve(train: Examples, share: float, *, seed: int) -> Splits:
     free = np.delete(rows, list(kept.values()))
     if not len(free):
         raise DataError(
-            f"{_origin(train)} has {_rows(len(train))} in {len(kept)} classes, too few to carve a "
+            f"{train.origin} has {_rows(len(train))} in {len(kept)} classes, too few to carve a "
             "dev split from. Add rows or a dev file."
         )
     size = min(max(1, round(share * len(train))), len(free))
@@ -194,13 +193,9 @@ def _check_classes(train: Examples) -> None:
         only = next(iter(counts))
         named = f"{only}" if train.label_names is None else f"{train.label_names[only]!r}"
         raise DataError(
-            f"{_origin(train)}: train must have at least two classes, got only {named}. "
+            f"{train.origin}: train must have at least two classes, got only {named}. "
             f"Use other rows, another {OPTIONS['label']}, or kind regression."
         )
-
-
-def _origin(examples: Examples) -> str:
-    return str(examples.source.get("path") or examples.source.get("id") or examples.name)
 
 
 def _rows(count: int) -> str:
