@@ -101,16 +101,33 @@ def probe(
     if row.inputs["input_ids"].shape[1] == 1:
         # Rows and tokens must differ in number, to tell [B, T] from [T, B].
         row = row.repeat(2)
-    watch = _Watch(row.inputs["input_ids"])
-    log = SiteLog()
+    ids, log = row.inputs["input_ids"], SiteLog()
+    matches: list[tuple[bool, str, nn.Embedding, bool]] = []
+    first: list[tuple[nn.Module, int]] = []
+
+    def see(name: str) -> Any:
+        def hook(module: nn.Embedding, args: tuple[Any, ...], _: Any) -> None:
+            given = args[0] if args else None
+            if not isinstance(given, Tensor) or given.dtype != ids.dtype:
+                return
+            for time_first, own in ((False, ids), (True, ids.T)):
+                if given.shape == own.shape and torch.equal(given, own):
+                    same_memory = given.data_ptr() == ids.data_ptr()
+                    matches.append((same_memory, name, module, time_first))
+                    return
+
+        return hook
+
+    def see_block(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        hidden = hidden_state(args, kwargs)
+        first.append((module, int(hidden.shape[-1]) if isinstance(hidden, Tensor) else 0))
+
     hooks = [
-        module.register_forward_hook(watch.see(name))
+        module.register_forward_hook(see(name))
         for name, module in model.named_modules()
         if isinstance(module, nn.Embedding)
     ]
-    hooks += [
-        block.register_forward_pre_hook(watch.see_block, with_kwargs=True) for _, block in blocks
-    ]
+    hooks += [block.register_forward_pre_hook(see_block, with_kwargs=True) for _, block in blocks]
     try:
         control.begin(SiteContext(row.mask, log=log))
         with in_mode(model, training=True), torch.no_grad(), seeded(0, batch.device):
@@ -118,63 +135,25 @@ def probe(
     finally:
         remove_hooks(hooks)
         control.rest()
-    place = watch.place()
+    # A short text can look like its own positions or token types; only the ids are passed on.
+    own = [match for match in matches if match[0]]
+    matches = own if len(own) == 1 else matches
+    if len(matches) != 1:
+        seen = ", ".join(name for _, name, *_ in matches) or "none"
+        raise ModelError(
+            "Expected exactly one embedding module to be called with the input ids, found "
+            f"{len(matches)} ({seen}). Temper perturbs that module's output; a model without it "
+            "cannot be attacked."
+        )
+    _, _, module, time_first = matches[0]
+    place = Place(module, time_first, *(first[0] if first else (None, 0)))
 
     def on_hidden_states(shape: tuple[int, ...]) -> bool:
-        rows_at = 1 if place.time_first and len(shape) == 3 else 0
+        rows_at = 1 if time_first and len(shape) == 3 else 0
         return len(shape) in (2, 3) and shape[rows_at] == row.size
 
     sites = {key: shape for key, shape in log.shapes.items() if on_hidden_states(shape)}
     return place, list(sites), any(len(shape) == 3 for shape in sites.values())
-
-
-@dataclass(frozen=True)
-class _Match:
-    name: str
-    module: nn.Embedding
-    time_first: bool
-    same_memory: bool
-
-
-class _Watch:
-    """Hooks that note which embeddings see the ids, and which block runs first."""
-
-    def __init__(self, ids: Tensor) -> None:
-        self.ids = ids
-        self.matches: list[_Match] = []
-        self.first: tuple[nn.Module, int] | None = None
-
-    def place(self) -> Place:
-        # A short text can look like its own positions or token types; only the ids are passed on.
-        own = [match for match in self.matches if match.same_memory]
-        matches = own if len(own) == 1 else self.matches
-        if len(matches) != 1:
-            seen = ", ".join(match.name for match in matches) or "none"
-            raise ModelError(
-                "Expected exactly one embedding module to be called with the input ids, found "
-                f"{len(matches)} ({seen}). Temper perturbs that module's output; a model "
-                "without it cannot be attacked."
-            )
-        block, width = self.first or (None, 0)
-        return Place(matches[0].module, matches[0].time_first, block, width)
-
-    def see(self, name: str) -> Any:
-        def hook(module: nn.Embedding, args: tuple[Any, ...], _: Any) -> None:
-            given = args[0] if args else None
-            if not isinstance(given, Tensor) or given.dtype != self.ids.dtype:
-                return
-            same = given.data_ptr() == self.ids.data_ptr()
-            if given.shape == self.ids.shape and torch.equal(given, self.ids):
-                self.matches.append(_Match(name, module, False, same))
-            elif given.shape == self.ids.T.shape and torch.equal(given, self.ids.T):
-                self.matches.append(_Match(name, module, True, same))
-
-        return hook
-
-    def see_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.first is None:
-            hidden = hidden_state(args, kwargs)
-            self.first = (module, int(hidden.shape[-1]) if isinstance(hidden, Tensor) else 0)
 
 
 logger = logging.getLogger(__name__)
