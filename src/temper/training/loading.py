@@ -172,6 +172,16 @@ class TaskRows(ConcatDataset[Any]):
         self.parts = dict(parts)
         self.temperature = temperature
 
+    @property
+    def truncated(self) -> float:
+        """Fraction of the rows that were cut, in [0, 1]."""
+        return float(sum(part.truncated * len(part) for part in self.parts.values())) / len(self)
+
+    @property
+    def unknown(self) -> float:
+        """Mean of the tasks' fractions of unknown tokens, by their rows, in [0, 1]."""
+        return float(sum(part.unknown * len(part) for part in self.parts.values())) / len(self)
+
     def set_epoch(self, epoch: int) -> None:
         """Tell the epoch, from 0, to rows that differ by it."""
         for rows in self.parts.values():

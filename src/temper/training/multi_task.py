@@ -126,7 +126,14 @@ class MultiTaskConfig:
         for name, table in tables.items():
             with wrong[name].caught():
                 tasks[name] = _config_of(name, table, {**whole, "data": dict(shared)})
-        found += _faults_of_tasks(wrong)
+        # A fault of all tasks is one of the settings that they share.
+        found += [
+            fault
+            if all(fault in others for others in wrong.values())
+            else f"Task {name!r} (`tasks.{name}`): {fault}"
+            for name, faults in wrong.items()
+            for fault in faults
+        ]
         found.refuse()
         return cls(tasks, mixing)
 
@@ -175,21 +182,6 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
         if is_given
     ).refuse()
     return config
-
-
-def _faults_of_tasks(wrong: Mapping[str, list[str]]) -> list[str]:
-    """List the faults of tasks: those of all once, the others with the task's name."""
-    common = [
-        fault
-        for fault in next(iter(wrong.values()), [])
-        if all(fault in faults for faults in wrong.values())
-    ]
-    return common + [
-        f"Task {name!r} (`tasks.{name}`): {fault}"
-        for name, faults in wrong.items()
-        for fault in faults
-        if fault not in common
-    ]
 
 
 def train_tasks(
@@ -355,25 +347,17 @@ class _ActiveTasks(ActiveRun):
 
     def record(self, status: str) -> dict[str, Any]:
         """Return the record as docs/formats.md describes it."""
-        rows: Any = self.prepared.rows
-        cut, unknown = (
-            sum(getattr(part, name) * len(part) for part in rows.parts.values())
-            for name in ("truncated", "unknown")
-        )
         of_tasks = {name: self._of_task(name).record(status) for name in self.whole.tasks}
-        told = {name: value for name, value in of_tasks[self._first].items() if name != "task"}
+        record = super().record(status)
+        del record["task"]
         return {
-            **told,
-            "key": self.key,
+            **record,
             "settings": self.whole.settings(),
             "tasks": {
-                name: {**record["task"], "folder": f"{FOLDER}/{name}"}
-                for name, record in of_tasks.items()
+                name: {**each["task"], "folder": f"{FOLDER}/{name}"}
+                for name, each in of_tasks.items()
             },
-            "data": {name: record["data"] for name, record in of_tasks.items()},
-            **self._epochs(),
-            "truncated": cut / len(rows),
-            "unknown_tokens": unknown / len(rows),
+            "data": {name: each["data"] for name, each in of_tasks.items()},
             "notices": [self._listed(), *self.prepared.notices],
         }
 
