@@ -165,8 +165,4 @@ def ordered_batches(lengths: Sequence[int], *, batch_size: int) -> list[list[int
     """
     _check_batch_size(batch_size)
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    return _runs(order, batch_size)
-
-
-def _runs(order: list[int], size: int) -> list[list[int]]:
-    return [order[start : start + size] for start in range(0, len(order), size)]
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, repeat
 from threading import Lock
 from typing import IO, Any, Self, TypeVar, overload
 
@@ -294,14 +294,8 @@ class RowHashes(StoredStrings):
         Raises:
             DataError: A text contains half of a surrogate pair, which no tokenizer accepts.
         """
-        if text_pair is None:
-            # As `_digest`, without a call for each of what may be millions.
-            digests = (
-                hashlib.blake2b(f"{len(own)}:{own}".encode(), digest_size=8).digest()
-                for own in text
-            )
-        else:
-            digests = (_digest(*both) for both in zip(text, text_pair, strict=True))
+        seconds: Iterable[str | None] = repeat(None) if text_pair is None else text_pair
+        digests = map(_digest, text, seconds)
         content = bytearray()
         # To join all of them at once would make a list of as many objects first.
         try:

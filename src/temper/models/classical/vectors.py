@@ -41,10 +41,10 @@ def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int
                     continue
                 # Some words of GloVe contain spaces, so the numbers are counted from the end.
                 word, values = " ".join(parts[:-size]), parts[-size:]
-                if not word:
-                    raise _malformed(path, number, f"it has {len(parts) - 1} numbers", size)
-                if len(parts) > size + 1 and _is_number(parts[-size - 1]):
-                    raise _malformed(path, number, "it has more numbers", size)
+                more = len(parts) > size + 1 and _is_number(parts[-size - 1])
+                if not word or more:
+                    fault = "it has more numbers" if more else f"it has {len(parts) - 1} numbers"
+                    raise _malformed(path, number, fault, size)
                 index = words.get(word)
                 if index is None or index in found:
                     continue
