@@ -35,9 +35,9 @@ def gradients() -> dict[str, Tensor]:
 # Child-Tuning-F
 
 
-@pytest.mark.parametrize("keep", [0.3, 0.05])
-def test_the_mean_over_draws_is_the_gradient_and_every_draw_keeps_or_scales(keep: float) -> None:
-    rule, draws = RandomMask(keep=keep, chunk=8), 4000
+def test_the_mean_over_draws_is_the_gradient_and_every_draw_keeps_or_scales() -> None:
+    keep, draws = 0.3, 800
+    rule = RandomMask(keep=keep, chunk=8)
     given_gradients = gradients()
     sums = {name: torch.zeros_like(g) for name, g in given_gradients.items()}
     for number in range(draws):

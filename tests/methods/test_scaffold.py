@@ -48,18 +48,14 @@ def written(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_new_method_passes_its_own_test_and_notices_another_equation(tmp_path: Path) -> None:
-    method, test, _ = new_method(NAME, tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
-
-    def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    found = run()
-    assert found.returncode == 0, found.stdout
-    assert "4 passed" in found.stdout
-    text = method.read_text(encoding="utf-8")
-    method.write_text(text.replace("each.square()", "each.abs()"), encoding="utf-8")
-    assert "2 failed, 2 passed" in run().stdout
+    tests = [new_method(name, tmp_path)[1].name for name in (NAME, f"{NAME}_changed")]
+    changed = tmp_path / f"{NAME}_changed.py"
+    text = changed.read_text(encoding="utf-8")
+    changed.write_text(text.replace("each.square()", "each.abs()"), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 failed, 6 passed" in found.stdout
+    assert f"FAILED {tests[0]}" not in found.stdout
 
 
 def test_a_new_method_takes_any_settings_or_refuses_them_with_one_error(written: Path) -> None:
