@@ -69,11 +69,12 @@ def double_bert() -> BertForSequenceClassification:
     return model
 
 
-def losses_of(name: str, *, nudge: float = 0.0) -> list[float]:
-    """Return the total loss of each step.
+def losses_of(name: str, *, steps: int = STEPS, nudge: float = 0.0) -> list[float]:
+    """Return the total loss of each of the first steps.
 
     Args:
         name: The method.
+        steps: How many of the recorded steps to take.
         nudge: What every weight is moved by before the first step, as a share of itself.
     """
     model = double_bert()
@@ -81,10 +82,10 @@ def losses_of(name: str, *, nudge: float = 0.0) -> list[float]:
         for weight in model.parameters():
             weight.mul_(1 + nudge)
     with UniformDropout():
-        return _course(model, name)
+        return _course(model, name, steps)
 
 
-def _course(model: BertForSequenceClassification, name: str) -> list[float]:
+def _course(model: BertForSequenceClassification, name: str, steps: int) -> list[float]:
     stepper = Stepper(model, configure(name, SETTINGS.get(name, {})), seed=1, total=STEPS)
     stepper.prepare([rows(6, 4, 5, 3)])
     stepper.begin_epoch(0)
@@ -93,7 +94,7 @@ def _course(model: BertForSequenceClassification, name: str) -> list[float]:
         [weight for weight in model.parameters() if weight.requires_grad], lr=0.02, momentum=0.5
     )
     losses = []
-    for step in range(STEPS):
+    for step in range(steps):
         optimizer.zero_grad()
         batch = rows(6, 4, 5, 3, seed=step % 4)
         if step % 2 and wants_unlabelled(stepper.method):
