@@ -50,7 +50,7 @@ def _seeded() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_wait_for_the_disk() -> Iterator[None]:
-    """Leave ``fsync`` out: no test cuts the power, and waiting would take half of a tiny training."""
+    """Leave ``fsync`` out: no test cuts the power, and waiting takes half of a tiny training."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield

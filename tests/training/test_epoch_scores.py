@@ -55,8 +55,8 @@ def best(project: Path) -> Path:
     return train(config(project, keep="best", keep_share=0.2), project / "best")
 
 
-@pytest.mark.parametrize("method", ["uegr", "roast"])
-def test_scores_of_the_dev_rows_move_no_weight(project: Path, method: str) -> None:
+def test_scores_of_the_dev_rows_move_no_weight(project: Path) -> None:
+    method = "roast"
     runs = [
         train(config(project, method=method, evaluate=each), project / f"{method}-{each}")
         for each in ("epoch", "off")
@@ -78,7 +78,7 @@ def test_the_last_score_is_what_an_evaluation_of_the_folder_says(whole: Path) ->
     assert told["kept"]["dev"] == pytest.approx(accuracy(whole, dev))
 
 
-@pytest.mark.parametrize("step", [5, 6, 10])
+@pytest.mark.parametrize("step", [5, 6])
 def test_a_stopped_run_goes_on_to_the_same_scores(project: Path, whole: Path, step: int) -> None:
     out = project / f"stopped-{step}"
     with pytest.raises(KeyboardInterrupt):
@@ -105,7 +105,7 @@ def test_an_epoch_whose_score_the_stop_cut_off_is_scored_by_the_resumed_run(
     assert logs(out) == logs(whole)
 
 
-@pytest.mark.parametrize("step", [5, 9, 12])
+@pytest.mark.parametrize("step", [5, 9])
 def test_a_stopped_run_keeps_the_same_best_epoch(project: Path, best: Path, step: int) -> None:
     out = project / f"best-{step}"
     settings = config(project, keep="best", keep_share=0.2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,11 @@ def digest(content: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
+# Every checkpoint of a training records them.
+_version = cache(version)
+
+
 def versions() -> dict[str, str]:
     """Return the versions of what decides a run's numbers."""
-    installed = {name: version(name) for name in ("torch", "transformers", "peft", "datasets")}
+    installed = {name: _version(name) for name in ("torch", "transformers", "peft", "datasets")}
     return {"python": platform.python_version(), "temper": temper.__version__, **installed}
