@@ -16,6 +16,7 @@ from temper.testing import check_method
 from temper.training.checks import wants_unlabelled
 from tests.backward.test_rule import arguments, dataset
 from tests.contracts.architectures import inputs_of, tiny
+from tests.methods.tiny import of_each_kind
 from tests.methods.weights import copies
 
 EVERY = names()
@@ -112,7 +113,7 @@ def test_an_adapted_decoder_trains_its_adapter_and_head_alone(name: str) -> None
     assert {key for key, p in model.named_parameters() if not p.requires_grad} == frozen
 
 
-@each_method
+@pytest.mark.parametrize("name", of_each_kind())
 def test_the_trainer_does_what_the_stepper_does(name: str, tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     model, rows = tiny("bert").train(), dataset()

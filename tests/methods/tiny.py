@@ -15,17 +15,20 @@ from transformers import (
     XLNetForSequenceClassification,
 )
 
-from temper.backward.rule import UpdateRule
-from temper.forward import StepContext
+from temper.backward import hooks
+from temper.backward.rule import UpdateRule, implements
+from temper.forward import Plan, StepContext
 from temper.forward.totals import step_totals
-from temper.methods import Method
+from temper.methods import Method, build, names
 from temper.methods.vanilla import Vanilla
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.testing.tiny import IDS, rows, tiny_bert
+from temper.training.checks import wants_unlabelled
 from temper.types import Batch, LossTerms, State, Step
 
 __all__ = [
+    "of_each_kind",
     "recorded_drops",
     "rows",
     "tiny_bert",
@@ -35,6 +38,25 @@ __all__ = [
     "totals_of",
     "with_rules",
 ]
+
+
+def of_each_kind() -> list[str]:
+    """Return one method for each set of hooks; a training loop treats the others as that one."""
+    protocols = [
+        each
+        for each in vars(hooks).values()
+        if getattr(each, "_is_protocol", False) and each.__module__ == hooks.__name__
+    ]
+    found = {}
+    for name in names():
+        method = build(name)
+        kind = (
+            *(implements(method.rule, each) for each in protocols),
+            method.plan(Step()) == Plan(),
+            wants_unlabelled(method),
+        )
+        found[kind] = name
+    return sorted(found.values())
 
 
 def with_rules(*rules: UpdateRule) -> Method:

@@ -16,8 +16,8 @@ from transformers.integrations import integration_utils
 
 from temper import UEGR
 from temper.errors import ModelError
-from temper.methods import names
 from temper.training.recorder import Listener
+from tests.methods.tiny import of_each_kind
 from tests.training.tiny_training import (
     Rows,
     collate,
@@ -134,7 +134,7 @@ def test_bf16_runs_the_forward_in_bf16_and_keeps_weights_in_fp32(
     assert all(math.isfinite(entry["loss"]) for entry in training_logs(trainer))
 
 
-@pytest.mark.parametrize("method", names())
+@pytest.mark.parametrize("method", ["hidden_cut", *of_each_kind()])
 def test_gradient_checkpointing_changes_no_weight(tmp_path: Path, method: str) -> None:
     plain = make_trainer(tmp_path, more={"method": method}, max_steps=2)
     plain.train()

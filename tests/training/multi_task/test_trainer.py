@@ -14,6 +14,7 @@ from temper.methods.soup import trainings_of
 from temper.models.multi_task import MTDNNForSequenceClassification, share_encoder
 from temper.training.checks import wants_unlabelled
 from temper.training.loading import TaskRows
+from tests.methods.tiny import of_each_kind
 from tests.training.tiny_training import (
     Item,
     Rows,
@@ -27,7 +28,7 @@ from tests.training.tiny_training import (
 
 # These read classes, and say so of the batch whose labels are numbers.
 OF_CLASSES = ("cross_holder", "label_smoothing")
-WANTED = [name for name in methods.names() if not wants_unlabelled(methods.build(name))]
+WANTED = [name for name in of_each_kind() if not wants_unlabelled(methods.build(name))]
 
 
 class Three(Rows):
@@ -55,8 +56,8 @@ def rows_of(*, regression: bool = True, **more: Any) -> TaskRows:
     return TaskRows({"two": Rows(9), "three": Three(7), "last": last}, **more)
 
 
-@pytest.mark.parametrize("name", WANTED)
-def test_every_method_trains_every_head_in_batches_of_one_task(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [*OF_CLASSES, *WANTED])
+def test_a_method_trains_every_head_in_batches_of_one_task(tmp_path: Path, name: str) -> None:
     regression = name not in OF_CLASSES
     model = shared(regression=regression)
     before = weights(model)
