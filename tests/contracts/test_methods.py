@@ -14,6 +14,7 @@ from temper.methods import Method, build, configure, entry, names
 from temper.methods.soup import trainings_of
 from temper.testing import check_method
 from temper.training.checks import wants_unlabelled
+from temper.types import Step
 from tests.backward.test_rule import arguments, dataset
 from tests.contracts.architectures import inputs_of, tiny
 from tests.methods.tiny import of_each_kind
@@ -79,7 +80,10 @@ def test_further_settings_keep_the_laws_of_a_run(name: str, settings: dict[str, 
 
 @pytest.mark.parametrize(("name", "preset"), presets())
 def test_every_preset_is_plain_when_off_and_logs_its_loss(name: str, preset: str) -> None:
-    check_method(configure(name, {"preset": preset}), laws=["off", "log"])
+    method = configure(name, {"preset": preset})
+    check_method(method, laws=["log"])
+    off, plain = method.off(), configure(name).off()
+    assert (off.plan(Step()), off.rule.rules) == (plain.plan(Step()), plain.rule.rules)
 
 
 def stepper_of(model: nn.Module, method: Method | str) -> Stepper:
