@@ -235,7 +235,7 @@ def memory_until_first_batch(path: Path, rows: int) -> int:
 def test_a_row_of_a_training_set_takes_few_bytes_before_the_first_batch(
     tmp_path: Path, form: str
 ) -> None:
-    few, many = 5_000, 15_000
+    few, many = 2_000, 6_000
     memory_until_first_batch(tmp_path / f"warm.{form}", 100)
     grown = memory_until_first_batch(tmp_path / f"many.{form}", many)
     grown -= memory_until_first_batch(tmp_path / f"few.{form}", few)

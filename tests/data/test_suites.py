@@ -229,7 +229,14 @@ NOT_FOUND = {"entailment": {"anli_r1", "anli_r2", "anli_r3"}, "sentiment": set()
 OF_STUDIES = sorted(Path(__file__).parents[2].glob("reproduction/suites/*.toml"))
 
 
-@pytest.mark.parametrize("name", ["entailment", "sentiment", *map(str, OF_STUDIES)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "entailment",
+        "sentiment",
+        *(pytest.param(str(path), marks=pytest.mark.slow) for path in OF_STUDIES),
+    ],
+)
 def test_every_set_of_a_suite_is_there_and_fits(name: str, data_dir: Path) -> None:
     suite = find_sets(read_suite(name), data_dir)
     assert set(suite.missing) == NOT_FOUND.get(name, set())

@@ -250,7 +250,16 @@ def test_settings_of_a_task_are_the_same_once_they_are_written_and_read() -> Non
     assert DataSettings.model_validate(settings.model_dump(mode="json")) == settings
 
 
-@pytest.mark.parametrize("name", COPIES)
+# A plain one, a pair, a regression and one of many classes; the others are large.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=() if name in ("cola", "rte", "stsb", "iflytek") else pytest.mark.slow
+        )
+        for name in COPIES
+    ],
+)
 def test_a_real_copy_has_the_tasks_form_and_says_what_it_lacks(name: str, data_dir: Path) -> None:
     task = TASKS[name]
     splits = splits_of(task_source(name, data_dir), task=name)

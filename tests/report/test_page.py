@@ -301,8 +301,15 @@ def pages(
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("width", "dark"), [(320, True), (1280, False)])
-@pytest.mark.parametrize("name", ["two columns", "hostile", "many columns", "one model"])
+@pytest.mark.parametrize(
+    ("name", "width", "dark"),
+    [
+        ("two columns", 1280, False),
+        ("hostile", 320, True),
+        ("many columns", 320, False),
+        ("one model", 1280, True),
+    ],
+)
 def test_axe_finds_nothing_wrong_and_nothing_scrolls_sideways(
     pages: dict[str, Path], name: str, width: int, dark: bool, browser: Browser
 ) -> None:
