@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import zipfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from dev.benchmarks import account, gpu, gpu_kit, predict, serve
+from dev.benchmarks import account, gpu, serve
 from dev.benchmarks.ledger import Ledger
-from dev.benchmarks.record import write
 from dev.benchmarks.step_cost import summary
 from temper.methods.description import between
 from temper.models.network import Network
@@ -86,45 +83,10 @@ def test_rules_move_what_they_declare_of_the_weights_that_they_cover() -> None:
     assert account.moved("at", params) == {}
 
 
+@pytest.mark.slow
 def test_the_page_holds_the_account_that_the_methods_declare() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert between(text, account.OPENING, account.CLOSING, account.markdown) == text
-
-
-def test_the_detectors_share_is_of_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([1.0, 1.5, 7.0, 7.25])
-    monkeypatch.setattr(predict.time, "process_time", lambda: next(clock))
-    monkeypatch.setattr(predict.Detector, "score", lambda *given: given[1:])
-    plain = predict.Detector.score
-    share = predict.Share()
-    with share.counted():
-        assert predict.Detector("energy").score(1, 2, 3) == (1, 2, 3)
-        assert predict.Detector("energy").score() == ()
-    assert share.seconds == 0.75
-    assert predict.Detector.score is plain
-
-
-def test_texts_of_one_length_have_it_and_others_are_spread_evenly_in_their_logarithm() -> None:
-    assert {len(text.split()) for text in predict.texts_of("one length", 50, seed=0)} == {24}
-    sizes = sorted(len(text.split()) for text in predict.texts_of("mixed lengths", 4001, seed=0))
-    assert (sizes[0], sizes[-1]) == (3, 110)
-    # The geometric middle of 3 and 110 is 18.2.
-    assert 16 <= sizes[2000] <= 21
-    assert predict.texts_of("one length", 2, seed=0) != predict.texts_of("one length", 2, seed=1)
-
-
-def test_the_table_of_throughputs_has_a_line_for_each_arm() -> None:
-    row = {
-        "texts": "one length",
-        "arm": predict.WHOLE,
-        "texts_per_second": 120.4,
-        "over_pipeline": 0.954,
-        "processor_over_pipeline": 0.95,
-        "detector_share": 0.0123,
-    }
-    *_, plain, whole = predict.table_of([{**row, "arm": predict.PLAIN}, row]).splitlines()
-    assert plain == "| one length | temper.Classifier | 120 | 0.95 | 0.95 |  |"
-    assert whole == "| one length | the same, calibrated | 120 | 0.95 | 0.95 | 1.2% |"
 
 
 @pytest.mark.parametrize(
@@ -153,39 +115,8 @@ def test_a_request_without_a_whole_answer_is_lost(
     assert (load.asked, load.answered) == (2, 1)
 
 
-def test_a_result_names_the_machine_and_the_versions(tmp_path: Path) -> None:
-    path = write("trial", {"methods": {}}, folder=tmp_path / "results")
-    record = json.loads(path.read_text(encoding="utf-8"))
-    assert record["benchmark"] == "trial"
-    assert record["machine"]["versions"]["torch"] == version("torch")
-    assert record["machine"]["cores"] >= 1
-
-
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-
-
-def test_only_what_cannot_be_imported_is_taken_and_its_group_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "wheels").mkdir()
-    for name in ("absent_one-1.0", "absent_two-2.0", "pytest-9.0"):
-        file = tmp_path / "wheels" / f"{name}-py3-none-any.whl"
-        with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr(f"{name.partition('-')[0]}.py", "")
-    groups = ({"absent_one": "absent-one", "json": "absent_two"}, {"pytest": "pytest"})
-    monkeypatch.setattr(gpu_kit, "WHEELS", groups)
-    site = tmp_path / "site"
-    assert gpu_kit.unpack(tmp_path, site) == ["absent-one", "absent_two"]
-    assert sorted(file.name for file in site.iterdir()) == ["absent_one.py", "absent_two.py"]
-
-
-def test_a_wheel_that_the_kit_lacks_says_how_to_fill_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpu_kit, "WHEELS", ({"absent_one": "absent-one"},))
-    with pytest.raises(SystemExit, match=r"has no absent-one: fill the kit by `make gpu-kit`"):
-        gpu_kit.unpack(tmp_path, tmp_path / "site")
 
 
 def a_record() -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WRITE = "run: temper list methods --write docs/methods"
 ROOT_DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
 DOCUMENTS = [*ROOT_DOCUMENTS, *sorted((ROOT / "docs").rglob("*.md"))]
+COMMANDS = typer.main.get_command(app).commands
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 WITH_PYTHON = [path for path in DOCUMENTS if "```python\n" in path.read_text(encoding="utf-8")]
@@ -53,6 +55,7 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
 def check(line: str) -> tuple[str, dict[str, Any]]:
     """Parse a ``temper ...`` line as the command line would, without running it.
 
@@ -62,9 +65,8 @@ def check(line: str) -> tuple[str, dict[str, Any]]:
     words = shlex.split(line.split(" | ")[0].split(" < ")[0], comments=True)[1:]
     if words[0] == "reproduce":
         return words[0], vars(reproduction_parser().parse_args(words[1:]))
-    commands = typer.main.get_command(app).commands
-    assert words[0] in commands, f"no command {words[0]!r}: {line}"
-    return words[0], commands[words[0]].make_context(words[0], words[1:]).params
+    assert words[0] in COMMANDS, f"no command {words[0]!r}: {line}"
+    return words[0], COMMANDS[words[0]].make_context(words[0], words[1:]).params
 
 
 def studies_taken_for_models(lines: Iterable[str]) -> set[str]:
@@ -95,10 +97,9 @@ def test_every_python_block_runs(
         registry.forget_since(before)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_every_command_line_parses(path: Path) -> None:
+def test_every_command_line_parses() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for line in command_lines(path):
+    for line in (line for path in DOCUMENTS for line in command_lines(path)):
         words = shlex.split(line, comments=True)
         if words[0] == "temper":
             check(line)
@@ -107,10 +108,10 @@ def test_every_command_line_parses(path: Path) -> None:
             assert named <= targets, line
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_no_command_takes_a_study_for_a_model(path: Path) -> None:
-    lines = [line for line in command_lines(path) if line.startswith("temper ")]
-    assert studies_taken_for_models(lines) == set()
+def test_no_command_takes_a_study_for_a_model() -> None:
+    for path in DOCUMENTS:
+        lines = [line for line in command_lines(path) if line.startswith("temper ")]
+        assert studies_taken_for_models(lines) == set(), name_of(path)
 
 
 def test_a_study_that_is_taken_for_a_model_is_noticed() -> None:
@@ -121,10 +122,9 @@ def test_a_study_that_is_taken_for_a_model_is_noticed() -> None:
 
 
 def test_every_option_in_the_text_is_one_of_its_command() -> None:
-    commands = typer.main.get_command(app).commands
     options = {
         name: {"--help", *(option for parameter in command.params for option in parameter.opts)}
-        for name, command in commands.items()
+        for name, command in COMMANDS.items()
     }
     options["reproduce"] |= reproduction_parser()._option_string_actions.keys()
     # What stands for any command or is no command's own.
@@ -147,10 +147,9 @@ def test_a_wrong_command_line_is_noticed() -> None:
         check("temper train --no-such-flag 1")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_every_relative_link_leads_to_a_file(path: Path) -> None:
-    links = LINK.findall(path.read_text(encoding="utf-8"))
-    assert [link for link in links if not (path.parent / link).exists()] == []
+def test_every_relative_link_leads_to_a_file() -> None:
+    links = [(path, link) for path in DOCUMENTS for link in LINK.findall(path.read_text("utf-8"))]
+    assert [(path, link) for path, link in links if not (path.parent / link).exists()] == []
 
 
 def test_what_holds_the_promises_of_security_is_there() -> None:
@@ -171,12 +170,12 @@ def test_the_table_holds_the_registered_methods_as_they_describe_themselves() ->
     assert text == rewrite(text, document), WRITE
 
 
-@pytest.mark.parametrize("name", methods.names())
-def test_every_card_holds_the_methods_settings_as_its_class_has_them(name: str) -> None:
-    card = ROOT / "docs" / "methods" / f"{name}.md"
-    text = card.read_text(encoding="utf-8")
-    assert SETTINGS in text
-    assert text == rewrite(text, card), WRITE
+def test_every_card_holds_the_methods_settings_as_its_class_has_them() -> None:
+    for name in methods.names():
+        card = ROOT / "docs" / "methods" / f"{name}.md"
+        text = card.read_text(encoding="utf-8")
+        assert SETTINGS in text
+        assert text == rewrite(text, card), WRITE
 
 
 def test_the_guide_to_evaluation_has_the_table_of_the_registry() -> None:
