@@ -222,7 +222,11 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)],
+    ids=str,
+)
 def test_a_signal_leaves_a_checkpoint_of_the_last_step_and_its_exit_code(
     number: signal.Signals, code: int, tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:

@@ -37,7 +37,7 @@ from tests.distributed.launching import end_at_once
 from tests.distributed.worker import NOISY, QUIET_UEGR, trainer_of
 
 SAVED_AT = 2
-FEW = ("uegr-epoch", "uegr-share", "smart")
+FEW = ("uegr-epoch",)
 """Of `NOISY`; a slow test does all."""
 
 LONG: dict[str, Method] = {
@@ -45,10 +45,10 @@ LONG: dict[str, Method] = {
     "adv_weight": configure("adv_weight", {"rho": 0.1}),
     "ema": configure("ema"),
 }
-"""Methods that draw nothing by row, for 20 steps that one process can repeat."""
+"""Methods that draw nothing by row, for some steps that one process can repeat."""
 MOVED = ("ema",)
 """Of these, what is gone on with by another number of processes."""
-STEPS, LONG_SAVED_AT = 20, 15
+STEPS, LONG_SAVED_AT = 10, 6
 BATCH = 6
 
 
@@ -105,7 +105,7 @@ def long_trainer(folder: Path, case: str, *, processes: int, sharded: bool) -> R
 def long_runs(
     folder: Path, *, processes: int, origin: Path | None = None, cases: Iterable[str] = tuple(LONG)
 ) -> dict[str, Tensor]:
-    """Train 20 steps, or go on from checkpoints that other processes have written.
+    """Train 10 steps, or go on from checkpoints that other processes have written.
 
     Args:
         folder: Where checkpoints are written.
