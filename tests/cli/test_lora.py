@@ -39,7 +39,7 @@ def test_an_adapter_is_trained_judged_and_asked(
     assert "positive" in asked.stdout or "negative" in asked.stdout
 
 
-@pytest.mark.parametrize("base", [pytest.param("minilm", marks=pytest.mark.slow), "folder"])
+@pytest.mark.parametrize("base", ["minilm", "folder"])
 def test_the_code_on_the_card_of_an_adapter_loads_it_whole(
     base: str, minilm: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,7 +255,8 @@ def test_settings_of_a_task_are_the_same_once_they_are_written_and_read() -> Non
     "name",
     [
         pytest.param(
-            name, marks=() if name in ("cola", "rte", "stsb", "iflytek") else pytest.mark.slow
+            name,
+            marks=() if name in ("cola", "rte", "stsb", "iflytek", "mnli") else pytest.mark.slow,
         )
         for name in COPIES
     ],
