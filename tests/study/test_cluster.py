@@ -53,6 +53,7 @@ class Begun(Progress):
         self.begun.append(name)
 
 
+@pytest.mark.slow
 def test_a_cluster_does_what_one_machine_does(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_machine_refuses_other_versions_folders_and_rows(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_cluster_searches_recipes_in_a_store(
     tiny_model: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
 ) -> None:

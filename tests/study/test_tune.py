@@ -222,8 +222,8 @@ def test_a_cluster_that_cannot_do_the_runs_leaves_no_record_behind(
     assert not (tmp_path / "out" / "tune.json").exists()
 
 
-# In the baseline, between the folds of a trial, and in the final comparison.
-@pytest.mark.parametrize("step", [2, 9, 22, 31])
+# Between the folds of a trial, and in the final comparison.
+@pytest.mark.parametrize("step", [9, 31])
 def test_a_stopped_search_ends_as_the_uninterrupted_one(
     project: Path, searched: Path, tmp_path: Path, step: int
 ) -> None:
@@ -287,9 +287,8 @@ def test_a_cluster_runs_the_folds_of_a_trial_at_once_with_the_scores_of_one_proc
     assert len(trials) >= 2
     assert set(trials) == {FOLDS}
     out = tmp_path / "stopped"
-    for step in (14, 24):
-        with pytest.raises(KeyboardInterrupt):
-            temper.tune(out, progress=StopAtRun(step), **given)
+    with pytest.raises(KeyboardInterrupt):
+        temper.tune(out, progress=StopAtRun(14), **given)
     temper.tune(out, **given)
     assert record(out) == record(tmp_path / "whole")
     here, there = (
