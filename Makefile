@@ -75,8 +75,9 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# One thread for each of two workers; pytest comes last: its closing line ends the output.
-PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu and not network"
+# One thread for each of two workers; a file goes to one of them, so that what its tests share is made
+# once. pytest comes last: its closing line ends the output.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu and not network"
 
 test: lint
 	$(PYTEST)
