@@ -176,13 +176,6 @@ def test_a_loss_function_that_returns_something_else_is_named(value: Any, came: 
 # Heads that no method trains
 
 
-class LabelEach(Rows):
-    """Rows with several labels a text."""
-
-    def __getitem__(self, place: int) -> Any:
-        return {**super().__getitem__(place), "labels": [1.0, 0.0]}
-
-
 def of_tokens() -> nn.Module:
     return BertForTokenClassification(small())
 

@@ -278,7 +278,6 @@ def weights_alone(folder: Path) -> None:
 # Evaluation is Transformers' own, in every way.
 evaluation = inherits("evaluate", "predict", "evaluation_loop", "prediction_step")
 TRAINER, DATA = "tests/training/test_trainer.py::", "tests/training/test_trainer_data.py::"
-RESUME = "tests/checkpoints/test_folder.py::"
 SAVED = "tests/distributed/test_saved.py::"
 SUPPORTED = "tests/training/test_supported.py::"
 Effect = Callable[[Path], None] | str
