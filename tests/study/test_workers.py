@@ -94,6 +94,7 @@ def test_a_stopped_study_is_gone_on_with_by_either_way(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
+    long: dict[str, Any] = {"seeds": (0,), "max_steps": 60, "save_steps": 1000}
     with pytest.raises(KeyboardInterrupt):
         study(
             tiny_model,
@@ -101,8 +102,7 @@ def test_a_stopped_study_is_gone_on_with_by_either_way(
             out,
             workers=2,
             watch=Watch(stop=True),
-            max_steps=60,
-            save_steps=1000,
+            **long,
         )
     assert not (out / "report.html").exists()
     told = [json.loads(file.read_text(encoding="utf-8")) for file in out.glob("runs/*/run.json")]
@@ -114,8 +114,8 @@ def test_a_stopped_study_is_gone_on_with_by_either_way(
         for entry in out.glob("runs/*/checkpoints/checkpoint-*")
     ) == sorted(halted)
     # The columns' own steps stand in their settings; only those of `vanilla` were long.
-    study(tiny_model, tiny_data, out, workers=1, max_steps=60)
-    alone = study(tiny_model, tiny_data, tmp_path / "alone", workers=1, max_steps=60)
+    study(tiny_model, tiny_data, out, workers=1, **long)
+    alone = study(tiny_model, tiny_data, tmp_path / "alone", workers=1, **long)
     assert weights(out) == weights(alone)
 
 
@@ -136,11 +136,12 @@ def test_a_worker_that_is_killed_is_told_and_its_run_gone_on_with(
             for child in multiprocessing.active_children():
                 child.kill()
 
+    long: dict[str, Any] = {"seeds": (0,), "max_steps": 60, "save_steps": 20}
     killed = r"The worker of \w+, seed \d was ended by SIGKILL\..* fewer --workers"
     with pytest.raises(TemperError, match=killed):
-        study(tiny_model, tiny_data, tmp_path / "out", workers=2, watch=Killer(), max_steps=60)
-    study(tiny_model, tiny_data, tmp_path / "out", workers=1, max_steps=60)
-    assert len(weights(tmp_path / "out")) == 4
+        study(tiny_model, tiny_data, tmp_path / "out", workers=2, watch=Killer(), **long)
+    study(tiny_model, tiny_data, tmp_path / "out", workers=1, **long)
+    assert len(weights(tmp_path / "out")) == 2
 
 
 def test_what_does_not_end_by_itself_is_ended() -> None:
