@@ -20,7 +20,18 @@ def filled(text: str) -> str:
     return document.filled(text, partial(app, standalone_mode=False))
 
 
-@pytest.mark.parametrize("page", document.documents(), ids=lambda page: page.name)
+# Those of one table; the others read many studies.
+QUICK = re.compile(r"(uegr-(table|figure|parts)|trust|roast)")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if QUICK.match(page.name) else pytest.mark.slow)
+        for page in document.documents()
+    ],
+    ids=lambda page: page.name,
+)
 def test_the_documents_hold_what_their_commands_print(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text == filled(text), "run: temper reproduce --write"
