@@ -1,4 +1,4 @@
-"""Seconds until the command line answers without a model: lists, errors of names and paths.
+"""Seconds of lists and of errors in settings, names and paths, which need no torch.
 
 Run ``python -m dev.benchmarks.start_up``. Each command is a process of its own, medians of five;
 the Hub is not asked.
@@ -20,7 +20,9 @@ from rich.table import Table
 from dev.benchmarks.record import write
 
 RUNS = 5
-AIM = 1.5
+AIM = 1.0
+TRAIN = ("train", "--model", "text_cnn", "--data", "demo", "--out", "no-run")
+COMPARE = ("compare", "--model", "text_cnn", "--data", "demo", "--out", "no-study")
 COMMANDS = (
     ("--help",),
     ("list", "methods"),
@@ -31,6 +33,16 @@ COMMANDS = (
     ("compare", "--model", "text_cnn", "--data", "demo", "--methods", "nope", "--out", "no-study"),
     ("evaluate", "NOWHERE", "--data", "demo", "--out", "no-evaluation"),
     ("predict", "NOWHERE", "--text", "a film"),
+    (*TRAIN, "--method", "uegrr"),
+    (*TRAIN, "--method", "uegr", "--set", "method.epsilon=abc"),
+    (*TRAIN, "--method", "at + pgd"),
+    (*TRAIN, "--set", "train.dtype=bf16"),
+    (*TRAIN, "--set", "data.eval_rows=x"),
+    (*COMPARE, "--variant", "x=uegr,method.passes=0"),
+    (*COMPARE, "--set", "evaluate.attack_rows=x"),
+    (*COMPARE, "--perspectives", "tsk"),
+    ("evaluate", "minilm", "--data", "demo", "--out", "no-run", "--perspectives", "tsk"),
+    ("tune", "--data", "demo", "--out", "no-run", "--set", "train.epochs=x"),
 )
 
 

@@ -2,18 +2,17 @@
 
 The code runs with all rights of the process, so it is imported only where somebody named it.
 `after_import` has a module of our own wait for another package, `on_first_use` has a package's
-names wait until they are used, and `calls_in` reads what modules declare without importing them.
+names wait until they are used.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from inspect import cleandoc
@@ -124,31 +123,6 @@ class _Waiting(MetaPathFinder):
 
             spec.loader.exec_module = execute_both  # type: ignore[method-assign]
         return spec
-
-
-def calls_in(folder: Path, function: str) -> Iterator[ast.Call]:
-    """Find the calls of a function that make up a package's lists, without importing its modules.
-
-    Args:
-        folder: Folder of the package.
-        function: Name of what is called: a class decorator, or whose value is given a name.
-
-    Yields:
-        Each call, file by file.
-    """
-    for file in sorted(folder.glob("*.py")):
-        text = file.read_text(encoding="utf-8")
-        if f"{function}(" not in text:
-            continue
-        for node in ast.parse(text).body:
-            found: Sequence[ast.expr] = ()
-            if isinstance(node, ast.ClassDef):
-                found = node.decorator_list
-            elif isinstance(node, ast.Assign):
-                found = (node.value,)
-            for call in found:
-                if isinstance(call, ast.Call) and ast.unparse(call.func) == function:
-                    yield call
 
 
 def argument_texts(settings: type) -> dict[str, str]:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from temper.errors import CompositionError
+from temper.lazy import torch
 
-Gradients = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Gradients: TypeAlias = "dict[str, Tensor]"
 State = dict[str, Any]
 Reduction = Literal["mean", "sum"]
 TEACHER = "teacher_logits"

@@ -20,9 +20,6 @@ import temper
 from temper import methods
 from temper.cli.app import app
 from temper.errors import ModelError
-from temper.evaluation import perspectives
-from temper.evaluation.perspectives.declared import declared as declared_perspectives
-from temper.methods.declared import Declaration, declared, known_names, name_faults
 from temper.models.names import check_model
 
 HEAVY = (
@@ -116,6 +113,41 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ((*TRAIN, "--model", "model", *DEMO, "--epochs", "-1"), ("train.epochs",)),
     ((*TRAIN, "--model", "model", *DEMO, "--set", "train.lora.rank=0"), ("train.lora.rank",)),
     ((*TRAIN, "--model", "model", *DEMO, "--set", "data.seed=x"), ("data.seed",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--set", "method.epsilon=abc"), ("`method.epsilon`",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--set", "method.epsilo=1"), ("'method.epsilon'",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--set", "method.mask.alpha=2"), ("method.mask",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--set", "method.preset=papr"), ("'paper'",)),
+    (
+        ("train", "--method", "at + pgd", "--model", "model", *DEMO, *OUT),
+        ("'at' and 'pgd' both claim",),
+    ),
+    (
+        ("train", "--method", "r_drop + ema", "--model", "model", *DEMO, *OUT)
+        + ("--set", "method.r_drop.weight=-1"),
+        ("method.r_drop.weight",),
+    ),
+    (
+        ("compare", "--model", "model", *DEMO, "--methods", "vanilla", *OUT)
+        + ("--variant", "x=uegr,method.passes=0"),
+        ("method.passes",),
+    ),
+    (("compare", "--model", "model", *DEMO, "--set", "method.epsilon=1", *OUT), ("--variant",)),
+    (
+        ("compare", "--model", "model", *DEMO, "--set", "evaluate.attack_rows=x", *OUT),
+        ("evaluate.attack_rows",),
+    ),
+    (("evaluate", "model", *DEMO, "--set", "evaluate.attack_rows=x", *OUT), ("attack_rows",)),
+    (
+        ("evaluate", "model", *DEMO, "--set", "evaluate.embedding_attack.radii=-1", *OUT),
+        ("embedding_attack.radii",),
+    ),
+    (("evaluate", "model", *DEMO, "--set", "evaluate.nonsense.a=1", *OUT), ("nonsense",)),
+    (
+        ("tune", "--model", "model", *DEMO, "--set", "evaluate.attack_rows=x", *OUT),
+        ("attack_rows",),
+    ),
+    (("tune", "--model", "model", *DEMO, "--recipes", "plai", *OUT), ("'plain'",)),
+    (("tune", "--model", "model", *DEMO, "--set", "train.epochs=x", *OUT), ("train.epochs",)),
     (("calibrate", "no/run/here", "--data", "no.csv"), ("no/run/here", "no.csv")),
     (("predict", "no/run/here", "--text", "a"), ("'no/run/here'",)),
     (("predict", "model", "--data", "no.csv"), ("no.csv",)),
@@ -129,6 +161,9 @@ LISTS = [
     ("list",),
     *((command, "--help") for command in ("train", "compare", "evaluate", "predict")),
     ("list", "methods"),
+    ("list", "methods", "uegr"),
+    ("list", "settings"),
+    ("list", "perspectives"),
     ("list", "models"),
 ]
 
@@ -150,20 +185,6 @@ def test_lists_need_nothing_heavy(folder: Path) -> None:
         assert out
 
 
-def test_what_is_read_from_the_files_is_what_is_registered() -> None:
-    own = [
-        name
-        for name in methods.names()
-        if methods.entry(name).config.__module__.startswith("temper.")
-    ]
-    assert list(declared()) == own
-    for name, said in declared().items():
-        entry = methods.entry(name)
-        about = (entry.summary, entry.cost, entry.memory, entry.paper, entry.claims)
-        assert said == Declaration(name, *about)
-    assert set(declared_perspectives()) == set(perspectives.names())
-
-
 def test_a_method_that_is_registered_elsewhere_is_known() -> None:
     from temper.methods import registry
 
@@ -174,8 +195,8 @@ def test_a_method_that_is_registered_elsewhere_is_known() -> None:
 
     try:
         methods.register("mine", summary="", cost="3F", memory="", paper="")(Mine)
-        assert name_faults("mine + at") == []
-        assert "mine" in known_names()
+        assert methods.name_faults("mine + at") == []
+        assert "mine" in methods.names()
     finally:
         registry.forget_since(before)
 

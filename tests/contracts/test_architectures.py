@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from temper.errors import ModelError
 from temper.forward.perturbations import Perturbation
 from temper.models.network import Network
-from temper.models.sites import DropoutPlan
+from temper.models.passes import DropoutPlan
 from temper.types import Batch
 from tests.contracts.architectures import (
     CASES,

@@ -20,7 +20,7 @@ from temper.errors import CheckpointError, MemoryLimitError
 from temper.evaluation import rows as rows_module
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.folder import GROUP
-from temper.evaluation.rows import SCHEMA, Block, Condition, to_blocks, to_table
+from temper.evaluation.rows import Block, Condition, schema, to_blocks, to_table
 from temper.evaluation.run import (
     Evaluation,
     EvaluationData,
@@ -76,7 +76,7 @@ def test_blocks_come_back_from_a_shuffled_file(tmp_path: Any, relative: bool) ->
         block("pgd", radius=0.1, relative=relative, norm="l2", steps=3, restarts=2),
     ]
     table = to_table(blocks)
-    assert table.schema == pa.schema([*SCHEMA, pa.field("radius", pa.float64())])
+    assert table.schema == pa.schema([*schema(), pa.field("radius", pa.float64())])
     pq.write_table(table, tmp_path / "rows.parquet")
     back = pq.read_table(tmp_path / "rows.parquet")
     for first, second in zip(blocks, to_blocks(back), strict=True):
@@ -129,14 +129,14 @@ def test_pandas_reads_the_rows_as_they_are() -> None:
 
 
 def test_no_rows_are_an_empty_table_of_the_same_columns() -> None:
-    assert to_table([]).schema == SCHEMA
+    assert to_table([]).schema == schema()
     assert to_blocks(to_table([])) == []
 
 
 def test_damaged_rows_are_refused() -> None:
     table = to_table([block()])
     place = table.schema.get_field_index("parameters")
-    broken = table.set_column(place, SCHEMA.field(place), pa.array(["radius"] * 3))
+    broken = table.set_column(place, schema().field(place), pa.array(["radius"] * 3))
     with pytest.raises(CheckpointError, match="Column 'parameters' .* got 'radius'"):
         to_blocks(broken)
     with pytest.raises(CheckpointError, match="have no column 'loss'"):
@@ -149,9 +149,9 @@ def test_damaged_rows_are_refused() -> None:
         to_blocks(pa.concat_tables([table, table]))
     mixed = to_table([block(), block("noise", classes=3)])
     place = table.schema.get_field_index("condition")
-    mixed = mixed.set_column(place, SCHEMA.field(place), pa.array(["clean"] * 6))
+    mixed = mixed.set_column(place, schema().field(place), pa.array(["clean"] * 6))
     index = table.schema.get_field_index("index")
-    mixed = mixed.set_column(index, SCHEMA.field(index), pa.array(list(range(6))))
+    mixed = mixed.set_column(index, schema().field(index), pa.array(list(range(6))))
     with pytest.raises(CheckpointError, match="differ in their number of classes"):
         to_blocks(mixed)
 

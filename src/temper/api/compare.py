@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from temper.api.keywords import COMPARE, split_list
-from temper.api.quick_checks import check_methods, of_settings, of_sources, refuse
+from temper.api.quick_checks import of_paths, of_sources, refuse
 from temper.checkpoints.folder import check_study_room
 from temper.cluster.store import is_url
 from temper.evaluation.sources import SetSources
 from temper.functional.units import MARGIN, check_detect, check_margin
-from temper.methods.recipes import recipe_named
 from temper.progress import LoggedNotices, Progress
 from temper.settings import section
 
@@ -75,26 +74,23 @@ def compare(
         TemperError: Where data, model or a method does not fit, the folder holds something else, or
             a loss is not finite.
     """
+    from temper.study.plan import StudyConfig, columns_of
+
     tree = COMPARE.tree(config, settings)
     wanted = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
     if methods is None:
         methods = () if wanted else DEFAULT
     names = split_list(methods, "--methods") if isinstance(methods, str) else list(methods)
     sets = section(SetSources, "sets", tree.pop("sets", {}))
-    if isinstance(variants, Mapping):
-        further = [table.get("method") for table in variants.values()]
-    else:
-        # A variant is written NAME=METHOD and then settings, with commas between.
-        variants = list(variants)
-        further = [text.partition("=")[2].partition(",")[0] for text in variants]
-    refuse(
+
+    def planned() -> StudyConfig:
+        columns = columns_of(names, variants, recipes=wanted)
+        return StudyConfig.of(tree, columns=columns, seeds=tuple(seeds), sets=sets)
+
+    plan, *_ = refuse(
         [
-            partial(
-                check_methods,
-                [each for each in (*names, *further) if isinstance(each, str) and each],
-            ),
-            *(partial(recipe_named, name) for name in wanted),
-            *of_settings(tree),
+            planned,
+            *of_paths(tree),
             *of_sources(sets.given()),
             *([] if is_url(out) else [partial(check_study_room, Path(out))]),
             partial(check_margin, margin),
@@ -105,12 +101,8 @@ def compare(
 
     machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
     from temper.study.cluster import opened
-    from temper.study.plan import StudyConfig, columns_of
     from temper.study.schedule import run_study
 
-    plan = StudyConfig.of(
-        tree, columns=columns_of(names, variants, recipes=wanted), seeds=tuple(seeds), sets=sets
-    )
     heard = progress or LoggedNotices()
     with opened(out, machines) as (folder, machines):
         return run_study(

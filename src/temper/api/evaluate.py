@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from temper.api.keywords import EVALUATE
-from temper.api.quick_checks import check_predictor, of_room, of_settings, of_sources, refuse
+from temper.api.quick_checks import (
+    check_predictor,
+    of_paths,
+    of_room,
+    of_sources,
+    of_tables,
+    refuse,
+)
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.errors import SettingError
 from temper.evaluation.sources import SetSources
@@ -80,7 +87,8 @@ def evaluate(
         [
             *([partial(check_predictor, checkpoint.name)] if is_named else []),
             *([partial(_check_beside, checkpoint)] if is_named and out is None else []),
-            *of_settings(tree),
+            *of_tables(tree),
+            *of_paths(tree),
             *of_sources(sets.given()),
             of_room(folder, "evaluation", "scores.json"),
         ]

@@ -1,7 +1,6 @@
-"""Check what needs no torch, so that a mistyped name or path is told at once.
+"""Check settings and paths before torch is imported, and report all faults as one error.
 
-Importing torch takes seconds. What is checked here is checked again by whoever does the work. All
-faults are one error, and nothing is refused that the work would take.
+Models and data are checked again by the code that opens them.
 """
 
 from __future__ import annotations
@@ -13,38 +12,40 @@ from pathlib import Path
 from typing import Any
 
 from temper.api.keywords import MODELS
-from temper.errors import CheckpointError, SettingError
+from temper.errors import CheckpointError
 from temper.settings import Faults, section
 
 Check = Callable[[], object]
-"""Raises a `TemperError` where something is wrong; what it returns is not used."""
+"""Raises a `TemperError` if something is wrong."""
 REPORTED = ("study.json", "run.json", "scores.json")
 
 
-def refuse(checks: Iterable[Check]) -> None:
+def refuse(checks: Iterable[Check]) -> list[Any]:
     """Run checks, and raise the faults of all of them as one error.
 
     Args:
         checks: What to check.
 
+    Returns:
+        The result of each check.
+
     Raises:
         SettingError: If there is a fault.
     """
-    faults = Faults()
+    faults, results = Faults(), []
     for check in checks:
         with faults.caught():
-            check()
+            results.append(check())
     faults.refuse()
+    return results
 
 
-def of_settings(tree: Mapping[str, Any]) -> list[Check]:
-    """Return the checks of the names and paths in nested settings.
+def of_tables(tree: Mapping[str, Any]) -> list[Check]:
+    """Return the checks of the tables of nested settings, each by its own class.
 
     Args:
-        tree: Nested settings, not checked yet; what is missing or of another type is left to them.
+        tree: Nested settings, not checked yet. A table ``data`` without a source is skipped.
     """
-    from temper.models.names import check_model
-
     checks: list[Check] = []
     for table, settings in MODELS.items():
         # Several tasks have data of their own; an evaluation without data takes the run's.
@@ -52,32 +53,33 @@ def of_settings(tree: Mapping[str, Any]) -> list[Check]:
             continue
         if table in tree:
             checks.append(partial(section, settings, table, tree[table]))
-    method = _setting(tree, "method", "name")
-    if isinstance(method, str):
-        checks.append(partial(check_methods, [method]))
+    if "evaluate" in tree:
+        from temper.evaluation.settings import EvaluationSettings
+
+        checks.append(partial(section, EvaluationSettings, "evaluate", tree["evaluate"]))
+    if "method" in tree:
+        from temper.training.config import checked_method
+
+        checks.append(partial(checked_method, tree["method"]))
+    return checks
+
+
+def of_paths(tree: Mapping[str, Any]) -> list[Check]:
+    """Return the checks of the model and the data in nested settings.
+
+    Args:
+        tree: Nested settings, not checked yet; values of another type are skipped.
+    """
+    from temper.models.names import check_model
+
     model = tree.get("model")
+    checks: list[Check] = []
     if isinstance(model, str) and model:
         checks.append(partial(check_model, model))
     # Several tasks have data of their own, and no text without labels.
     names = () if "tasks" in tree else ("source", "unlabeled")
     sources = [_setting(tree, "data", name) for name in names]
-    checks += of_sources(source for source in sources if isinstance(source, str) and source)
-    measured = _setting(tree, "evaluate", "perspectives")
-    measured = measured if isinstance(measured, list | tuple) else [measured]
-    checks += [partial(_check_perspective, name) for name in measured if isinstance(name, str)]
-    for table in ("train", "predictor"):
-        if (pairs := _setting(tree, table, "label_map")) is not None:
-            checks.append(partial(_check_pairs, f"{table}.label_map", pairs))
-    return checks
-
-
-def _check_pairs(setting: str, pairs: object) -> None:
-    from temper.settings import named_pairs
-
-    try:
-        named_pairs(pairs)
-    except (TypeError, ValueError) as error:
-        raise SettingError(f"`{setting}` (--label-map) {error}, got {pairs!r}.") from error
+    return checks + of_sources(source for source in sources if isinstance(source, str) and source)
 
 
 def of_sources(sources: Iterable[str]) -> list[Check]:
@@ -98,20 +100,6 @@ def of_room(out: Path, what: str, record: str) -> Check:
     from temper.checkpoints.folder import check_room
 
     return partial(check_room, out, what=what, held=partial(os.path.exists, out / record))
-
-
-def check_methods(names: Iterable[str]) -> None:
-    """Refuse unknown methods.
-
-    Args:
-        names: Names of methods and compositions.
-
-    Raises:
-        SettingError: With every fault.
-    """
-    from temper.methods.declared import name_faults
-
-    Faults(fault for name in names for fault in name_faults(name)).refuse()
 
 
 def check_predictor(model: str) -> None:
@@ -160,12 +148,6 @@ def check_reported(folder: Path) -> None:
             f"{folder} {what}.{near_folder(folder)} Give the --out folder of `temper compare`, "
             "`temper train` or `temper evaluate`."
         )
-
-
-def _check_perspective(name: str) -> None:
-    from temper.evaluation.perspectives.declared import name_faults
-
-    Faults(name_faults(name)[:1]).refuse()
 
 
 def _setting(tree: Mapping[str, Any], table: str, name: str) -> Any:

@@ -6,11 +6,12 @@ torch is imported once all names and paths are known to be right.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from temper.api.keywords import TRAIN
-from temper.api.quick_checks import of_settings, refuse
+from temper.api.quick_checks import of_paths, of_tables, refuse
 from temper.errors import SettingError
 from temper.methods.recipes import default_recipe, with_recipe
 from temper.progress import LoggedNotices, Progress
@@ -47,13 +48,16 @@ def train(
         TemperError: Where settings, data, labels, model or method do not fit, the folder holds
             another run, or a loss is not finite.
     """
+    from temper.training.config import RunConfig
+
     processes = joined()
     progress = (progress or LoggedNotices()) if processes.is_first else Progress()
     folder = processes.folder(Path(out))
     with processes.together():
         given = TRAIN.tree(config, settings)
         tree = with_recipe(given)
-        refuse([*of_settings(tree), folder.record])
+        of_run = of_tables(tree) if "tasks" in tree else [partial(RunConfig.of, tree)]
+        run, *_ = refuse([*of_run, *of_paths(tree), folder.record])
         if "tasks" in tree and processes.count > 1:
             raise SettingError(
                 f"A run on several tasks trains in one process, and there are {processes.count}. "
@@ -68,11 +72,9 @@ def train(
     else:
         from temper.data.reading import splits_read_as
         from temper.data.sources import load_splits
-        from temper.training.config import RunConfig
         from temper.training.run import train as train_run
 
         with processes.together():
-            run = RunConfig.of(tree)
             check_run(run, processes)
             _tell_default(given, progress)
             splits = load_splits(run.data)

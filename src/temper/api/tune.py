@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from temper.api.keywords import COMPARE, split_list
-from temper.api.quick_checks import of_settings, of_sources, refuse
+from temper.api.quick_checks import of_paths, of_sources, of_tables, refuse
 from temper.checkpoints.folder import check_room
 from temper.cluster.store import is_url
 from temper.errors import SettingError, install_command
@@ -94,16 +94,24 @@ def tune(
         TemperError: Data, goal or a recipe does not fit, the budget is too small, the folder has
             another search, or Optuna is not installed.
     """
+    from temper.study.plan import StudyConfig, columns_of
+
     progress = progress or LoggedNotices()
     tree = {"model": MODEL, **COMPARE.tree(config, settings)}
     sets = section(SetSources, "sets", tree.pop("sets", {}))
     chosen = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
+
+    def planned() -> StudyConfig:
+        columns = columns_of((), (), recipes=dict.fromkeys((PLAIN, *chosen)))
+        return StudyConfig.of(tree, columns=columns, seeds=tuple(seeds), sets=sets)
+
     refuse(
         [
             _check_optuna,
             partial(goal_weights, goal),
-            *(partial(recipe_named, name) for name in chosen),
-            *of_settings(tree),
+            planned,
+            *of_tables(tree),
+            *of_paths(tree),
             *of_sources(sets.given()),
             *([] if is_url(out) else [partial(_check_folder, Path(out))]),
         ]

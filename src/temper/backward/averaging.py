@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from temper.backward.rule import WeightAverageRule, known_total
 from temper.functional.precision import at_least_single
-from temper.models.network import Parameters
+from temper.lazy import torch
 from temper.seeding import Streams
 from temper.types import State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

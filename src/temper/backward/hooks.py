@@ -14,13 +14,15 @@ Every hook reads and changes the rule's own ``state`` in place; checkpoints hold
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from torch import Tensor
-
-from temper.models.network import Network, Parameters
 from temper.seeding import Streams
 from temper.types import Batch, Gradients, State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Network, Parameters
 
 
 @runtime_checkable

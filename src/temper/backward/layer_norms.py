@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-import torch
-import torch.distributed
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from temper.backward.rule import UpdateRule
 from temper.errors import ModelError
 from temper.functional.smoothness import Strategy, layer_weights, probes, pulled_back, squared_norm
+from temper.lazy import torch
 from temper.models.modes import in_mode
-from temper.models.network import Network, Parameters
 from temper.models.shards import keep_whole
 from temper.seeding import Streams, generator
 from temper.types import Batch, State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Network, Parameters
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from temper.backward.hooks import (
     Accumulates,
@@ -27,9 +25,13 @@ from temper.backward.hooks import (
     TransformsGradient,
 )
 from temper.errors import CompositionError, SettingError
-from temper.models.network import Network, Parameters
 from temper.seeding import Streams
 from temper.types import Batch, Gradients, State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Network, Parameters
 
 Hook = TypeVar("Hook")
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from temper.backward.rule import UpdateRule
 from temper.errors import TemperError
@@ -31,9 +28,14 @@ from temper.functional.masks import (
     thin_by_bucket,
     thin_by_code,
 )
-from temper.models.network import Parameters
+from temper.lazy import torch
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,18 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from temper.backward.rule import UpdateRule
 from temper.functional.masks import touched_rows
-from temper.models.network import Parameters
+from temper.lazy import torch
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 SMALLEST = 1e-30
 """A gradient whose norm is below this has no direction: dividing by the norm overflows."""

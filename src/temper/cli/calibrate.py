@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from temper.api.keywords import CALIBRATE
-from temper.api.quick_checks import of_settings, of_sources, refuse
+from temper.api.quick_checks import of_paths, of_sources, of_tables, refuse
 from temper.calibration.settings import CalibrationSettings
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
@@ -75,7 +75,8 @@ def calibrate(
     refuse(
         [
             partial(checkpoint_folder, model, what="A calibration"),
-            *of_settings(tree),
+            *of_tables(tree),
+            *of_paths(tree),
             *of_sources(anomalies),
         ]
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from pydantic import BaseModel
 
-from temper.api.quick_checks import check_methods, refuse
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import DataError, SettingError, unknown
 
 if TYPE_CHECKING:
-    from temper.methods.declared import Declaration
+    from temper.methods import Entry
 
 
 def show(
@@ -88,7 +86,7 @@ def show(
         sys.stdout.write(MARKDOWN[kind]())
         return
     if kind == "methods" and not as_json:
-        print_table(_declared_methods(), ["name", "summary", "passes", "memory", "claims", "paper"])
+        print_table(_methods(), ["name", "summary", "passes", "memory", "claims", "paper"])
         say("The settings of each: temper list methods NAME")
         return
     rows = KINDS[kind]()
@@ -149,7 +147,6 @@ def _show_settings(pattern: str, *, as_json: bool) -> None:
 
 def _show_method(name: str, *, as_json: bool) -> None:
     """Print a method's settings and presets."""
-    refuse([partial(check_methods, [name])])
     from temper.methods import entry
     from temper.methods.description import flat, settings
 
@@ -207,18 +204,7 @@ def _methods() -> list[dict[str, Any]]:
     return [{**_row(about), "slots": about.slots} for about in entries.values()]
 
 
-def _declared_methods() -> list[dict[str, Any]]:
-    """Return what methods say of themselves; torch is imported for those of other packages only."""
-    from temper.methods.declared import are_all_declared, declared
-
-    if are_all_declared():
-        return [_row(about) for about in declared().values()]
-    from temper import methods
-
-    return [_row(methods.entry(name)) for name in methods.names()]
-
-
-def _row(about: Declaration) -> dict[str, Any]:
+def _row(about: Entry) -> dict[str, Any]:
     return {
         "name": about.name,
         "summary": about.summary,

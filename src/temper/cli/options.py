@@ -37,9 +37,9 @@ def completing(names: Callable[[], Iterable[str]], sign: str = "") -> Callable[[
 
 
 def _methods() -> Iterable[str]:
-    from temper.methods.declared import known_names
+    from temper import methods
 
-    return known_names()
+    return methods.names()
 
 
 def _models() -> Iterable[str]:
@@ -55,9 +55,10 @@ def _recipes() -> Iterable[str]:
 
 
 def _perspectives() -> Iterable[str]:
-    from temper.evaluation.perspectives.declared import GROUPS, declared
+    from temper.evaluation import perspectives
+    from temper.evaluation.perspectives.registry import ALIASES
 
-    return (*declared(), *GROUPS)
+    return (*perspectives.names(), *ALIASES)
 
 
 def _suites() -> Iterable[str]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
+from temper import methods
 from temper.errors import SettingError
-from temper.evaluation.perspectives.declared import declared
+from temper.evaluation import perspectives
 from temper.files import asset
-from temper.methods.declared import known_names
 
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
@@ -63,14 +63,14 @@ def class_name(name: str) -> str:
 
 
 METHOD = Scaffold(
-    "method", "temper.methods", "tests/methods", "docs/methods", known_names, class_name
+    "method", "temper.methods", "tests/methods", "docs/methods", lambda: methods.names(), class_name
 )
 PERSPECTIVE = Scaffold(
     "perspective",
     "temper.evaluation.perspectives",
     "tests/evaluation",
     "docs/perspectives",
-    declared,
+    lambda: perspectives.names(),
     str.upper,
     ("shortened",),
 )

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from temper.errors import SettingError
 from temper.functional.resampling import FloatArray, IntegerArray
+from temper.lazy import torch
 from temper.seeding import derive_seed, generator
 
 Corruption = Literal["random", "mask", "drop"]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset
 
 from temper.data.examples import Examples
 from temper.data.stored import Stored, StoredBytes
 from temper.errors import DataError, SettingError, brief
+from temper.lazy import torch
 from temper.types import TEACHER
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Rows a tokenizer gets in one call: bounds memory, loses no speed.
 _CHUNK = 1000
@@ -25,7 +25,7 @@ WARNED = 0.05
 """From this fraction of cut rows, or of unknown tokens, on, a notice says what to do."""
 
 
-class EncodedExamples(Dataset[dict[str, Any]]):
+class EncodedExamples:
     """Token ids of a set, one mapping a row, unpadded.
 
     Args:
@@ -86,7 +86,7 @@ def encode(examples: Examples, tokenizer: Any, *, max_length: int) -> EncodedExa
     )
 
 
-class LazilyEncoded(Dataset[dict[str, Any]]):
+class LazilyEncoded:
     """Token ids of a training set: a row is encoded when it is first asked for, and kept in a file.
 
     The rows are those of `encode`, mapping by mapping. Memory grows by 12 bytes a row. The first
@@ -405,7 +405,7 @@ class Collator:
             [B, C] float32; each where the rows have it.
         """
         batch = {
-            name: pad_sequence(
+            name: torch.nn.utils.rnn.pad_sequence(
                 [torch.tensor(item[name], dtype=torch.int64) for item in items],
                 batch_first=True,
                 padding_value=filler,

@@ -10,12 +10,9 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
-
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import RUN
@@ -33,18 +30,29 @@ from temper.display.records import (
 )
 from temper.errors import CheckpointError, unknown
 from temper.files import check_table
+from temper.lazy import pandas as pd
+from temper.lazy import parquet as pq
+from temper.lazy import pyarrow as pa
 
 FILE = "scores.parquet"
-SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("column", "perspective", "set", "condition", "name")),
-        ("parameters", pa.string()),
-        *((name, pa.int64()) for name in ("seed", "n", "fewest")),
-        *((name, pa.float64()) for name in ("value", "low", "high", "standard_error")),
-        ("higher_is_better", pa.bool_()),
-        ("reason", pa.string()),
-    ]
-)
+
+
+@cache
+def schema() -> pa.Schema:
+    """Return the columns of kept scores."""
+    return pa.schema(
+        [
+            *(
+                (name, pa.string())
+                for name in ("column", "perspective", "set", "condition", "name")
+            ),
+            ("parameters", pa.string()),
+            *((name, pa.int64()) for name in ("seed", "n", "fewest")),
+            *((name, pa.float64()) for name in ("value", "low", "high", "standard_error")),
+            ("higher_is_better", pa.bool_()),
+            ("reason", pa.string()),
+        ]
+    )
 
 
 def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
@@ -137,7 +145,7 @@ def _text(value: Any) -> str:
 
 
 def _row(run: Run, score: ScoreRecord) -> dict[str, Any]:
-    values = {name: getattr(score, name) for name in SCHEMA.names if hasattr(score, name)}
+    values = {name: getattr(score, name) for name in schema().names if hasattr(score, name)}
     place = {"column": run.column, "seed": run.seed}
     return {**values, **place, "parameters": Parameters(score.parameters).to_text()}
 
@@ -520,7 +528,7 @@ def keep_study(source: Source, folder: Path) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     folder.mkdir(parents=True)
     (folder / "study.json").write_text(text + "\n", encoding="utf-8", newline="\n")
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / FILE, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema()), folder / FILE, compression="zstd")
     paired = source.folder / "paired.json"
     if paired.exists():
         shutil.copyfile(paired, folder / paired.name)

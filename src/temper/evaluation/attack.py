@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, TypeAlias
 
 from temper.errors import ModelError
 from temper.functional import norms
 from temper.functional.norms import Norm
+from temper.lazy import torch
 from temper.seeding import derive_seed, generator
 
-Forward = Callable[[Tensor, Tensor], Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Forward: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 """From delta [b, T, D] and the places [b] of its rows in the batch to logits [b, C] in fp32."""
 
 

@@ -5,31 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from temper import files
 from temper.data.examples import Examples
 from temper.errors import CheckpointError
 from temper.evaluation.rows import system_memory, to_blocks
 from temper.functional.resampling import IntegerArray
+from temper.lazy import parquet as pq
+from temper.lazy import pyarrow as pa
 
 CLEAN = "clean"
 
-SCHEMA = pa.schema(
-    [
-        pa.field("perspective", pa.string()),
-        pa.field("set", pa.string(), nullable=False),
-        pa.field("condition", pa.string(), nullable=False),
-        pa.field("row", pa.string(), nullable=False),
-        pa.field("index", pa.int64(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("text_pair", pa.string()),
-    ]
-)
+
+@cache
+def schema() -> pa.Schema:
+    """Return the columns of the texts."""
+    return pa.schema(
+        [
+            pa.field("perspective", pa.string()),
+            pa.field("set", pa.string(), nullable=False),
+            pa.field("condition", pa.string(), nullable=False),
+            pa.field("row", pa.string(), nullable=False),
+            pa.field("index", pa.int64(), nullable=False),
+            pa.field("text", pa.string(), nullable=False),
+            pa.field("text_pair", pa.string()),
+        ]
+    )
 
 
 class Texts:
@@ -67,7 +71,7 @@ class Texts:
         ):
             values = (perspective, name, condition, row, at, text, pair)
             key = (perspective, name, condition, at)
-            self._rows.setdefault(key, dict(zip(SCHEMA.names, values, strict=True)))
+            self._rows.setdefault(key, dict(zip(schema().names, values, strict=True)))
 
     def keep_changed(
         self,
@@ -95,7 +99,7 @@ class Texts:
 
     def table(self) -> pa.Table:
         """Return all that was kept, in order."""
-        return pa.Table.from_pylist(list(self._rows.values()), schema=SCHEMA)
+        return pa.Table.from_pylist(list(self._rows.values()), schema=schema())
 
 
 ROWS = "rows.parquet"
@@ -132,7 +136,7 @@ class Evaluation:
     notices: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-    texts: pa.Table = field(default_factory=SCHEMA.empty_table, repr=False)
+    texts: pa.Table = field(default_factory=lambda: schema().empty_table(), repr=False)
 
 
 def write(evaluation: Evaluation, folder: Path | str) -> Path:
@@ -193,7 +197,7 @@ def read(folder: Path | str) -> Evaluation:
         for name in (ROWS, TEXTS) if kept else (ROWS,):
             files.check_table(path / name)
         rows = pq.read_table(path / ROWS)
-        texts = pq.read_table(path / TEXTS) if kept else SCHEMA.empty_table()
+        texts = pq.read_table(path / TEXTS) if kept else schema().empty_table()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise CheckpointError(
             f"Cannot read the evaluation in {path}: {error}. Evaluate the model again."

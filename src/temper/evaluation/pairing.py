@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from temper.errors import CheckpointError
 from temper.evaluation import perspectives
@@ -24,6 +23,7 @@ from temper.functional.effects import RowVariance
 from temper.functional.intervals import Statistic, difference_intervals, resample_counts
 from temper.functional.proportions import Interval
 from temper.functional.resampling import FloatArray
+from temper.lazy import pyarrow as pa
 
 RESAMPLES = 10_000
 VARIANCE_RESAMPLES = 200

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, Span
@@ -23,9 +21,14 @@ from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
 from temper.functional.resampling import FloatArray, IntegerArray, stretches
-from temper.models.pieces import WholeWords
-from temper.models.states import Trace
+from temper.lazy import torch
 from temper.types import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.pieces import WholeWords
+    from temper.models.states import Trace
 
 BROKEN = (
     "The model is broken, or its precision too low. Where its own training spoiled it, train it "

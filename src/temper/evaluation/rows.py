@@ -10,36 +10,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from temper.data.stored import values_at
 from temper.display.records import Parameters
 from temper.errors import CheckpointError
 from temper.functional.resampling import FloatArray, IntegerArray
-
-SCHEMA = pa.schema(
-    [
-        pa.field("perspective", pa.string(), nullable=False),
-        pa.field("set", pa.string(), nullable=False),
-        pa.field("condition", pa.string(), nullable=False),
-        pa.field("parameters", pa.string(), nullable=False),
-        pa.field("row", pa.string(), nullable=False),
-        pa.field("index", pa.int64(), nullable=False),
-        pa.field("label", pa.float64()),
-        pa.field("prediction", pa.float64()),
-        pa.field("probabilities", pa.list_(pa.float64()), nullable=False),
-        pa.field("loss", pa.float64()),
-        pa.field("value", pa.float64()),
-        pa.field("group", pa.string()),
-        pa.field("pair", pa.string()),
-    ]
-)
-"""Columns of every table; what else was measured of a row follows, in columns of numbers."""
+from temper.lazy import pyarrow as pa
 
 _KEYS = ("perspective", "set", "condition", "parameters")
+
+
+@cache
+def schema() -> pa.Schema:
+    """Return the columns of every table of rows; columns of other measurements follow."""
+    return pa.schema(
+        [
+            pa.field("perspective", pa.string(), nullable=False),
+            pa.field("set", pa.string(), nullable=False),
+            pa.field("condition", pa.string(), nullable=False),
+            pa.field("parameters", pa.string(), nullable=False),
+            pa.field("row", pa.string(), nullable=False),
+            pa.field("index", pa.int64(), nullable=False),
+            pa.field("label", pa.float64()),
+            pa.field("prediction", pa.float64()),
+            pa.field("probabilities", pa.list_(pa.float64()), nullable=False),
+            pa.field("loss", pa.float64()),
+            pa.field("value", pa.float64()),
+            pa.field("group", pa.string()),
+            pa.field("pair", pa.string()),
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Block:
     measured: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if taken := sorted(set(self.measured) & set(SCHEMA.names)):
+        if taken := sorted(set(self.measured) & set(schema().names)):
             raise ValueError(f"`measured` must have names of its own, got {', '.join(taken)}.")
 
     @classmethod
@@ -169,7 +173,7 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
         blocks: Blocks in the order they shall stand.
 
     Returns:
-        A table with `SCHEMA`.
+        A table with the columns of `schema`.
     """
     blocks = list(blocks)
     hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]] = {}
@@ -177,14 +181,14 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
     with system_memory():
         parts = [_block_table(block, hashes, measured) for block in blocks]
     # Chunk by chunk as they are: made one, the rows would stand in memory twice.
-    return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
+    return pa.concat_tables(parts) if parts else schema().empty_table()
 
 
 def to_blocks(table: pa.Table) -> list[Block]:
     """Read the blocks of a table.
 
     Args:
-        table: A table with `SCHEMA`, and columns of what else was measured.
+        table: A table with the columns of `schema`, and columns of what else was measured.
 
     Returns:
         Blocks in the order of their first rows; rows within a block sorted by position.
@@ -242,12 +246,12 @@ def _block_table(
         *(number(block.measured.get(name)) for name in measured),
     ]
     added = [pa.field(name, pa.float64()) for name in measured]
-    return pa.Table.from_arrays(written, schema=pa.schema([*SCHEMA, *added]))
+    return pa.Table.from_arrays(written, schema=pa.schema([*schema(), *added]))
 
 
 def _check(table: pa.Table) -> None:
     """Refuse a table that is not what docs/formats.md describes."""
-    for wanted in SCHEMA:
+    for wanted in schema():
         if wanted.name not in table.column_names:
             raise CheckpointError(
                 f"The rows have no column {wanted.name!r}, got {table.column_names}. "
@@ -281,7 +285,7 @@ def _block(part: pa.Table, condition: Condition) -> Block:
         twice = int(index[np.flatnonzero(np.diff(index) == 0)[0]])
         raise CheckpointError(f"Row {twice} stands twice in the rows of {condition}.")
     prediction, value = _floats(part, "prediction"), _floats(part, "value")
-    added = {name: _floats(part, name) for name in part.column_names if name not in SCHEMA.names}
+    added = {name: _floats(part, name) for name in part.column_names if name not in schema().names}
     lists = _column(part, "probabilities")
     lengths = np.unique(np.diff(lists.offsets.to_numpy()))
     if len(lengths) > 1:

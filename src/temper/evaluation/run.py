@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import pyarrow as pa
-
 from temper.data.encode import WARNED
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, TemperError, unknown
@@ -25,6 +23,7 @@ from temper.evaluation.scoring import (
     Scoring,
 )
 from temper.evaluation.settings import EvaluationSettings as EvaluationSettings
+from temper.lazy import pyarrow as pa
 
 _LOG = logging.getLogger(__name__)
 

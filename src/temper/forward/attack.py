@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from temper.forward.perturbations import Perturbation
 from temper.forward.step import StepContext
-from temper.models.network import Recording
+from temper.lazy import torch
+from temper.models.passes import Recording
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def gradient_at(

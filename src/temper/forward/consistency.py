@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from temper.forward.step import StepContext
 from temper.functional.losses import Divergence
-from temper.models.network import Recording, Site
+from temper.lazy import torch
+from temper.models.passes import Recording
 from temper.types import Reduction, Term
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Site
 
 
 def perturbed_pass(

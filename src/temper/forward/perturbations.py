@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from temper.functional import norms
 from temper.functional.norms import Norm
-from temper.models.network import Network, Site
+from temper.lazy import torch
 from temper.seeding import generator
 from temper.types import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Network, Site
 
 PerturbationScope = Literal["example", "token", "batch", "matrix"]
 

@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from temper.errors import CompositionError
 from temper.forward.submodels import SubModels
-from temper.models.network import Site
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from temper.forward.step import StepContext
+    from temper.models.network import Site
 
 
 @dataclass(frozen=True)

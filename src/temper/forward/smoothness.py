@@ -7,10 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from temper.errors import ModelError, SettingError
 from temper.forward.step import StepContext
@@ -22,10 +19,15 @@ from temper.functional.smoothness import (
     root_mean_square,
     squared_norm,
 )
+from temper.lazy import torch
 from temper.models.shards import keep_whole
-from temper.models.states import Trace
 from temper.seeding import generator
 from temper.types import Term
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.states import Trace
 
 Scheme = Literal["difference", "four_point"]
 Layers = Literal["all", "logits"]

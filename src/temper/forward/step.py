@@ -6,10 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from temper.errors import DataError
 from temper.forward.perturbations import Noise, relative_size, zeros
@@ -17,10 +14,16 @@ from temper.forward.plan import Plan
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
 from temper.heads import Head, per_row
-from temper.models.network import Network, Recording, Site
-from temper.models.sites import DropoutPlan
+from temper.lazy import torch
+from temper.models.passes import Recording
 from temper.seeding import Streams
 from temper.types import Batch, Reduction, State, Step, Term
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Network, Site
+    from temper.models.passes import DropoutPlan
 
 MEASURE_EVERY = 50
 """Steps between diagnostics that need an extra pass, counted from the first step."""

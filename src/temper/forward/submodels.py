@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from temper.functional.norms import within_example_rank
-from temper.models.network import Network, Recording
-from temper.models.sites import DropoutPlan, SiteKey
+from temper.models.passes import DropoutPlan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Network
+    from temper.models.passes import Recording, SiteKey
 
 Adaptive = Literal["uniform", "fixed", "gradient"]
 

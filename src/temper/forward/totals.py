@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from temper.errors import CompositionError, DataError
 from temper.forward.plan import Plan, merge
 from temper.forward.step import StepContext
 from temper.types import LossTerms, Step, Term
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Losses = Sequence[Term | None]
 """Terms of one total; None is skipped."""

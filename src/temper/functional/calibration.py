@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
-from scipy.special import log_softmax, softmax
 
 from temper.functional.resampling import (
     FloatArray,
@@ -23,6 +21,7 @@ from temper.functional.resampling import (
     row_counts,
     stretches,
 )
+from temper.lazy import scipy
 
 
 def probabilities_of(logits: ArrayLike) -> FloatArray:
@@ -39,7 +38,7 @@ def probabilities_of(logits: ArrayLike) -> FloatArray:
         [[0.5, 0.5]]
     """
     array = np.asarray(logits, dtype=np.float64)
-    return _over_stretches(lambda rows: softmax(rows, axis=-1), array)
+    return _over_stretches(lambda rows: scipy.special.softmax(rows, axis=-1), array)
 
 
 def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
@@ -60,7 +59,7 @@ def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
     """
     array = np.asarray(logits, dtype=np.float64)
     return _over_stretches(
-        lambda rows, classes: -_at_labels(log_softmax(rows, axis=-1), classes),
+        lambda rows, classes: -_at_labels(scipy.special.log_softmax(rows, axis=-1), classes),
         array,
         _labels(labels, array),
     )
@@ -430,7 +429,7 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
     def log_softmax_of(rows: FloatArray, divisors: FloatArray) -> FloatArray:
         # The largest first, so that a small temperature cannot overflow.
         shifted = (rows - rows.max(axis=-1, keepdims=True)) / divisors
-        return np.asarray(log_softmax(shifted, axis=-1))
+        return np.asarray(scipy.special.log_softmax(shifted, axis=-1))
 
     return _over_stretches(log_softmax_of, array, divisors)
 
@@ -481,7 +480,9 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
         if _slope(high, array, classes) > 0:
             break
         high *= 2.0
-    inverse = float(brentq(_slope, 0.0, high, args=(array, classes), xtol=1e-300, rtol=1e-14))
+    inverse = float(
+        scipy.optimize.brentq(_slope, 0.0, high, args=(array, classes), xtol=1e-300, rtol=1e-14)
+    )
     after = _over_stretches(
         lambda rows, chosen: _at_labels(scaled(rows, 1.0 / inverse), chosen), array, classes
     )

@@ -15,9 +15,9 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from temper.functional.resampling import FloatArray, pair
+from temper.lazy import scipy
 
 BooleanArray = NDArray[np.bool_]
 
@@ -228,7 +228,7 @@ def chance_coverage(
             f"A coverage of {coverage:g} needs at least {least_rows(coverage)} held-out rows, got "
             f"{calibration_rows}."
         )
-    law = stats.betabinom(rows, rank, calibration_rows + 1 - rank)
+    law = scipy.stats.betabinom(rows, rank, calibration_rows + 1 - rank)
     edge = (1.0 - confidence) / 2
     return float(law.ppf(edge)) / rows, float(law.isf(edge)) / rows
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
-from scipy.special import logsumexp
 
 from temper.functional.resampling import FloatArray, divide, pair, row_counts
+from temper.lazy import scipy
 
 # Entries of one block of distances: 4 million doubles are 32 MB.
 _BLOCK = 4_000_000
@@ -83,7 +82,7 @@ def energy(logits: ArrayLike, *, temperature: float = 1.0) -> FloatArray:
     if not temperature > 0:
         raise ValueError(f"`temperature` must be > 0, got {temperature}.")
     array = np.asarray(logits, dtype=np.float64)
-    return -temperature * np.asarray(logsumexp(array / temperature, axis=1))
+    return -temperature * np.asarray(scipy.special.logsumexp(array / temperature, axis=1))
 
 
 def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
@@ -161,16 +160,16 @@ class Mahalanobis:
         np.add.at(sums, places, rows)
         means = sums / counts[:, None]
         try:
-            factor = cholesky(shrunk_covariance(rows - means[places]), lower=True)
-        except LinAlgError as error:
+            factor = scipy.linalg.cholesky(shrunk_covariance(rows - means[places]), lower=True)
+        except np.linalg.LinAlgError as error:
             raise ValueError("the states do not vary within their classes") from error
         return cls(means, np.asarray(factor))
 
     def score(self, states: ArrayLike) -> FloatArray:
         """Return the squared distance of each state [n, D] to its nearest class, [n]."""
         rows = _matrix(states)
-        white = solve_triangular(self.factor, rows.T, lower=True).T
-        centres = solve_triangular(self.factor, self.means.T, lower=True).T
+        white = scipy.linalg.solve_triangular(self.factor, rows.T, lower=True).T
+        centres = scipy.linalg.solve_triangular(self.factor, self.means.T, lower=True).T
         distances = [((white - centre) ** 2).sum(axis=1) for centre in centres]
         return np.asarray(np.stack(distances).min(axis=0))
 

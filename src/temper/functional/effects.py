@@ -23,9 +23,9 @@ from functools import cache
 from statistics import fmean, variance
 
 import numpy as np
-from scipy import optimize, stats
 
 from temper.functional.resampling import FloatArray
+from temper.lazy import scipy
 
 LEVEL = 0.05
 """Largest p, after correction, of a difference that is called one."""
@@ -194,8 +194,8 @@ def effect(
         if abs(mean) > 1e-9 * largest:
             return None
         return Effect(0.0, 0.0, 0.0, 1.0, n, 0.0, n - 1.0, None if rows is None else 0.0)
-    reach = float(stats.t.ppf(0.5 + confidence / 2, degrees)) * error
-    p = 2.0 * float(stats.t.sf(abs(mean) / error, degrees))
+    reach = float(scipy.stats.t.ppf(0.5 + confidence / 2, degrees)) * error
+    p = 2.0 * float(scipy.stats.t.sf(abs(mean) / error, degrees))
     kept = None if rows is None else max(0.0, rows.difference - float(known.sum()) / n)
     return Effect(mean, mean - reach, mean + reach, p, n, error, degrees, kept)
 
@@ -246,12 +246,14 @@ def _least_shift(freedom: float) -> float:
 
 @cache
 def _shift(freedom: float) -> float:
-    reach = stats.t.ppf(1 - LEVEL / 2, freedom)
+    reach = scipy.stats.t.ppf(1 - LEVEL / 2, freedom)
     if freedom > 200:
-        return float(reach + stats.norm.ppf(POWER))
+        return float(reach + scipy.stats.norm.ppf(POWER))
     if reach > 100.0:
         # Beside so wide a reach the normal part of t is nothing, and its chi part decides alone.
-        return float(reach * (stats.chi2.ppf(POWER, freedom) / freedom) ** 0.5)
+        return float(reach * (scipy.stats.chi2.ppf(POWER, freedom) / freedom) ** 0.5)
     # The other tail's share of the power is below 1e-4 there.
-    found = optimize.brentq(lambda shift: stats.nct.sf(reach, freedom, shift) - POWER, 0.0, 1e4)
+    found = scipy.optimize.brentq(
+        lambda shift: scipy.stats.nct.sf(reach, freedom, shift) - POWER, 0.0, 1e4
+    )
     return float(found)

@@ -6,19 +6,19 @@ Letters: B rows, C classes. Further axes before C (units of a row) are kept.
 from __future__ import annotations
 
 import math
-from typing import Literal
-
-import torch
-from torch import Tensor
-from torch.nn.functional import log_softmax
+from typing import TYPE_CHECKING, Literal
 
 from temper.functional.precision import at_least_single
+from temper.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Divergence = Literal["js", "sym_kl"]
 
 
 def _log_probabilities(logits: Tensor) -> Tensor:
-    return log_softmax(at_least_single(logits), -1)
+    return torch.nn.functional.log_softmax(at_least_single(logits), -1)
 
 
 def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:

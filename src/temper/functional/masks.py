@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+from temper.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Orientation = Literal["prose", "printed"]
 Normalise = Literal["rank", "range"]
@@ -445,7 +447,9 @@ def exact_ranks(values: Tensor) -> Tensor:
 
 
 def range_normalise(
-    tensors: Sequence[Tensor], *, largest: Callable[[Tensor], Tensor] = torch.Tensor.max
+    tensors: Sequence[Tensor],
+    *,
+    largest: Callable[[Tensor], Tensor] = lambda values: values.max(),
 ) -> list[Tensor]:
     """Scale squared gradients to [0, 1] by their global smallest and largest value.
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from temper.functional.resampling import FloatArray, IntegerArray, divide, weighted_mean
 from temper.functional.scores import least_accuracy, mean_group_accuracy
+from temper.lazy import scipy
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def paired_shares(first: FloatArray, second: FloatArray, *, confidence: float = 
     middle = only_first - only_second
     error = math.sqrt((only_first + only_second - middle**2) / rows)
     reach = _quantile(confidence) * error
-    p = 2.0 * float(stats.norm.sf(abs(middle) / error))
+    p = 2.0 * float(scipy.stats.norm.sf(abs(middle) / error))
     return Interval(max(-1.0, middle - reach), min(1.0, middle + reach), p=p)
 
 
@@ -254,4 +254,4 @@ def _quantile(confidence: float) -> float:
     """Return how many standard errors a two-sided normal interval reaches."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"`confidence` must lie in (0, 1), got {confidence}.")
-    return float(stats.norm.ppf(0.5 + confidence / 2))
+    return float(scipy.stats.norm.ppf(0.5 + confidence / 2))

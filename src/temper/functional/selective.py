@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from temper.functional.resampling import FloatArray, divide, pair, row_counts
+from temper.lazy import scipy
 
 
 def area_under_risk(
@@ -232,7 +232,9 @@ def shown_risks(
     errors = np.append(0, np.cumsum(faults[order].astype(np.bool_)))[accepted]
     upper = np.ones(len(limits))
     some = errors < accepted
-    upper[some] = stats.beta.isf(failure / starts, errors[some] + 1, (accepted - errors)[some])
+    upper[some] = scipy.stats.beta.isf(
+        failure / starts, errors[some] + 1, (accepted - errors)[some]
+    )
     shown = np.ones(len(limits))
     for first in (len(limits) * start // starts for start in range(starts)):
         shown[first:] = np.minimum(shown[first:], np.maximum.accumulate(upper[first:]))

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
-from scipy.spatial.distance import cdist
 
 from temper.functional.resampling import FloatArray
+from temper.lazy import scipy
 from temper.seeding import derive_seed
 
 
@@ -71,7 +70,9 @@ def mmd_test(
         )
     rows, size = np.concatenate([first, second]), len(first)
     # Centred: distances of states far from 0 would lose their digits.
-    squares = cdist(rows - rows.mean(axis=0), rows - rows.mean(axis=0), "sqeuclidean")
+    squares = scipy.spatial.distance.cdist(
+        rows - rows.mean(axis=0), rows - rows.mean(axis=0), "sqeuclidean"
+    )
     middle = float(np.median(squares[np.triu_indices(len(rows), k=1)]))
     # Where most rows are equal the median is 0; the mean distance is not, unless all are.
     squared_width = middle if middle > 0 else float(squares.mean())
@@ -109,8 +110,8 @@ def alarm_level(*, rate: float, references: float) -> float:
         >>> round(alarm_level(rate=0.01, references=0.95), 5)
         0.00235
     """
-    apart = np.hypot(stats.norm.isf((1 - references) / 2), stats.norm.isf(rate))
-    return float(2 * stats.norm.sf(apart))
+    apart = np.hypot(scipy.stats.norm.isf((1 - references) / 2), scipy.stats.norm.isf(rate))
+    return float(2 * scipy.stats.norm.sf(apart))
 
 
 def _states(values: ArrayLike, name: str) -> FloatArray:

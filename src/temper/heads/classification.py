@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from numpy.typing import ArrayLike
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from temper.errors import DataError
 from temper.functional.calibration import probabilities_of
@@ -14,6 +12,10 @@ from temper.functional.losses import Divergence, distillation, jensen_shannon, s
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
 from temper.heads.head import GivenLoss, Head
+from temper.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Classification(Head):
@@ -50,7 +52,7 @@ class Classification(Head):
             self._checked = True
             check_classes(labels, classes)
         weights = None if self.class_weights is None else self.class_weights.to(scores.dtype)
-        losses = cross_entropy(
+        losses = torch.nn.functional.cross_entropy(
             scores.flatten(0, 1),
             labels.flatten(),
             weight=weights,

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from temper.errors import DataError, ModelError, SettingError
 from temper.functional.losses import Divergence
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
+from temper.lazy import torch
 from temper.types import Batch
 
-GivenLoss = Callable[[Tensor, Tensor], Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GivenLoss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 """A user's loss: logits [B, C] and labels [B] to the losses [B] or their mean."""
 
 
@@ -70,7 +72,9 @@ class Head(ABC):
         Raises:
             ModelError: If the shape is wrong.
         """
-        logits: Tensor = at_least_single(output if isinstance(output, Tensor) else output.logits)
+        logits: Tensor = at_least_single(
+            output if isinstance(output, torch.Tensor) else output.logits
+        )
         if logits.dim() not in (1, 2) or len(logits) != batch.size:
             raise ModelError(
                 f"Expected one row of logits per text, [{batch.size}, classes], but {model} "
@@ -151,8 +155,8 @@ class Head(ABC):
         by_unit = self.unit_labels(logits, labels)
         targets = by_unit.squeeze(1)
         value = function(logits.flatten() if self._flat else logits.squeeze(1), targets)
-        if not isinstance(value, Tensor) or value.shape not in ((), targets.shape):
-            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        if not isinstance(value, torch.Tensor) or value.shape not in ((), targets.shape):
+            got = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
             raise SettingError(
                 "The loss function must return a scalar or one loss per row "
                 f"{list(targets.shape)}, got {got}."

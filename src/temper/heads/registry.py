@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from temper.errors import ModelError
 from temper.heads.classification import Classification
 from temper.heads.head import GivenLoss, Head
 from temper.heads.regression import Regression
 from temper.types import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 HEADS: dict[str, type[Head]] = {head.name: head for head in (Classification, Regression)}
 

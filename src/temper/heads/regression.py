@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from temper.errors import DataError, SettingError
 from temper.functional.losses import Divergence, squared_difference
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
 from temper.heads.head import Head
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SMOOTHING_NEEDS_CLASSES = (
     "Label smoothing needs classes, but the labels are numbers (a regression). Leave it out, or "

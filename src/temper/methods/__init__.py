@@ -1,6 +1,6 @@
 """Methods, one file each: settings, losses and update rule.
 
-Names are imported on first use, so that a mistyped method is told without waiting for torch.
+Names are imported on first use, because the command line needs none of them for `--help`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from temper.methods.composition import build as build
     from temper.methods.composition import compose as compose
     from temper.methods.composition import configure as configure
-    from temper.methods.declared import name_faults as name_faults
     from temper.methods.method import Method as Method
     from temper.methods.method import Published as Published
     from temper.methods.registry import DEFAULT as DEFAULT
     from temper.methods.registry import Entry as Entry
     from temper.methods.registry import entry as entry
+    from temper.methods.registry import name_faults as name_faults
     from temper.methods.registry import name_of as name_of
     from temper.methods.registry import names as names
     from temper.methods.registry import register as register
@@ -34,7 +34,7 @@ _PUBLIC = {
     "compose": "composition",
     "configure": "composition",
     "entry": "registry",
-    "name_faults": "declared",
+    "name_faults": "registry",
     "name_of": "registry",
     "names": "registry",
     "register": "registry",

@@ -15,10 +15,9 @@ code never adds the perturbed loss (an unreachable branch) and detaches all of `
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.forward import Losses, Noise, Plan, StepContext, plain, with_weight
 from temper.forward.consistency import consistency, perturbed_pass
@@ -27,6 +26,9 @@ from temper.functional.norms import Norm
 from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.types import Reduction, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @register(

@@ -16,16 +16,19 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.backward.rule import UpdateRule
 from temper.backward.sharpness import WeightAscent, WeightPart, has_direction, l2_norms
 from temper.methods import Method, Published, register
 from temper.methods.variants import Off, Variant
-from temper.models.network import Parameters
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

@@ -13,15 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.backward.rule import UpdateRule
 from temper.backward.sharpness import WeightAscent, WeightPart, has_direction, l2_norms
 from temper.methods import Method, Published, register
-from temper.models.network import Parameters
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 
 @dataclass(frozen=True)

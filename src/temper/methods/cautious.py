@@ -13,19 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from temper.backward.rule import UpdateRule
 from temper.functional.precision import at_least_single
+from temper.lazy import torch
 from temper.methods.method import Method, Published
 from temper.methods.registry import register
-from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 
 class AgreeingUpdate(UpdateRule):

@@ -15,18 +15,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from temper.backward.rule import UpdateRule
 from temper.errors import TemperError
+from temper.lazy import torch
 from temper.methods import Method, Published, register
-from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-import torch
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.backward.rule import UpdateRule
 from temper.functional.masks import (
@@ -25,10 +23,15 @@ from temper.functional.masks import (
     quantise,
     touched_rows,
 )
+from temper.lazy import torch
 from temper.methods import Method, Published, register
-from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from temper.backward.rule import UpdateRule
 from temper.errors import CompositionError, FieldError, SettingError, TemperError, unknown
 from temper.forward.plan import Plan, merge
 from temper.heads import Head
-from temper.methods.declared import HALVES, is_composed, labels_of, name_faults
 from temper.methods.method import Method
-from temper.methods.registry import entry, name_of
+from temper.methods.registry import HALVES, entry, is_composed, labels_of, name_faults, name_of
 from temper.types import Step
 
 Half = Literal["both", "objective", "rule"]

@@ -12,20 +12,22 @@ teacher: Tarvainen and Valpola, NeurIPS 2017. Differs: docs/methods/distil.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-import torch
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.backward.averaging import FinalAverage, RunningAverage
 from temper.backward.rule import UpdateRule
 from temper.errors import DataError
 from temper.forward import Losses, Plan, StepContext, plain
+from temper.lazy import torch
 from temper.methods import Method, Published, register
 from temper.methods.variants import Variant
 from temper.models.modes import in_mode
 from temper.types import Step, Term
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TEACHER_RULE = "teacher"
 """Name of the update rule that keeps the average of the weights."""

@@ -11,14 +11,16 @@ gets no noise.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.forward import Losses, Noise, Plan, StepContext
 from temper.methods import Method, Published, register
 from temper.types import Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @register(

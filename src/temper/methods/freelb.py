@@ -15,16 +15,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import torch
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.forward import Losses, Noise, Plan, StepContext, plain
 from temper.functional import norms
+from temper.lazy import torch
 from temper.methods import Method, Published, register
 from temper.types import Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 

@@ -14,16 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-import torch
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.forward import Losses, Plan, StepContext, with_weight
+from temper.lazy import torch
 from temper.methods import Method, Published, register
 from temper.seeding import generator
 from temper.types import Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @register(

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-import torch
-import torch.distributed
 from pydantic import Field
-from torch import Tensor
 
 from temper.backward.rule import UpdateRule, known_total
 from temper.errors import ModelError
+from temper.lazy import torch
 from temper.methods import Method, register
 from temper.methods.variants import Variant
-from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 
 class ByShare(Variant):

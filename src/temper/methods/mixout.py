@@ -14,18 +14,21 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import torch
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.backward.rule import InitialWeightsRule, UpdateRule
 from temper.functional.masks import LEVELS, highest_kept, pieces_with_draws, quantise
+from temper.lazy import torch
 from temper.methods import Method, Published, register
-from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

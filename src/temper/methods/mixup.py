@@ -12,18 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.forward import Losses, Plan, StepContext, plain
 from temper.functional import norms
+from temper.lazy import torch
 from temper.methods import Method, Published, register
-from temper.models.network import Network
 from temper.types import Batch, Step, Term
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Network
 
 
 @register(

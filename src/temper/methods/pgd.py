@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-import torch
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.forward import Losses, Perturbation, Plan, StepContext, plain
 from temper.forward.attack import gradient_at
 from temper.functional import norms
+from temper.lazy import torch
 from temper.methods import Published, register
 from temper.methods.attack import AttackConfig
-from temper.models.network import Recording
+from temper.models.passes import Recording
 from temper.seeding import generator
 from temper.types import Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @register(

@@ -12,10 +12,9 @@ separate pass, 11F.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
 from temper.forward.attack import gradient_at
@@ -23,6 +22,9 @@ from temper.functional.losses import Divergence
 from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.types import Reduction, Step, Term
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @register(

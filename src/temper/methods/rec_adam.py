@@ -16,18 +16,21 @@ import logging
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import torch
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.backward.rule import InitialWeightsRule, UpdateRule
+from temper.lazy import torch
 from temper.methods import Method, Published, register
 from temper.methods.variants import Off, Variant
-from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 
 class Sigmoid(Variant):

@@ -18,15 +18,18 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import entry_points
 from types import ModuleType
+from typing import Literal
 
 from temper.errors import SettingError, unknown
 from temper.importing import import_named, run_import
-from temper.methods.declared import GROUP, Declaration, in_order
 from temper.methods.method import Method
 from temper.types import Step
 
 DEFAULT = "vanilla"
 """The method of a run that names none."""
+GROUP = "temper.methods"
+"""Entry points by which other packages offer methods."""
+HALVES: tuple[Literal["objective"], Literal["rule"]] = ("objective", "rule")
 
 _ENTRIES: dict[str, Entry] = {}
 _LOADED: dict[str, frozenset[str]] = {}
@@ -34,7 +37,7 @@ PURPOSE = "methods"
 
 
 @dataclass(frozen=True)
-class Entry(Declaration):
+class Entry:
     """A registered method.
 
     Args:
@@ -47,6 +50,12 @@ class Entry(Declaration):
         config: The class of the method.
     """
 
+    name: str
+    summary: str
+    cost: str
+    memory: str
+    paper: str
+    claims: str
     config: type[Method]
 
     @property
@@ -135,7 +144,7 @@ def names() -> list[str]:
         'vanilla'
     """
     _load()
-    return in_order(_ENTRIES)
+    return sorted(_ENTRIES, key=lambda name: (name != DEFAULT, name))
 
 
 def entry(name: str) -> Entry:
@@ -220,3 +229,56 @@ def _keeping(act: Callable[[], ModuleType]) -> ModuleType:
     except SettingError:
         forget_since(before)
         raise
+
+
+def is_composed(name: str) -> bool:
+    """Tell whether a name stands for a composition.
+
+    Example:
+        >>> is_composed("r_drop + adv_weight"), is_composed("uegr.objective"), is_composed("uegr")
+        (True, True, False)
+    """
+    return "+" in name or "." in name
+
+
+def labels_of(name: str) -> list[tuple[str, str | None]]:
+    """Split a composition's name into methods and the halves asked of them.
+
+    Args:
+        name: Methods with ``+`` between.
+
+    Returns:
+        (method, half), in order; the half is None for a whole method. Nothing is looked up.
+
+    Example:
+        >>> labels_of("uegr.objective + r_drop")
+        [('uegr', 'objective'), ('r_drop', None)]
+    """
+    found: list[tuple[str, str | None]] = []
+    for label in name.split("+"):
+        method, dot, half = label.strip().partition(".")
+        found.append((method.strip(), half.strip() if dot else None))
+    return found
+
+
+def name_faults(name: str) -> list[str]:
+    """Say what is wrong with a method's name, whether composed or not; settings are not looked at.
+
+    Args:
+        name: A registered name, or a composition.
+
+    Returns:
+        One line per fault; none where every method and half is known.
+    """
+    found = []
+    for method, half in labels_of(name):
+        if not method:
+            found.append(
+                f"A method's name is missing in {name!r}. Write names with `+` between, for "
+                "example 'r_drop + at'."
+            )
+        elif method not in names():
+            found.append(unknown("method", method, names()))
+        if half is not None and half not in HALVES:
+            found.append(unknown(f"half of {method}", half, HALVES))
+    return list(dict.fromkeys(found))

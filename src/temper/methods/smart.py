@@ -14,19 +14,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import torch
 from pydantic import Field, FiniteFloat
 
 from temper.backward.averaging import update_average
 from temper.backward.rule import UpdateRule, WeightAverageRule
 from temper.forward import Losses, Plan, StepContext
 from temper.functional.precision import at_least_single
+from temper.lazy import torch
 from temper.methods import Published, register
 from temper.methods.vat import VAT
-from temper.models.network import Parameters
 from temper.types import State, Step, Term
+
+if TYPE_CHECKING:
+    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
@@ -24,9 +24,11 @@ from temper.backward.rule import (
     rules_of,
 )
 from temper.methods import Method, register
-from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import State, Step
+
+if TYPE_CHECKING:
+    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

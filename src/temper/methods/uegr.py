@@ -13,20 +13,22 @@ Source: UEGR, arXiv 2503.16550. Where the paper contradicts itself: docs/methods
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-import torch
 from pydantic import Field, FiniteFloat, model_validator
-from torch import Tensor
 
 from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
 from temper.functional.losses import Divergence
+from temper.lazy import torch
 from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.methods.selection import OF_UEGR, SelectionConfig
 from temper.methods.variants import Variant
 from temper.seeding import generator
 from temper.types import Reduction, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 

@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import torch
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.forward import Losses, Noise, Plan, StepContext
 from temper.functional import norms
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.functional.precision import in_half_precision
+from temper.lazy import torch
 from temper.methods import Published, register
 from temper.methods.attack import AttackConfig, Projected, Single
-from temper.models.network import Recording
+from temper.models.passes import Recording
 from temper.types import Reduction, Step, Term
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import torch
 from pydantic import Field, FiniteFloat
-from torch import Tensor
 
 from temper.backward.rule import InitialWeightsRule, UpdateRule
 from temper.functional.precision import at_least_single
+from temper.lazy import torch
 from temper.methods import Method, register
-from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 # Difference, initial weights and gradient of a chunk fit in a core's cache; on a GPU larger chunks
 # need fewer kernel launches.

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field
 
 from temper.backward.rule import InitialWeightsRule, UpdateRule
 from temper.methods import Method, Published, register
-from temper.models.network import Parameters
 from temper.types import State
+
+if TYPE_CHECKING:
+    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

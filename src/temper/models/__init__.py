@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from temper.importing import on_first_use
 
 if TYPE_CHECKING:
-    from temper.models.network import Network, Parameters, Recording
-    from temper.models.sites import DropoutPlan
+    from temper.models.network import Network, Parameters
+    from temper.models.passes import DropoutPlan, Recording
 
 _PUBLIC = {
-    "DropoutPlan": "sites",
+    "DropoutPlan": "passes",
     "Network": "network",
     "Parameters": "network",
-    "Recording": "network",
+    "Recording": "passes",
 }
 
 __all__ = ["DropoutPlan", "Network", "Parameters", "Recording"]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
+from temper.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @contextmanager

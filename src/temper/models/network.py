@@ -25,10 +25,10 @@ from temper.heads import Heads
 from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, remove_hooks, unwrap
 from temper.models.cuts import BlockCuts
+from temper.models.passes import DropoutPlan, Recording, SiteKey
 from temper.models.probing import Place, hidden_state, innermost, probe, with_state
 from temper.models.shards import exchanged, sharded_modules, unshard_root
-from temper.models.sites import DropoutPlan, SiteContext, SiteControl, SiteKey
-from temper.models.sites import Recording as Recording
+from temper.models.sites import SiteContext, SiteControl
 from temper.models.states import StateTracer
 from temper.seeding import seeded
 from temper.types import Batch

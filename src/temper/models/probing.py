@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from temper.errors import ModelError
 from temper.models.blocks import remove_hooks
 from temper.models.modes import in_mode
-from temper.models.sites import SiteContext, SiteControl, SiteKey, SiteLog
+from temper.models.passes import SiteKey, SiteLog
+from temper.models.sites import SiteContext, SiteControl
 from temper.seeding import seeded
 from temper.types import Batch
 

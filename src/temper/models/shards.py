@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
-import torch.distributed
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from temper.errors import ModelError
+from temper.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 def sharded_modules(model: nn.Module) -> list[Any]:

@@ -8,7 +8,7 @@ class back. A network without dropout modules gets sites at its blocks' outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,69 +19,8 @@ from temper.errors import ModelError
 from temper.functional.masks import LEVELS, below, quantise, random_levels
 from temper.functional.precision import at_least_single
 from temper.models.blocks import remove_hooks
+from temper.models.passes import DropoutPlan, SiteKey, SiteLog
 from temper.seeding import derive_seed, generator
-
-SiteKey = tuple[str, int]
-"""A site's name and which of its calls within one forward (shared blocks are called often)."""
-
-
-@dataclass(frozen=True)
-class DropoutPlan:
-    """Say at which rates the sites drop in a batched forward of K passes.
-
-    Args:
-        seed: Where the masks come from; pass k at a site draws from (seed, site, k), so that K
-            passes in one forward equal K forwards.
-        copies: K, how often the batch is stacked.
-        first: Number of the first pass, 0 unless the passes are run one by one.
-        rates: A rate per site, example and channel [B, D]; a site that maps to None, and every
-            site where ``rates`` itself is None, keeps the model's own rate.
-        fixed: One rate for each pass, the same at all sites; K floats.
-        only: Sites that the plan applies to; None for all.
-    """
-
-    seed: int
-    copies: int
-    first: int = 0
-    rates: dict[SiteKey, Tensor | None] | None = None
-    fixed: tuple[float, ...] | None = None
-    only: frozenset[SiteKey] | None = None
-
-
-@dataclass
-class SiteLog:
-    """Shapes of the sites in one forward, and gradients by channel once backward has run."""
-
-    order: list[SiteKey] = field(default_factory=list)
-    shapes: dict[SiteKey, tuple[int, ...]] = field(default_factory=dict)
-    channel_norms: dict[SiteKey, Tensor] = field(default_factory=dict)
-
-
-@dataclass
-class Recording:
-    """What to note during a forward and its backward.
-
-    Args:
-        channel_norms: Whether to note the gradient norm of every dropout site by channel (filled
-            by backward).
-
-    After the forward ``embeddings`` [B, T, D] holds the unperturbed, detached embeddings at the
-    perturbed place.
-    """
-
-    channel_norms: bool = False
-    embeddings: Tensor | None = None
-    sites: SiteLog = field(default_factory=SiteLog)
-
-    def take(self, places: Tensor) -> Recording:
-        """Return what was noted of some rows.
-
-        Args:
-            places: Their positions, [b].
-        """
-        embeddings = None if self.embeddings is None else self.embeddings[places]
-        norms = {key: each[places] for key, each in self.sites.channel_norms.items()}
-        return replace(self, embeddings=embeddings, sites=replace(self.sites, channel_norms=norms))
 
 
 @dataclass

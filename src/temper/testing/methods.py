@@ -16,13 +16,12 @@ from temper.errors import CompositionError, SettingError, TemperError, unknown
 from temper.heads import Regression
 from temper.methods import Method, compose, configure, entry, name_of, names
 from temper.methods.composition import Composed
-from temper.methods.declared import declared
 from temper.methods.description import settings
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.testing.tiny import rows, tiny_bert
 from temper.training.cards import TRAINING
-from temper.training.checks import wants_unlabelled
+from temper.training.requirements import wants_unlabelled
 from temper.training.stepper import Stepper
 from temper.types import Step
 
@@ -135,8 +134,6 @@ def declaration(subject: Subject) -> Iterator[str]:
     lacking = [each for each in ("summary", "cost", "memory", "paper") if not getattr(about, each)]
     if lacking:
         yield f"@register gives no {', '.join(lacking)}."
-    if config.__module__.startswith("temper.methods.") and name not in declared():
-        yield "@register must be given plain strings, which are read without importing the file."
     described = settings(name)
     unsaid = [each["setting"] for each in described if not each["meaning"]]
     if unsaid:

@@ -45,12 +45,11 @@ from temper.methods.method import Method
 from temper.methods.reinit import TopLayers
 from temper.methods.variants import merged
 from temper.models.classical import ARCHITECTURES
-from temper.models.classical.build import DROPOUT
-from temper.models.classical.registry import ArchitectureSettings
+from temper.models.classical.registry import DROPOUT, ArchitectureSettings
 from temper.models.classical.vectors import content_hash
 from temper.models.names import MODELS, resolve
 from temper.settings import Faults, Tree, section
-from temper.training.checks import check_kept, check_unlabelled, wants_unlabelled
+from temper.training.requirements import check_kept, check_unlabelled, wants_unlabelled
 from temper.training.settings import TrainSettings
 
 PLACES = ("model", "seed", "data", "method", "train", "architecture")
@@ -99,7 +98,7 @@ class RunConfig(BaseModel):
         tree = completed(tree)
         checks: dict[str, Callable[[Any], Any]] = {
             "data": lambda table: section(DataSettings, "data", table),
-            "method": _method,
+            "method": checked_method,
             "train": lambda table: section(TrainSettings, "train", table),
         }
         if "architecture" in tree:
@@ -266,7 +265,7 @@ def without_unread(tree: Mapping[str, Any]) -> Tree:
     if not isinstance(data, Mapping) or data.get("unlabeled") is None:
         return dict(tree)
     try:
-        wanted = wants_unlabelled(_built(_method(tree.get("method", {}))))
+        wanted = wants_unlabelled(_built(checked_method(tree.get("method", {}))))
     except (SettingError, CompositionError):
         return dict(tree)
     if wanted:
@@ -274,7 +273,16 @@ def without_unread(tree: Mapping[str, Any]) -> Tree:
     return {**tree, "data": {name: data[name] for name in data if name not in UNLABELLED}}
 
 
-def _method(table: Any) -> Tree:
+def checked_method(table: Any) -> Tree:
+    """Check the table ``method`` and fill in defaults.
+
+    Args:
+        table: The ``name`` of a method and its settings.
+
+    Raises:
+        SettingError: If anything is wrong; it lists every fault.
+        CompositionError: If the methods do not compose.
+    """
     if not isinstance(table, Mapping):
         raise SettingError(
             f"`method` must be a table with a `name`, got {table!r}. Write `method.name=NAME`."

@@ -16,10 +16,11 @@ from temper.functional.label_names import are_named, is_numeral, match_names
 from temper.models.classical.build import build_classifier
 from temper.models.heads import order_of_head
 from temper.models.hf import head_names, load_classifier
-from temper.training.checks import check_head, check_unlabelled
+from temper.training.checks import check_head
 from temper.training.config import RunConfig, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
 from temper.training.recorder import DEV, SELECTION, ScoredSet
+from temper.training.requirements import check_unlabelled
 from temper.training.rewriting import rewriters_of
 
 USUAL_RATE = 1e-4

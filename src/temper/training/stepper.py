@@ -34,6 +34,7 @@ from temper.models.network import Network, Parameters
 from temper.models.shards import sharded_modules
 from temper.seeding import Streams
 from temper.training import checks
+from temper.training.requirements import check_sharded
 from temper.training.step_log import StepLog, moved
 from temper.types import Batch, Gradients, State, Step
 
@@ -120,7 +121,7 @@ class Stepper:
             self.network.tell(warning)
         self.params = self.network.parameters()
         if self.params.shards:
-            checks.check_sharded(self.method)
+            check_sharded(self.method)
         self.total, self.longest = total, position_limit(model)
         self.state: State = self.rule.init(self.params)
         self.number = 0

@@ -43,6 +43,7 @@ from temper.training.loading import (
     training_loader,
 )
 from temper.training.method_callback import MethodCallback
+from temper.training.requirements import check_kept, check_sharded
 from temper.training.restarts import restart, times_as_long
 from temper.training.settings import HALVE, STOP, OnOOM
 from temper.training.stepper import Stepper
@@ -130,9 +131,9 @@ class RobustTrainer(Trainer):
         method = smoothed(self.method, self.args.label_smoothing_factor)
         checks.check_task_loss(method, self.compute_loss_func, self.class_weights)
         if self.args.fsdp:
-            checks.check_sharded(method)
+            check_sharded(method)
         best = "`load_best_model_at_end`" if self.args.load_best_model_at_end else ""
-        checks.check_kept(method, best)
+        check_kept(method, best)
         self.add_callback(MethodCallback(self))
 
     # The step

@@ -1,6 +1,6 @@
 """Perspectives: ways of looking at a classifier, one file each.
 
-Names are imported on first use: what perspectives there are is known without torch.
+Names are imported on first use, because the registry imports every file of this package.
 """
 
 from __future__ import annotations

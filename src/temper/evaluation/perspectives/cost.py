@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from temper.display.views import Question
@@ -28,6 +27,7 @@ from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.resampling import FloatArray, weighted_median
 from temper.functional.scores import ScoreFacts
 from temper.functional.units import Unit
+from temper.lazy import torch
 from temper.memory import MEBIBYTE, Gauge, gauge_of
 
 ALONE = 32

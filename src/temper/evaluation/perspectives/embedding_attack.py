@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-import torch
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from temper.display.cells import Comparison, ScoreKey
 from temper.display.charts import strength_curves
@@ -35,6 +33,10 @@ from temper.evaluation.predictor import RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, drop_of, metric_entries
 from temper.functional.norms import Norm
+from temper.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class PGDSettings(PerspectiveSettings):

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from temper.display.cells import Comparison, ScoreKey
 from temper.display.charts import strength_curves
@@ -28,7 +27,11 @@ from temper.evaluation.predictor import RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, curve_entries
 from temper.functional.smoothness import root_mean_square
+from temper.lazy import torch
 from temper.seeding import derive_seed, generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class EmbeddingNoiseSettings(PerspectiveSettings):

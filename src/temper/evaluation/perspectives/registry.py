@@ -21,10 +21,13 @@ from types import ModuleType
 from temper.display.wording import pipe_table
 from temper.errors import DataError, SettingError, unknown
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.perspectives.declared import GROUP
 from temper.importing import run_import
 
 PACKAGE = "temper.evaluation.perspectives"
+GROUP = "temper.perspectives"
+"""Entry points by which other packages offer perspectives."""
+ALIASES = ("all", "default")
+"""Words that stand for several perspectives."""
 
 _PERSPECTIVES: dict[str, Perspective] = {}
 

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from temper.display.cells import Comparison, Row
 from temper.display.charts import inner_layers, layer_label, layer_lines
@@ -41,8 +40,13 @@ from temper.functional.intervals import standard_error
 from temper.functional.scores import ScoreFacts
 from temper.functional.smoothness import directions, probes, pulled_back, squared_norm
 from temper.functional.units import ANY_SIZE
-from temper.models.states import Trace
+from temper.lazy import torch
 from temper.seeding import derive_seed, generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.states import Trace
 
 NORMS = {"jacobian": "jacobian_norm", "hessian": "hessian_norm"}
 """Condition of the rows, and the score that they give."""

@@ -18,9 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from temper.data.encode import Span
 from temper.data.words import is_stop_word
@@ -29,7 +27,11 @@ from temper.evaluation.attack import ascent_loss, check_finite
 from temper.evaluation.predictor import Predictor, RowBatch, Session, WordPredictor
 from temper.evaluation.text_attack.contract import IN_FLIGHT, Ask, Draft, Place, Recipe, examples_of
 from temper.functional.precision import at_least_single
+from temper.lazy import torch
 from temper.models.pieces import in_case_of, script_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from temper.errors import DataError, ModelError, unknown
 from temper.models.blocks import head_settings
 from temper.models.classical.registry import (
     ARCHITECTURES,
+    DROPOUT,
     SEPARATOR,
     SPECIAL,
     ArchitectureSettings,
@@ -21,8 +22,6 @@ from temper.models.classical.vectors import read_vectors
 from temper.models.classical.vocabulary import make_tokenizer
 from temper.seeding import derive_seed, seeded
 
-DROPOUT = 0.5
-"""Default rate of every dropout layer (Kim 2014; UEGR, Table IV)."""
 SENTENCE_ENDS = (*".!?\u2026", *"\u3002\uff01\uff1f\uff0e", SEPARATOR)
 """Tokens that end a sentence, in Latin and in Chinese writing."""
 

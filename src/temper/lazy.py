@@ -1,0 +1,33 @@
+"""Libraries that take long to import, each imported when one of its names is first used.
+
+Files with settings write ``from temper.lazy import torch`` instead of ``import torch``, so that an
+error in a setting does not wait for torch. Types of annotations are imported under
+``TYPE_CHECKING``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pandas
+    import pyarrow as pyarrow
+    import scipy as scipy
+    import scipy.linalg
+    import scipy.optimize
+    import scipy.spatial.distance
+    import scipy.special
+    import scipy.stats
+    import torch as torch
+    import torch.distributed
+    from pyarrow import parquet as parquet
+else:
+
+    class _Lazy(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            return getattr(importlib.import_module(self.__name__), name)
+
+    pandas, pyarrow, scipy, torch = map(_Lazy, ("pandas", "pyarrow", "scipy", "torch"))
+    parquet = _Lazy("pyarrow.parquet")
