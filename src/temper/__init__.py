@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from temper.importing import after_import, on_first_use
+from temper.importing import on_first_use
 
 if TYPE_CHECKING:
     from temper.api.compare import compare
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from temper.training.trainer import RobustTrainer
 
 __version__ = "0.1.0"
-
-# Transformers' auto classes know our own networks once both are imported.
-after_import("transformers.models.auto.modeling_auto", "temper.models.classical.networks")
-after_import("transformers.models.auto.modeling_auto", "temper.models.multi_task")
 
 # Public name -> module: imported on first use, so that `temper --help` does not wait for torch.
 _PUBLIC = {

@@ -1,8 +1,7 @@
 """Import a Python file or module that a user names, and say where its code fails.
 
 The code runs with all rights of the process, so it is imported only where somebody named it.
-`after_import` has a module of our own wait for another package, `on_first_use` has a package's
-names wait until they are used.
+`on_first_use` imports a package's names when they are used.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable, Mapping
 from inspect import cleandoc
 from pathlib import Path
 from types import ModuleType
@@ -83,46 +80,6 @@ def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], An
         return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
 
     return get
-
-
-def after_import(name: str, then: str) -> None:
-    """Import a module as soon as another one has been imported, now if it has been already.
-
-    Nothing is imported for its own sake: this is how a light package adds to a heavy one.
-
-    Args:
-        name: Dotted name of the module that is waited for.
-        then: Dotted name of the module to import after it.
-    """
-    if name in sys.modules:
-        importlib.import_module(then)
-    else:
-        sys.meta_path.insert(0, _Waiting(name, then))
-
-
-class _Waiting(MetaPathFinder):
-    """Stand in the way of one import, once."""
-
-    def __init__(self, name: str, then: str) -> None:
-        self._name, self._then = name, then
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Let the usual finders find the module, and follow its execution."""
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_both(module: ModuleType) -> None:
-                execute(module)
-                importlib.import_module(self._then)
-
-            spec.loader.exec_module = execute_both  # type: ignore[method-assign]
-        return spec
 
 
 def argument_texts(settings: type) -> dict[str, str]:

@@ -48,6 +48,7 @@ print(json.dumps(answers))
 OUT = ("--out", "out")
 DEMO = ("--data", "demo")
 TRAIN = ("train", "--method", "uegr", *OUT)
+COMPARE = ("compare", "--model", "model", *DEMO, *OUT)
 
 
 def answers(
@@ -122,13 +123,21 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
         ("'at' and 'pgd' both claim",),
     ),
     (
-        ("train", "--method", "r_drop + ema", "--model", "model", *DEMO, *OUT)
-        + ("--set", "method.r_drop.weight=-1"),
+        (
+            "train",
+            "--method",
+            "r_drop + ema",
+            "--model",
+            "model",
+            *DEMO,
+            *OUT,
+            "--set",
+            "method.r_drop.weight=-1",
+        ),
         ("method.r_drop.weight",),
     ),
     (
-        ("compare", "--model", "model", *DEMO, "--methods", "vanilla", *OUT)
-        + ("--variant", "x=uegr,method.passes=0"),
+        (*COMPARE, "--methods", "vanilla", "--variant", "x=uegr,method.passes=0"),
         ("method.passes",),
     ),
     (("compare", "--model", "model", *DEMO, "--set", "method.epsilon=1", *OUT), ("--variant",)),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import find_adapter_config_file
 
+import temper.models.registration  # noqa: F401  (so that saved networks of our own load)
 from temper.errors import ModelError, TemperError
 from temper.functional.label_names import GivenNames, placeholders
 from temper.models.adapters import add_adapter, is_adapted, with_trained_head

@@ -312,7 +312,6 @@ def share_encoder(
     return model
 
 
-# At the end of the module: importing Transformers above imports it again.
 AutoConfig.register(MULTI_TASK, MTDNNConfig, exist_ok=True)
 AutoModelForSequenceClassification.register(
     MTDNNConfig, MTDNNForSequenceClassification, exist_ok=True

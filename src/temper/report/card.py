@@ -331,7 +331,11 @@ def _from_scratch(record: RunRecord | None) -> bool:
 def _loading(sources: CardSources, *, scratch: bool) -> str:
     model, name = sources.model, json.dumps(sources.name or sources.model.resolve().name)
     auto = "AutoModelForSequenceClassification"
-    first = "import temper  # its networks are known to Transformers then\n" if scratch else ""
+    first = (
+        "import temper.models.registration  # registers the network with AutoModel\n"
+        if scratch
+        else ""
+    )
     if _is_adapter(model) and (model / "config.json").exists():
         load = _adapter_loading(model, name)
     elif _is_adapter(model):

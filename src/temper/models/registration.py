@@ -1,0 +1,4 @@
+"""Importing this module registers Temper's own networks with the auto classes of Transformers."""
+
+import temper.models.classical.networks
+import temper.models.multi_task  # noqa: F401
