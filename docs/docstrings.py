@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 
@@ -34,6 +35,8 @@ class Docstrings(griffe.Extension):
             bases = [base for cls in lineage for base in cls.bases]
             if BASE in [getattr(base, "canonical_path", "") for base in bases]:
                 parent.set_member("__init__", made_from(lineage))
+                if parent.docstring is not None:
+                    parent.docstring.value += described(lineage)
 
 
 def made_from(lineage: list[griffe.Class]) -> griffe.Function:
@@ -53,6 +56,20 @@ def made_from(lineage: list[griffe.Class]) -> griffe.Function:
     first = griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)
     parameters = griffe.Parameters(first, *fields.values())
     return griffe.Function("__init__", parent=lineage[-1], parameters=parameters)
+
+
+def described(lineage: list[griffe.Class]) -> str:
+    """Return the section ``Args`` of a model: ``Field(description=...)`` of its fields."""
+    texts: dict[str, str] = {}
+    for cls in lineage:
+        for name, member in cls.members.items():
+            value = member.value if isinstance(member, griffe.Attribute) else None
+            if isinstance(value, griffe.ExprCall) and str(value.function) == "Field":
+                for argument in value.arguments:
+                    if isinstance(argument, griffe.ExprKeyword) and argument.name == "description":
+                        texts[name] = ast.literal_eval(str(argument.value))
+    lines = [f"    {name}: {text}" for name, text in texts.items()]
+    return "\n".join(["\n\nArgs:", *lines]) if lines else ""
 
 
 def default(value: Any) -> Any:

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from inspect import cleandoc
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from temper.errors import SettingError
-
-# In a docstring without its indentation, which Python 3.13 takes away by itself.
-_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
 def import_named(what: str, *, purpose: str) -> ModuleType:
@@ -80,19 +75,6 @@ def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], An
         return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
 
     return get
-
-
-def argument_texts(settings: type) -> dict[str, str]:
-    """Return what a class and its bases say of their arguments, each text in one line.
-
-    Args:
-        settings: A class whose docstring has a section ``Args``.
-    """
-    texts: dict[str, str] = {}
-    for base in reversed(settings.__mro__):
-        for name, text in _ARGUMENT.findall(cleandoc(base.__doc__ or "")):
-            texts[name] = " ".join(text.split())
-    return texts
 
 
 def run_import(what: str, act: Callable[[], ModuleType], *, purpose: str) -> ModuleType:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from temper.backward.rule import UpdateRule
 from temper.errors import SettingError, TemperError
@@ -28,13 +28,9 @@ def as_it_was() -> Iterator[None]:
 
 
 class Sound(Method):
-    """Settings of a sound method: the clean loss once more, times a factor.
+    """Settings of a sound method: the clean loss once more, times a factor."""
 
-    Args:
-        weight: Whether it acts.
-    """
-
-    weight: float = 1.0
+    weight: float = Field(default=1.0, description="Whether it acts.")
 
     def off(self) -> Any:
         return self._with(weight=0.0)
@@ -131,7 +127,7 @@ def test_a_sound_method_keeps_all_laws() -> None:
         (KeepsActing, "off", "off: off.. is not plain fine-tuning: "),
         (DrawsFromTheGlobalGenerator, "off", "draws from the global generator"),
         (DoesNothing, "on", "With these settings it is plain fine-tuning"),
-        (Undocumented, "declaration", "says nothing of hidden under Args"),
+        (Undocumented, "declaration", r"without Field\(description=...\): hidden"),
         (Forgetful, "resumption", "A resumed run differs from a whole one"),
         (DependsOnTheBatch, "micro_batches", "have another gradient .* say draws_by_row=True"),
         (Hoarding, "memory", "must say whether it holds a copy"),
@@ -148,7 +144,7 @@ def test_all_faults_are_told_at_once_and_what_a_law_raises_is_one() -> None:
         def losses(self, step: StepContext) -> Iterator[Losses]:
             raise RuntimeError("no losses today")
 
-    with pytest.raises(TemperError, match=r"(?s)hidden under Args.*RuntimeError: no losses today"):
+    with pytest.raises(TemperError, match=r"(?s): hidden.*RuntimeError: no losses today"):
         check_method(planted(Failing), laws=["declaration", "on"])
 
 

@@ -22,7 +22,6 @@ from temper.calibration.settings import CalibrationSettings
 from temper.data.settings import TRAINING_ONLY, DataSettings, source_name
 from temper.errors import SettingError, brief, unknown
 from temper.evaluation.sources import ROOT, PredictorSettings, SetSources
-from temper.importing import argument_texts
 from temper.service.settings import ServiceSettings
 from temper.settings import (
     Faults,
@@ -133,7 +132,6 @@ def keywords_of(table: str) -> dict[str, Keyword]:
         <class 'int'>
     """
     model = MODELS[table]
-    meanings = argument_texts(model)
     keywords = {}
     for setting, field in model.model_fields.items():
         annotation: Any = field.annotation
@@ -160,7 +158,7 @@ def keywords_of(table: str) -> dict[str, Keyword]:
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         path = (table, setting)
         keywords[name_of(path).replace("-", "_")] = Keyword(
-            path, kind, bool(many), metavar, meanings.get(setting, ""), default
+            path, kind, bool(many), metavar, field.description or "", default
         )
     return keywords
 

@@ -11,20 +11,27 @@ Within = Literal["all", "class"]
 
 
 class CalibrationSettings(BaseModel):
-    """What is fitted on held-out rows and kept beside a model.
-
-    Args:
-        coverage: How often prediction sets, or intervals of a regression, shall hold the truth; the
-            first one is what answers are given at where none is asked for.
-        by: Where the coverage holds: over ``all`` rows, or in each true ``class``.
-        false_alarms: Share of ordinary rows that may be flagged as anomalies.
-        fit_rows: Fit on that many of the rows, drawn by text; the others set the thresholds. None
-            takes half of the rows, at most 2000.
-    """
+    """What is fitted on held-out rows and kept beside a model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    coverage: tuple[OpenShare, ...] = Field(default=(0.9, 0.95), min_length=1)
-    by: Within = "all"
-    false_alarms: OpenShare = 0.05
-    fit_rows: int | None = Field(default=None, ge=1)
+    coverage: tuple[OpenShare, ...] = Field(
+        default=(0.9, 0.95),
+        min_length=1,
+        description="Target coverage of prediction sets, or of intervals for a regression. The "
+        "first value is the default of `temper predict`.",
+    )
+    by: Within = Field(
+        default="all",
+        description="Guarantee the coverage over `all` rows, or for each true `class`.",
+    )
+    false_alarms: OpenShare = Field(
+        default=0.05,
+        description="Fraction of in-distribution texts that may be flagged as anomalies.",
+    )
+    fit_rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="Rows to fit the temperature on; the other rows set the thresholds. Default: "
+        "half of the rows, at most 2000.",
+    )

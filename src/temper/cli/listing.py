@@ -101,11 +101,9 @@ def _settings() -> list[dict[str, Any]]:
     """Return the settings of all tables but ``method``, by dotted name."""
     from temper.api.keywords import MODELS
     from temper.evaluation.settings import EvaluationSettings
-    from temper.importing import argument_texts
     from temper.methods.description import bounds
 
     def rows_of(settings: type[BaseModel], prefix: str) -> Iterator[dict[str, Any]]:
-        meanings = argument_texts(settings)
         for name, field in settings.model_fields.items():
             inner = [
                 part
@@ -117,7 +115,7 @@ def _settings() -> list[dict[str, Any]]:
                 "setting": f"{prefix}.{name}",
                 "default": "" if inner or default is None else default,
                 "takes": bounds(field),
-                "meaning": meanings.get(name, ""),
+                "meaning": field.description or "",
             }
             for part in inner:
                 yield from rows_of(part, f"{prefix}.{name}")

@@ -50,21 +50,22 @@ def source_name(given: Any) -> Any:
 
 
 class AugmentationSettings(BaseModel):
-    """Say how training rows are changed; labels and evaluated rows stay as they are.
-
-    Args:
-        augment: What is done to training rows, one of these a row and epoch: perturbations of
-            `temper.data.perturbations`, for example ``typos`` and ``lowercase``, or ``masked``,
-            words replaced by draws from ``augment_masked_model``. One stands for a list of one.
-        augment_share: Probability that a training row is changed in an epoch, in (0, 1].
-        augment_masked_model: Folder or Hub id of a masked language model, for ``masked``.
-    """
+    """Say how training rows are changed; labels and evaluated rows stay as they are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    augment: tuple[str, ...] = ()
-    augment_share: Annotated[float, Field(gt=0, le=1)] = AUGMENT_SHARE
-    augment_masked_model: Annotated[str, Field(min_length=1)] | None = None
+    augment: tuple[str, ...] = Field(
+        default=(),
+        description="Changes to training rows, one drawn per row and epoch: perturbations such as "
+        "`typos` and `lowercase`, or `masked` (words replaced by a masked language "
+        "model, `augment_masked_model`).",
+    )
+    augment_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=AUGMENT_SHARE, description="Probability that a training row is changed in an epoch."
+    )
+    augment_masked_model: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Folder or Hub id of the masked language model for `masked`."
+    )
 
     @field_validator("augment", mode="before")
     @classmethod
@@ -130,43 +131,6 @@ TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED, *AUGMENTATION)
 class DataSettings(AugmentationSettings):
     """Say what to train and evaluate on; how training rows are changed stands in its base.
 
-    Args:
-        source: Path of a file, or of a folder with train and dev files; a Hub id (``glue:sst2``
-            names a configuration); or ``demo``. In Python also a DataFrame, a Dataset or
-            DatasetDict, or a dict of columns. Defaults to the task's Hub dataset if ``task`` is
-            given.
-        task: Task that the source is a copy of, which says its labels, splits and scores: a name of
-            ``temper list tasks`` with sizes. Commands look for its data under ``--data-root``, else
-            on the Hub. None recognises the score by the source's name.
-        config: Configuration of a Hub data set.
-        train_split: Split to train on.
-        eval_split: Split to evaluate on; None looks for dev, validation, validation_matched, test;
-            ``carve`` takes rows from train, and reads no other split.
-        text_column: Column of the text; None looks for the usual names, and a warning lists others
-            that fit.
-        text_pair_column: Column of the second text; looked for only where ``text_column`` is None
-            too.
-        label_column: Column of the label; None looks for the usual names, and a warning lists
-            others that fit.
-        group_column: Column of the group that a row belongs to; None looks for ``group``.
-        encoding: Encoding of the text files that are not UTF-8; None refuses these.
-        skip_bad_rows: Skip rows whose fields, text or label cannot be read, or whose label does not
-            occur in the training data, and report how many; else the first of them is an error.
-        kind: What the labels are: classes, which may be whole numbers such as 1 to 5, or numbers to
-            predict. Guessed from the values by default, and reported.
-        rows: Rows to train on, drawn with ``seed``, each class in its share; None takes all.
-        eval_rows: Rows of each set to evaluate on at most, drawn likewise; None takes all.
-        drop_overlap: Remove train rows whose text is also in an evaluation split, and rows of
-            further sets whose text is also in train.
-        dev_share: Share of train that becomes the dev split where the source has none, in (0, 1).
-        seed: Seed of every draw of rows; separate from the seed of training, so that runs share
-            their data.
-        unlabeled: Text to train on besides, by methods that learn without labels: written as
-            ``source``, its train split unless another is named (``SOURCE@SPLIT``). Its labels are
-            not looked at; its texts stand in the columns that ``source`` has.
-        unlabeled_rows: Rows of ``unlabeled`` to train on, drawn with ``seed``; None takes all.
-        max_length: Longest row in tokens, >= 4; longer ones are cut and their share is reported.
-
     Example:
         >>> DataSettings(source="glue:sst2", rows=2000).eval_split is None
         True
@@ -179,28 +143,96 @@ class DataSettings(AugmentationSettings):
         BeforeValidator(source_name),
         Field(min_length=1),
         Option("--data SOURCE, or --task NAME"),
-    ]
-    task: str | None = None
-    config: str | None = None
-    train_split: str = "train"
-    eval_split: str | None = None
-    text_column: str | None = None
-    text_pair_column: str | None = None
-    label_column: str | None = None
-    group_column: str | None = None
-    encoding: Annotated[str, AfterValidator(known_encoding)] | None = None
-    skip_bad_rows: bool = False
-    kind: Literal["classification", "regression"] | None = None
-    rows: Annotated[int, Field(ge=1)] | None = None
-    eval_rows: Annotated[int, Field(ge=1)] | None = None
-    drop_overlap: bool = False
-    dev_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    seed: int = 0
+    ] = Field(
+        description="Path of a file, or of a folder with train and dev files; a Hub id "
+        "(`glue:sst2` selects a configuration); or `demo`. In Python also a "
+        "DataFrame, a Dataset or DatasetDict, or a dict of columns. Default: the Hub "
+        "dataset of the task."
+    )
+    task: str | None = Field(
+        default=None,
+        description="Benchmark task (`temper list tasks`): sets labels, splits and metrics. Its "
+        "data are read from `--data-root`, else from the Hub. Default: recognized by "
+        "the name of the source.",
+    )
+    config: str | None = Field(default=None, description="Configuration of a Hub dataset.")
+    train_split: str = Field(default="train", description="Split to train on.")
+    eval_split: str | None = Field(
+        default=None,
+        description="Split to evaluate on; `carve` takes rows from the training split. Default: "
+        "dev, validation, validation_matched or test, the first that exists.",
+    )
+    text_column: str | None = Field(
+        default=None,
+        description="Column of the text. Default: guessed from the column names, with a warning "
+        "if others fit.",
+    )
+    text_pair_column: str | None = Field(
+        default=None,
+        description="Column of the second text. Default: guessed together with the text column.",
+    )
+    label_column: str | None = Field(
+        default=None,
+        description="Column of the label. Default: guessed from the column names, with a warning "
+        "if others fit.",
+    )
+    group_column: str | None = Field(
+        default=None, description="Column of each row's group. Default: `group`, if there is one."
+    )
+    encoding: Annotated[str, AfterValidator(known_encoding)] | None = Field(
+        default=None,
+        description="Encoding of text files that are not UTF-8. Default: such files raise an "
+        "error.",
+    )
+    skip_bad_rows: bool = Field(
+        default=False,
+        description="Skip unreadable rows and rows with an unknown label, and report their "
+        "number. Default: the first bad row raises an error.",
+    )
+    kind: Literal["classification", "regression"] | None = Field(
+        default=None,
+        description="Kind of labels: classes (also whole numbers such as 1 to 5), or numbers to "
+        "predict. Default: guessed from the values, and reported.",
+    )
+    rows: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Training rows, drawn with `seed` and stratified by class. Default: all.",
+    )
+    eval_rows: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Maximum number of rows of each evaluation set, drawn likewise. Default: all.",
+    )
+    drop_overlap: bool = Field(
+        default=False,
+        description="Remove training rows whose text is in an evaluation split, and rows of "
+        "additional sets whose text is in the training split.",
+    )
+    dev_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.1,
+        description="Fraction of the training split that becomes the dev split if the source has "
+        "none.",
+    )
+    seed: int = Field(
+        default=0,
+        description="Seed for drawing rows. It is separate from the training seed, so that runs "
+        "share their data.",
+    )
     unlabeled: Annotated[
         Annotated[str, Field(min_length=1)] | None, BeforeValidator(source_name)
-    ] = None
-    unlabeled_rows: Annotated[int, Field(ge=1)] | None = None
-    max_length: Annotated[int, Field(ge=4)] = 128
+    ] = Field(
+        default=None,
+        description="Unlabeled text for methods that train on it: written like `source`, its "
+        "train split unless SOURCE@SPLIT names another. Labels are ignored; text "
+        "columns are those of `source`.",
+    )
+    unlabeled_rows: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Unlabeled rows, drawn with `seed`. Default: all."
+    )
+    max_length: Annotated[int, Field(ge=4)] = Field(
+        default=128,
+        description="Maximum number of tokens of a row; longer rows are truncated, and their "
+        "share is reported.",
+    )
 
     @model_validator(mode="before")
     @classmethod

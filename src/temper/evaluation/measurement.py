@@ -191,31 +191,37 @@ _Settings = TypeVar("_Settings", bound=BaseModel)
 
 
 class CommonSettings(Listing):
-    """Settings that every perspective may read.
+    """Settings that every perspective may read."""
 
-    Args:
-        perspectives: What is measured.
-        attack_rows: Rows of dev that are attacked, noised, corrupted, perturbed and measured for
-            smoothness, chosen by hash; None is all.
-        merge: How three NLI classes answer a set with two (evaluation.md): ``sum`` adds the
-            probabilities of neutral and contradiction first, ``argmax`` decides among three
-            (RoAST).
-        batch_size: Rows of a forward pass, >= 1; changes no result.
-        precision: What a checkpoint answers in: ``fp32`` stands for the weights' own, ``bf16`` for
-            mixed precision, which costs less where the processor knows it and moves answers by its
-            rounding. Jacobians, Hessians and word swaps are computed in fp32 either way.
-        bootstrap: Resamples behind each interval without a closed form, >= 0; 0 gives no
-            intervals at all.
-        seed: Seed of every draw.
-    """
-
-    perspectives: tuple[str, ...]
-    attack_rows: int | None = Field(default=None, ge=1)
-    merge: Merge = "sum"
-    batch_size: int = Field(default=32, ge=1)
-    precision: Precision = "fp32"
-    bootstrap: int = Field(default=1000, ge=0)
-    seed: int = 0
+    perspectives: tuple[str, ...] = Field(description="Perspectives to measure.")
+    attack_rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="Dev rows to attack, corrupt or measure for smoothness, chosen by hash. "
+        "Default: all.",
+    )
+    merge: Merge = Field(
+        default="sum",
+        description="How a model with three NLI classes answers a set with two: `sum` adds the "
+        "probabilities of neutral and contradiction first, `argmax` decides among "
+        "three (RoAST).",
+    )
+    batch_size: int = Field(
+        default=32, ge=1, description="Rows of a forward pass; does not change the results."
+    )
+    precision: Precision = Field(
+        default="fp32",
+        description="Precision of a checkpoint's forward passes: `fp32` keeps that of the "
+        "weights, `bf16` is mixed precision. Jacobians, Hessians and word swaps are "
+        "always computed in fp32.",
+    )
+    bootstrap: int = Field(
+        default=1000,
+        ge=0,
+        description="Bootstrap resamples of each interval without a closed form; 0 computes no "
+        "intervals.",
+    )
+    seed: int = Field(default=0, description="Seed of every random draw.")
 
     def section(self, name: str, kind: type[_Settings]) -> _Settings:
         """Return the settings of a perspective, those by default where none were given.

@@ -33,10 +33,6 @@ class EvaluationSettings(CommonSettings):
     Beside the common ones stands a section for each perspective that has settings of its own,
     under its name; a perspective that is not measured has none.
 
-    Args:
-        perspectives: What is measured; names of `temper.evaluation.perspectives`, ``default`` for
-            those that do not cost many passes, ``all`` for every one.
-
     Example:
         >>> settings = EvaluationSettings(embedding_attack={"radii": 0.1})
         >>> settings.embedding_attack.radii
@@ -47,7 +43,11 @@ class EvaluationSettings(CommonSettings):
 
     __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(_checked)]]
 
-    perspectives: tuple[str, ...] = Field(default_factory=perspectives.defaults)
+    perspectives: tuple[str, ...] = Field(
+        default_factory=perspectives.defaults,
+        description="Perspectives to measure (`temper list perspectives`); `default` for those "
+        "that need few passes, `all` for every one.",
+    )
 
     @classmethod
     def sections(cls) -> dict[str, type[BaseModel]]:

@@ -37,26 +37,34 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class PredictorSettings(BaseModel):
-    """What a person says of a predictor that does not say it itself, and where it runs.
-
-    Args:
-        device: Where a checkpoint runs: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; None
-            takes a GPU where there is one.
-        gives: What a function returns: ``probabilities``, ``logits`` or ``values`` of a regression;
-            None where its attribute ``gives`` says so.
-        label_names: Class names in the order of the model's outputs; they replace the model's own.
-        label_map: Maps the model's class names to the data's, for example
-            ``POSITIVE=pos,NEGATIVE=neg``.
-        trust: Types in a skops file that may be loaded though skops does not know them.
-    """
+    """What a person says of a predictor that does not say it itself, and where it runs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    device: str | None = None
-    gives: str | None = None
-    label_names: tuple[str, ...] | None = None
-    label_map: LabelMap = Field(default_factory=dict)
-    trust: tuple[str, ...] = ()
+    device: str | None = Field(
+        default=None,
+        description="Device of a checkpoint: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`. Default: a "
+        "GPU if there is one.",
+    )
+    gives: str | None = Field(
+        default=None,
+        description="Output of a function: `probabilities`, `logits`, or `values` of a "
+        "regression. Default: its attribute `gives`.",
+    )
+    label_names: tuple[str, ...] | None = Field(
+        default=None,
+        description="Class names in the order of the model's outputs; they replace the model's "
+        "own.",
+    )
+    label_map: LabelMap = Field(
+        default_factory=dict,
+        description="Maps the model's class names to the data's, for example "
+        "`POSITIVE=pos,NEGATIVE=neg`.",
+    )
+    trust: tuple[str, ...] = Field(
+        default=(),
+        description="Types in a skops file that may be loaded although skops does not know them.",
+    )
 
     @property
     def given_names(self) -> GivenNames:
@@ -101,32 +109,42 @@ Sources = Annotated[dict[str, str], BeforeValidator(named_sources)]
 
 
 class SetSources(BaseModel):
-    """Where the sets come from that are evaluated beside the dev rows.
-
-    Args:
-        shift: Labelled data under distribution shift, by name.
-        adversarial: Labelled data that were made to mislead, by name.
-        anomaly: Texts that do not belong to the task, by name.
-        suite: All sets of a task at once: ``sentiment``, ``entailment``, or a TOML file of your
-            own.
-        data_root: Folder with the folders of tasks, as GLUE, CLUE or Temper lay them out, and with
-            the sets of ``suite``; None takes the environment variable TEMPER_DATA.
-        fit: Ordinary rows that detectors of anomalies learn from; None takes a run's training rows.
-        held_out: Labelled rows, neither trained on nor evaluated, to fit a temperature on.
-        seen_rows: What to do with labeled rows that the model was trained on: ``drop`` leaves them
-            out of the scores, ``keep`` scores them.
-    """
+    """Where the sets come from that are evaluated beside the dev rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    shift: Sources = Field(default_factory=dict)
-    adversarial: Sources = Field(default_factory=dict)
-    anomaly: Sources = Field(default_factory=dict)
-    suite: str | None = None
-    data_root: Path | None = None
-    fit: Annotated[str | None, BeforeValidator(source_name)] = None
-    held_out: Annotated[str | None, BeforeValidator(source_name)] = None
-    seen_rows: Literal["drop", "keep"] = "drop"
+    shift: Sources = Field(
+        default_factory=dict, description="Labeled data under distribution shift, by name."
+    )
+    adversarial: Sources = Field(
+        default_factory=dict, description="Labeled adversarial data, by name."
+    )
+    anomaly: Sources = Field(
+        default_factory=dict, description="Out-of-distribution texts, by name."
+    )
+    suite: str | None = Field(
+        default=None,
+        description="All sets of a task at once: `sentiment`, `entailment`, or your own TOML file.",
+    )
+    data_root: Path | None = Field(
+        default=None,
+        description="Folder with the folders of tasks (as in GLUE, CLUE or Temper) and the sets "
+        "of `suite`. Default: the environment variable TEMPER_DATA.",
+    )
+    fit: Annotated[str | None, BeforeValidator(source_name)] = Field(
+        default=None,
+        description="In-distribution rows to fit anomaly detectors on. Default: the training rows "
+        "of the run.",
+    )
+    held_out: Annotated[str | None, BeforeValidator(source_name)] = Field(
+        default=None,
+        description="Labeled rows, neither trained on nor evaluated, to fit a temperature on.",
+    )
+    seen_rows: Literal["drop", "keep"] = Field(
+        default="drop",
+        description="Labeled rows that the model was trained on: `drop` removes them from the "
+        "scores, `keep` scores them.",
+    )
     _found: Any = PrivateAttr(None)
 
     @model_validator(mode="after")

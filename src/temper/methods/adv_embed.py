@@ -40,26 +40,7 @@ if TYPE_CHECKING:
     claims="perturbation",
 )
 class AdvEmbed(AttackConfig):
-    """Settings of RoAST's objective, with those of the attack.
-
-    Args:
-        epsilon: Budget, at least 0 (the paper: 0.1, the largest entry of each token's step).
-        relative: Whether epsilon is a fraction of the token's norm.
-        norm: ``linf_scaled`` as published (direction kept), ``l2`` or ``linf`` (its sign).
-        attack_scope: ``token`` as published, ``example`` or ``batch``.
-        site: ``output`` of the embeddings block as published, or ``word`` embeddings.
-        noise: Upper end of the uniform noise on the clean pass, at least 0 (the released code:
-            1e-5).
-        clean_weight: Weight of the clean loss.
-        adversarial_weight: Weight of the perturbed loss. With 0, set ``divergence_weight`` too: to
-            0 for no attack.
-        divergence_weight: Weight lambda of the divergence.
-        divergence: ``sym_kl`` as published, or ``js``.
-        reduction: ``sum`` over the rows as released, or ``mean``.
-        same_dropout: Whether both passes drop the same units (the released code: no).
-        detached: Whether the perturbed pass gives the embeddings no gradient (the released code:
-            yes).
-    """
+    """Settings of RoAST's objective, with those of the attack."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "epsilon": Published("0.1", "run.sh"),
@@ -84,19 +65,53 @@ class AdvEmbed(AttackConfig):
         "released": {"adversarial_weight": 0.0, "divergence_weight": 0.01, "detached": True},
     }
 
-    epsilon: FiniteFloat = Field(default=0.1, ge=0.0)
-    relative: bool = False
-    norm: Norm = "linf_scaled"
-    attack_scope: Literal["example", "token", "batch"] = "token"
-    site: Literal["word", "output"] = "output"
-    noise: FiniteFloat = Field(default=1e-5, ge=0.0)
-    clean_weight: FiniteFloat = Field(default=0.5, ge=0.0)
-    adversarial_weight: FiniteFloat = Field(default=0.5, ge=0.0)
-    divergence_weight: FiniteFloat = Field(default=0.01, ge=0.0)
-    divergence: Divergence = "sym_kl"
-    reduction: Reduction = "sum"
-    same_dropout: bool = False
-    detached: bool = False
+    epsilon: FiniteFloat = Field(
+        default=0.1,
+        ge=0.0,
+        description="Budget (the paper: 0.1, the largest entry of each token's step).",
+    )
+    relative: bool = Field(
+        default=False, description="Whether epsilon is a fraction of the token's norm."
+    )
+    norm: Norm = Field(
+        default="linf_scaled",
+        description="`linf_scaled` as published (direction kept), `l2` or `linf` (its sign).",
+    )
+    attack_scope: Literal["example", "token", "batch"] = Field(
+        default="token", description="`token` as published, `example` or `batch`."
+    )
+    site: Literal["word", "output"] = Field(
+        default="output",
+        description="`output` of the embeddings block as published, or `word` embeddings.",
+    )
+    noise: FiniteFloat = Field(
+        default=1e-5,
+        ge=0.0,
+        description="Upper end of the uniform noise on the clean pass (the released code: 1e-5).",
+    )
+    clean_weight: FiniteFloat = Field(default=0.5, ge=0.0, description="Weight of the clean loss.")
+    adversarial_weight: FiniteFloat = Field(
+        default=0.5,
+        ge=0.0,
+        description="Weight of the perturbed loss. With 0, set `divergence_weight` too: to 0 for "
+        "no attack.",
+    )
+    divergence_weight: FiniteFloat = Field(
+        default=0.01, ge=0.0, description="Weight lambda of the divergence."
+    )
+    divergence: Divergence = Field(default="sym_kl", description="`sym_kl` as published, or `js`.")
+    reduction: Reduction = Field(
+        default="sum", description="`sum` over the rows as released, or `mean`."
+    )
+    same_dropout: bool = Field(
+        default=False,
+        description="Whether both passes drop the same units (the released code: no).",
+    )
+    detached: bool = Field(
+        default=False,
+        description="Whether the perturbed pass gives the embeddings no gradient (the released "
+        "code: yes).",
+    )
 
     def check(self) -> None:
         """Raise if there is no loss, and warn about losses without effect."""

@@ -36,14 +36,10 @@ LARGE = 1.0
 
 
 class ASAM(Variant):
-    """A ball scaled by the sizes of the weights.
-
-    Args:
-        eta: Added to the sizes of the weights, above 0.
-    """
+    """A ball scaled by the sizes of the weights."""
 
     kind: Literal["asam"] = "asam"
-    eta: float = Field(default=0.01, gt=0.0)
+    eta: float = Field(default=0.01, gt=0.0, description="Added to the sizes of the weights.")
 
 
 @dataclass(frozen=True)
@@ -103,13 +99,7 @@ class SharpnessAware(WeightAscent):
     claims="rule: gradient",
 )
 class AdvWeight(Method):
-    """Settings of sharpness-aware minimization.
-
-    Args:
-        rho: Radius, at least 0; 0 is plain fine-tuning. ASAM's radius is measured
-            relative to the weights and is ten times as large or more.
-        adaptive: ``asam``, with a ball scaled by the sizes of the weights, or ``off``.
-    """
+    """Settings of sharpness-aware minimization."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "rho": Published("0.05", "the paper"),
@@ -123,8 +113,17 @@ class AdvWeight(Method):
         "asam_released": {"adaptive": True, "rho": 0.5},
     }
 
-    rho: FiniteFloat = Field(default=0.05, ge=0.0)
-    adaptive: ASAM | Off = Field(default=Off(), discriminator="kind")
+    rho: FiniteFloat = Field(
+        default=0.05,
+        ge=0.0,
+        description="Radius; 0 is plain fine-tuning. ASAM's radius is measured relative to the "
+        "weights and is ten times as large or more.",
+    )
+    adaptive: ASAM | Off = Field(
+        default=Off(),
+        discriminator="kind",
+        description="`asam`, with a ball scaled by the sizes of the weights, or `off`.",
+    )
 
     def check(self) -> None:
         """Warn about a radius that fits ASAM only."""

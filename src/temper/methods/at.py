@@ -30,20 +30,21 @@ from temper.types import Step
     claims="perturbation",
 )
 class AT(AttackConfig):
-    """Settings of adversarial training, with those of the attack.
-
-    Args:
-        adversarial_weight: Weight of the attacked loss; 0 is plain fine-tuning.
-        ascent: ``single`` step of the whole budget, or ``projected`` ones (PGD).
-    """
+    """Settings of adversarial training, with those of the attack."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "adversarial_weight": Published("1", "the paper"),
         "norm": Published("l2", "the paper"),
     }
 
-    adversarial_weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    ascent: Single | Projected = Field(default=Single(), discriminator="kind")
+    adversarial_weight: FiniteFloat = Field(
+        default=1.0, ge=0.0, description="Weight of the attacked loss; 0 is plain fine-tuning."
+    )
+    ascent: Single | Projected = Field(
+        default=Single(),
+        discriminator="kind",
+        description="`single` step of the whole budget, or `projected` ones (PGD).",
+    )
 
     def off(self) -> Self:
         """Switch the attacked loss off."""

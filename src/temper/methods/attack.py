@@ -23,42 +23,46 @@ class Single(Variant):
 
 
 class Projected(Variant):
-    """Several ascent steps, each projected to the budget (PGD).
-
-    Args:
-        steps: Ascent steps, at least 2.
-        step_size: Size of a step as a fraction of epsilon, above 0.
-    """
+    """Several ascent steps, each projected to the budget (PGD)."""
 
     kind: Literal["projected"] = "projected"
-    steps: int = Field(default=2, ge=2)
-    step_size: FiniteFloat = Field(default=0.5, gt=0.0)
+    steps: int = Field(default=2, ge=2, description="Ascent steps.")
+    step_size: FiniteFloat = Field(
+        default=0.5, gt=0.0, description="Size of a step as a fraction of epsilon."
+    )
 
 
 class AttackConfig(Method):
-    """Settings of the attack on the embeddings.
-
-    Args:
-        epsilon: Budget, at least 0 (the paper: 0.01, 0.1 or 0.4 absolute). 0 does not
-            move the embeddings, but the attacked passes still run; to skip them set their weights
-            to 0.
-        relative: Whether epsilon is a fraction of the example's embedding norm, which transfers
-            between models; 0.025 is about 0.15 absolute on MiniLM.
-        norm: ``l2``, ``linf`` (the sign of the gradient), or ``linf_scaled`` (the gradient over its
-            largest entry, in the same ball).
-        attack_scope: Scope of the budget: ``example``, ``token``, or ``batch``.
-        site: ``word`` embeddings or the ``output`` of the embeddings block.
-        special_tokens: Whether [CLS], [SEP] and the like move too.
-    """
+    """Settings of the attack on the embeddings."""
 
     SIZE: ClassVar[str] = "epsilon"
 
-    epsilon: FiniteFloat = Field(default=0.025, ge=0.0)
-    relative: bool = True
-    norm: Norm = "l2"
-    attack_scope: Literal["example", "token", "batch"] = "example"
-    site: Literal["word", "output"] = "word"
-    special_tokens: bool = True
+    epsilon: FiniteFloat = Field(
+        default=0.025,
+        ge=0.0,
+        description="Budget (the paper: 0.01, 0.1 or 0.4 absolute). 0 does not move the "
+        "embeddings, but the attacked passes still run; to skip them set their "
+        "weights to 0.",
+    )
+    relative: bool = Field(
+        default=True,
+        description="Whether epsilon is a fraction of the example's embedding norm, which "
+        "transfers between models; 0.025 is about 0.15 absolute on MiniLM.",
+    )
+    norm: Norm = Field(
+        default="l2",
+        description="`l2`, `linf` (the sign of the gradient), or `linf_scaled` (the gradient over "
+        "its largest entry, in the same ball).",
+    )
+    attack_scope: Literal["example", "token", "batch"] = Field(
+        default="example", description="Scope of the budget: `example`, `token`, or `batch`."
+    )
+    site: Literal["word", "output"] = Field(
+        default="word", description="`word` embeddings or the `output` of the embeddings block."
+    )
+    special_tokens: bool = Field(
+        default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
+    )
 
     def perturbation(self, **ascent: float) -> Perturbation:
         """Return the perturbation with these settings.

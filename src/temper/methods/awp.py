@@ -74,12 +74,7 @@ class RelativeAscent(WeightAscent):
     claims="rule: gradient",
 )
 class AWP(Method):
-    """Settings of adversarial weight perturbation.
-
-    Args:
-        gamma: Fraction of each matrix's norm, at least 0 (the paper: 0.01 with plain adversarial
-            training, 0.005 with TRADES); 0 is plain fine-tuning.
-    """
+    """Settings of adversarial weight perturbation."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "gamma": Published("0.01; 0.005 with TRADES", "the paper; released script"),
@@ -91,7 +86,12 @@ class AWP(Method):
         "trades": {"gamma": 0.005},
     }
 
-    gamma: FiniteFloat = Field(default=0.01, ge=0.0)
+    gamma: FiniteFloat = Field(
+        default=0.01,
+        ge=0.0,
+        description="Fraction of each matrix's norm (the paper: 0.01 with plain adversarial "
+        "training, 0.005 with TRADES); 0 is plain fine-tuning.",
+    )
 
     def off(self) -> Self:
         """Take the gradient at the weights themselves."""

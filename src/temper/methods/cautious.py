@@ -90,18 +90,21 @@ class AgreeingUpdate(UpdateRule):
     claims="rule: settling",
 )
 class Cautious(Method):
-    """Settings of cautious updates.
-
-    Args:
-        mask: ``sign`` keeps the entries of the update that agree with the gradient; ``off`` is
-            plain fine-tuning.
-        floor: Smallest fraction that the kept entries are divided by, in (0, 1].
-    """
+    """Settings of cautious updates."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {"floor": Published("1e-3", "released code")}
 
-    mask: Literal["sign", "off"] = "sign"
-    floor: float = Field(default=1e-3, gt=0.0, le=1.0)
+    mask: Literal["sign", "off"] = Field(
+        default="sign",
+        description="`sign` keeps the entries of the update that agree with the gradient; `off` "
+        "is plain fine-tuning.",
+    )
+    floor: float = Field(
+        default=1e-3,
+        gt=0.0,
+        le=1.0,
+        description="Smallest fraction that the kept entries are divided by.",
+    )
 
     def off(self) -> Self:
         """Keep the whole update."""

@@ -156,22 +156,27 @@ def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
     claims="rule: mask",
 )
 class ChildTuningD(Method):
-    """Settings of Child-Tuning-D.
-
-    Args:
-        reserve_p: Fraction of the blocks' entries that train, in (0, 1] (the released script: 0.3);
-            1 is plain fine-tuning.
-        largest_norm: Norm to which the gradient of each tensor is clipped before it is squared,
-            above 0 (the released code: the training's ``max_grad_norm``, 1).
-    """
+    """Settings of Child-Tuning-D."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "reserve_p": Published("0.3", "released script"),
         "largest_norm": Published("max_grad_norm, 1", "released code"),
     }
 
-    reserve_p: float = Field(default=0.3, gt=0.0, le=1.0)
-    largest_norm: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
+    reserve_p: float = Field(
+        default=0.3,
+        gt=0.0,
+        le=1.0,
+        description="Fraction of the blocks' entries that train (the released script: 0.3); 1 is "
+        "plain fine-tuning.",
+    )
+    largest_norm: float = Field(
+        default=1.0,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Norm to which the gradient of each tensor is clipped before it is squared "
+        "(the released code: the training's `max_grad_norm`, 1).",
+    )
 
     def off(self) -> Self:
         """Train everything."""

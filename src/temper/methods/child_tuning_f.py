@@ -102,18 +102,19 @@ class RandomMask(UpdateRule):
     claims="rule: mask",
 )
 class ChildTuningF(Method):
-    """Settings of Child-Tuning-F.
-
-    Args:
-        reserve_p: Probability that an entry is kept, in (0, 1] (the released script: 0.3); 1 is
-            plain fine-tuning.
-    """
+    """Settings of Child-Tuning-F."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "reserve_p": Published("0.3", "released script"),
     }
 
-    reserve_p: FiniteFloat = Field(default=0.3, gt=0.0, le=1.0)
+    reserve_p: FiniteFloat = Field(
+        default=0.3,
+        gt=0.0,
+        le=1.0,
+        description="Probability that an entry is kept (the released script: 0.3); 1 is plain "
+        "fine-tuning.",
+    )
 
     def off(self) -> Self:
         """Keep everything."""

@@ -28,15 +28,13 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
     claims="smoothness",
 )
 class CrossHolder(SmoothnessConfig):
-    """Settings of Cross-Hoelder regularization: those of every smoothness penalty.
-
-    Args:
-        strength: How strong the penalty is: by the ``gradient_ratio``, or by its ``weight``, eta.
-            A penalty on the logits opposes the task's loss itself, so that the default is small.
-    """
+    """Settings of Cross-Hoelder regularization: those of every smoothness penalty."""
 
     strength: GradientRatio | Weight = Field(
-        default=GradientRatio(ratio=RATIO_OF_LOGITS), discriminator="kind"
+        default=GradientRatio(ratio=RATIO_OF_LOGITS),
+        discriminator="kind",
+        description="Strength of the penalty: by the `gradient_ratio`, or by its `weight`, eta. A "
+        "penalty on the logits opposes the task loss itself, so the default is small.",
     )
 
     def penalty(self) -> Smoothness:

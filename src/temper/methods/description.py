@@ -11,7 +11,6 @@ from pydantic.fields import FieldInfo
 
 from temper.display.wording import pipe_table
 from temper.errors import DataError
-from temper.importing import argument_texts
 from temper.methods.registry import entry, names
 from temper.methods.variants import as_table, kinds_of
 
@@ -44,7 +43,7 @@ def settings(name: str) -> list[dict[str, Any]]:
         kinds = kinds_of(field)
         default = field.default.kind if kinds else field.default
         takes = " or ".join(kinds) or bounds(field)
-        found.append(_described(setting, default, takes, argument_texts(config).get(setting, "")))
+        found.append(_described(setting, default, takes, field.description or ""))
         rows: dict[str, dict[str, Any]] = {}
         for kind, variant in kinds.items():
             for key, inner in variant.model_fields.items():
@@ -53,8 +52,8 @@ def settings(name: str) -> list[dict[str, Any]]:
                 default = None if inner.is_required() else inner.get_default()
                 if kind == field.default.kind:
                     default = getattr(field.default, key)
-                meaning = argument_texts(variant).get(key, "")
-                row = _described(f"{setting}.{key}", default, bounds(inner), meaning)
+                text = inner.description or ""
+                row = _described(f"{setting}.{key}", default, bounds(inner), text)
                 rows.setdefault(str(row), {**row, "kinds": []})["kinds"].append(kind)
         for row in rows.values():
             readers = row.pop("kinds")

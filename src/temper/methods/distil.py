@@ -34,30 +34,34 @@ TEACHER_RULE = "teacher"
 
 
 class OwnAverage(Variant):
-    """The network at an average of its own weights, without dropout.
-
-    Args:
-        decay: Largest weight of the previous average in a step, in [0, 1).
-        warm_up: How slowly the weight rises to ``decay``, at least 0, as in ``ema``; until then, 1
-            is the mean of all steps so far.
-        kept: Whether the final weights are those of the ``student`` or the ``teacher``.
-    """
+    """The network at an average of its own weights, without dropout."""
 
     kind: Literal["average"] = "average"
-    decay: float = Field(default=0.999, ge=0.0, lt=1.0)
-    warm_up: float = Field(default=9.0, ge=0.0)
-    kept: Literal["student", "teacher"] = "student"
+    decay: float = Field(
+        default=0.999,
+        ge=0.0,
+        lt=1.0,
+        description="Largest weight of the previous average in a step.",
+    )
+    warm_up: float = Field(
+        default=9.0,
+        ge=0.0,
+        description="How slowly the weight rises to `decay`, as in `ema`; until then, 1 is the "
+        "mean of all steps so far.",
+    )
+    kept: Literal["student", "teacher"] = Field(
+        default="student",
+        description="Whether the final weights are those of the `student` or the `teacher`.",
+    )
 
 
 class Ensemble(Variant):
-    """Trained models with the same classes, whose probabilities are averaged.
-
-    Args:
-        folders: Runs, or checkpoints of sequence classifiers, at least one.
-    """
+    """Trained models with the same classes, whose probabilities are averaged."""
 
     kind: Literal["ensemble"] = "ensemble"
-    folders: tuple[str, ...] = Field(min_length=1)
+    folders: tuple[str, ...] = Field(
+        min_length=1, description="Runs, or checkpoints of sequence classifiers, at least one."
+    )
 
 
 @register(
@@ -68,14 +72,7 @@ class Ensemble(Variant):
     paper="Hinton et al., arXiv 1503.02531",
 )
 class Distil(Method):
-    """Settings of distillation.
-
-    Args:
-        teacher: ``average``, of the network's own weights, or ``ensemble``, of trained models.
-        weight: Weight of the divergence from the teacher, at least 0.
-        temperature: T, by which the logits of both are divided, above 0.
-        clean_weight: Weight of the loss on the labels, at least 0.
-    """
+    """Settings of distillation."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "teacher.decay": Published("0.99, then 0.999", "Tarvainen and Valpola, section 3"),
@@ -85,10 +82,20 @@ class Distil(Method):
 
     HALVES: ClassVar[dict[str, str]] = {"teacher": "both", "weight": "both"}
 
-    teacher: OwnAverage | Ensemble = Field(default=OwnAverage(), discriminator="kind")
-    weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    temperature: FiniteFloat = Field(default=2.0, gt=0.0)
-    clean_weight: FiniteFloat = Field(default=1.0, ge=0.0)
+    teacher: OwnAverage | Ensemble = Field(
+        default=OwnAverage(),
+        discriminator="kind",
+        description="`average`, of the network's own weights, or `ensemble`, of trained models.",
+    )
+    weight: FiniteFloat = Field(
+        default=1.0, ge=0.0, description="Weight of the divergence from the teacher."
+    )
+    temperature: FiniteFloat = Field(
+        default=2.0, gt=0.0, description="Temperature T: the logits of both are divided by it."
+    )
+    clean_weight: FiniteFloat = Field(
+        default=1.0, ge=0.0, description="Weight of the loss on the labels."
+    )
 
     def check(self) -> None:
         """Raise if there is nothing to learn from but the network's own average."""

@@ -23,18 +23,19 @@ from temper.types import Step
     claims="sub-models",
 )
 class Dropout(Method):
-    """Settings of dropout at a set rate.
-
-    Args:
-        rate: Rate of every dropout layer, attention included where it reads its layer's rate; None
-            leaves the model's own. The paper uses 0.5 for classical models.
-    """
+    """Settings of dropout at a set rate."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "rate": Published("0.5", "UEGR, Table IV"),
     }
 
-    rate: FiniteFloat | None = Field(default=0.5, ge=0.0, lt=1.0)
+    rate: FiniteFloat | None = Field(
+        default=0.5,
+        ge=0.0,
+        lt=1.0,
+        description="Rate of every dropout layer, attention included if it reads its layer's rate "
+        "(the paper: 0.5 for classical models).",
+    )
 
     def off(self) -> Self:
         """Leave the model's own rates."""

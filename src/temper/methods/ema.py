@@ -29,15 +29,7 @@ from temper.methods import Method, Published, register
     claims="rule: finish",
 )
 class EMA(Method):
-    """Settings of weight averaging.
-
-    Args:
-        decay: Largest weight b of the previous average, in [0, 1]; 0 is plain fine-tuning, 1 sets
-            no bound except the warm-up's.
-        warm_up: How slowly b rises to ``decay``, at least 0: 9 averages about the last tenth of the
-            steps so far, 1 all of them equally, 0 has no warm-up.
-        begin: Fraction of the run whose steps do not count, in [0, 1).
-    """
+    """Settings of weight averaging."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "decay": Published("0.999", "Tarvainen and Valpola, NeurIPS 2017"),
@@ -50,9 +42,23 @@ class EMA(Method):
         "mean": {"decay": 1.0, "warm_up": 1.0, "begin": 0.75},
     }
 
-    decay: float = Field(default=0.999, ge=0.0, le=1.0)
-    warm_up: float = Field(default=9.0, ge=0.0, allow_inf_nan=False)
-    begin: float = Field(default=0.0, ge=0.0, lt=1.0)
+    decay: float = Field(
+        default=0.999,
+        ge=0.0,
+        le=1.0,
+        description="Largest weight b of the previous average; 0 is plain fine-tuning, 1 sets no "
+        "bound except the warm-up's.",
+    )
+    warm_up: float = Field(
+        default=9.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="How slowly b rises to `decay`, at least 0: 9 averages about the last tenth "
+        "of the steps so far, 1 all of them equally, 0 has no warm-up.",
+    )
+    begin: float = Field(
+        default=0.0, ge=0.0, lt=1.0, description="Fraction of the run whose steps do not count."
+    )
 
     def check(self) -> None:
         """Raise if the average would never move."""

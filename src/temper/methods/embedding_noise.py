@@ -32,13 +32,7 @@ if TYPE_CHECKING:
     claims="perturbation",
 )
 class EmbeddingNoise(Method):
-    """Settings of NEFTune.
-
-    Args:
-        alpha: Size of an example's noise, at least 0; its l2 norm is about alpha / sqrt 3 (the
-            paper: 5, 10 or 15 on decoders of 7 billion weights); 0 is plain fine-tuning.
-        special_tokens: Whether [CLS], [SEP] and the like are shaken too.
-    """
+    """Settings of NEFTune."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "alpha": Published("5, 10 or 15", "the paper, decoders of 7 billion weights"),
@@ -53,8 +47,15 @@ class EmbeddingNoise(Method):
 
     SIZE: ClassVar[str] = "alpha"
 
-    alpha: FiniteFloat = Field(default=5.0, ge=0.0)
-    special_tokens: bool = True
+    alpha: FiniteFloat = Field(
+        default=5.0,
+        ge=0.0,
+        description="Size of an example's noise; its l2 norm is about alpha / sqrt 3 (the paper: "
+        "5, 10 or 15 on decoders of 7 billion weights); 0 is plain fine-tuning.",
+    )
+    special_tokens: bool = Field(
+        default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
+    )
 
     def off(self) -> Self:
         """Train without noise."""

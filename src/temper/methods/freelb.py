@@ -53,20 +53,7 @@ def _published(step_size: float, init: float, max_norm: float, passes: int) -> d
     claims="perturbation",
 )
 class FreeLB(Method):
-    """Settings of FreeLB.
-
-    Args:
-        passes: K, number of passes, at least 2; the first one is at the start.
-        adversarial_weight: Weight of the mean loss along the ascent.
-        clean_weight: Weight of the additional clean loss.
-        step_size: l2 length of each example's step, above 0 (the paper: 0.025 to 0.2 absolute).
-        init: Size of the random start; its l2 norm is about init / sqrt 3. 0 starts at the clean
-            example, so that the first pass is the clean one (the paper: 0 to 1 absolute).
-        max_norm: l2 radius of the ball of delta, 0 for none (the paper: 0 to 0.7 absolute).
-        relative: Whether these three are fractions of the example's embedding norm, which transfer
-            between models; 0.0125 is about 0.075 absolute on MiniLM.
-        special_tokens: Whether [CLS], [SEP] and the like move too.
-    """
+    """Settings of FreeLB."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "passes": Published("2 to 4", "scripts of the released code"),
@@ -104,14 +91,42 @@ class FreeLB(Method):
 
     SIZE: ClassVar[str] = "step_size"
 
-    passes: int = Field(default=3, ge=2, le=64)
-    adversarial_weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    clean_weight: FiniteFloat = Field(default=0.0, ge=0.0)
-    step_size: FiniteFloat = Field(default=0.0125, gt=0.0)
-    init: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    max_norm: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    relative: bool = True
-    special_tokens: bool = True
+    passes: int = Field(
+        default=3, ge=2, le=64, description="K, number of passes; the first one is at the start."
+    )
+    adversarial_weight: FiniteFloat = Field(
+        default=1.0, ge=0.0, description="Weight of the mean loss along the ascent."
+    )
+    clean_weight: FiniteFloat = Field(
+        default=0.0, ge=0.0, description="Weight of the additional clean loss."
+    )
+    step_size: FiniteFloat = Field(
+        default=0.0125,
+        gt=0.0,
+        description="l2 length of each example's step (the paper: 0.025 to 0.2 absolute).",
+    )
+    init: float = Field(
+        default=0.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="Size of the random start; its l2 norm is about init / sqrt 3. 0 starts at "
+        "the clean example, so that the first pass is the clean one (the paper: 0 to "
+        "1 absolute).",
+    )
+    max_norm: float = Field(
+        default=0.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="l2 radius of the ball of delta, 0 for none (the paper: 0 to 0.7 absolute).",
+    )
+    relative: bool = Field(
+        default=True,
+        description="Whether these three are fractions of the example's embedding norm, which "
+        "transfer between models; 0.0125 is about 0.075 absolute on MiniLM.",
+    )
+    special_tokens: bool = Field(
+        default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
+    )
 
     def check(self) -> None:
         """Raise if there is no loss, and warn about an ascent that goes far."""

@@ -37,16 +37,7 @@ if TYPE_CHECKING:
     claims="sub-models",
 )
 class HiddenCut(Method):
-    """Settings of HiddenCut.
-
-    Args:
-        ratio: Length of a span as a fraction of the real tokens, in (0, 1], at least one token.
-        candidates: Fraction of the real tokens at which a span may begin, those with the most
-            attention, in (0, 1].
-        cut_weight: Weight of the cut pass's loss.
-        divergence_weight: Weight of the Jensen-Shannon divergence, the batch mean.
-        special_tokens: Whether [CLS], [SEP] and the like may be cut too.
-    """
+    """Settings of HiddenCut."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "ratio": Published("0.1", "released code"),
@@ -58,11 +49,30 @@ class HiddenCut(Method):
         "train.epochs": Published("10", "SST-2 script"),
     }
 
-    ratio: float = Field(default=0.1, gt=0.0, le=1.0, allow_inf_nan=False)
-    candidates: float = Field(default=0.4, gt=0.0, le=1.0, allow_inf_nan=False)
-    cut_weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    divergence_weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    special_tokens: bool = True
+    ratio: float = Field(
+        default=0.1,
+        gt=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="Length of a span as a fraction of the real tokens, at least one token.",
+    )
+    candidates: float = Field(
+        default=0.4,
+        gt=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="Fraction of the real tokens at which a span may begin, those with the most "
+        "attention.",
+    )
+    cut_weight: FiniteFloat = Field(
+        default=1.0, ge=0.0, description="Weight of the cut pass's loss."
+    )
+    divergence_weight: FiniteFloat = Field(
+        default=1.0, ge=0.0, description="Weight of the Jensen-Shannon divergence, the batch mean."
+    )
+    special_tokens: bool = Field(
+        default=True, description="Also cut special tokens such as [CLS] and [SEP]."
+    )
 
     def off(self) -> Self:
         """Switch the cut pass off."""

@@ -26,24 +26,18 @@ from temper.methods.variants import Variant
 
 
 class _Measured(Variant):
-    """Weights of the layers from the base model's Jacobian norms s, measured before training.
+    """Weights of the layers from the base model's Jacobian norms s, measured before training."""
 
-    Args:
-        rows: Training rows that s is measured on, at least 1.
-    """
-
-    rows: int = Field(default=256, ge=1)
+    rows: int = Field(default=256, ge=1, description="Training rows that s is measured on.")
 
 
 class Log(_Measured):
-    """``softmax(-log(s) / temperature)``.
-
-    Args:
-        temperature: Above 0; high values are nearly uniform.
-    """
+    """``softmax(-log(s) / temperature)``."""
 
     kind: Literal["log"] = "log"
-    temperature: float = Field(default=1.0, gt=0.0)
+    temperature: float = Field(
+        default=1.0, gt=0.0, description="Temperature; high values are nearly uniform."
+    )
 
 
 class Normalised(_Measured):
@@ -85,12 +79,7 @@ class Logits(Variant):
     claims="smoothness",
 )
 class JacHess(SmoothnessConfig):
-    """Settings of JacHess, with those of every smoothness penalty.
-
-    Args:
-        layers: The penalized states: all blocks, weighted by ``log``, ``normalised``, ``printed``,
-            ``inverse`` or ``uniform``, or the ``logits`` alone.
-    """
+    """Settings of JacHess, with those of every smoothness penalty."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "strength.weight": Published("the learning rate", "the paper"),
@@ -109,7 +98,10 @@ class JacHess(SmoothnessConfig):
     HALVES: ClassVar[dict[str, str]] = {**SmoothnessConfig.HALVES, "layers": "both"}
 
     layers: Log | Normalised | Printed | Inverse | Uniform | Logits = Field(
-        default=Log(), discriminator="kind"
+        default=Log(),
+        discriminator="kind",
+        description="The penalized states: all blocks, weighted by `log`, `normalised`, "
+        "`printed`, `inverse` or `uniform`, or the `logits` alone.",
     )
 
     @property

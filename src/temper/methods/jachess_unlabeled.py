@@ -27,11 +27,7 @@ from temper.methods.jachess import JacHess
     claims="smoothness",
 )
 class JacHessUnlabeled(JacHess):
-    """Settings of two-phase JacHess: those of `JacHess` except ``every``.
-
-    Args:
-        every: 1: batches without labels have nothing else to train on.
-    """
+    """Settings of two-phase JacHess: those of `JacHess` except ``every``."""
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         name: values for name, values in JacHess.PRESETS.items() if "every" not in values
@@ -39,7 +35,12 @@ class JacHessUnlabeled(JacHess):
 
     NEEDS_UNLABELED: ClassVar[bool] = True
 
-    every: int = Field(default=1, ge=1, le=1)
+    every: int = Field(
+        default=1,
+        ge=1,
+        le=1,
+        description="Always 1: batches without labels have nothing else to train on.",
+    )
 
     def penalty(self) -> Smoothness:
         """Return the penalty for batches without labels."""

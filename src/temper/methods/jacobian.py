@@ -27,15 +27,7 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
     claims="smoothness",
 )
 class Jacobian(SmoothnessConfig):
-    """Settings of Jacobian regularization, with those of every smoothness penalty.
-
-    Args:
-        strength: How strong the penalty is: by the ``gradient_ratio``, or by its ``weight``, eta
-            before half of the squared norm (the paper: 0.01, for images).
-            A penalty on the logits opposes the task's loss itself, so that the default is small.
-        hessian_weight: Factor on half the Hessian's mean squared norm, at least 0; the paper has
-            none.
-    """
+    """Settings of Jacobian regularization, with those of every smoothness penalty."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "strength.weight": Published("0.01", "the paper, images"),
@@ -46,9 +38,17 @@ class Jacobian(SmoothnessConfig):
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"strength": {"weight": 0.01}}}
 
     strength: GradientRatio | Weight = Field(
-        default=GradientRatio(ratio=RATIO_OF_LOGITS), discriminator="kind"
+        default=GradientRatio(ratio=RATIO_OF_LOGITS),
+        discriminator="kind",
+        description="How strong the penalty is: by the `gradient_ratio`, or by its `weight`, eta "
+        "before half of the squared norm (the paper: 0.01, for images). A penalty on "
+        "the logits opposes the task's loss itself, so that the default is small.",
     )
-    hessian_weight: FiniteFloat = Field(default=0.0, ge=0.0)
+    hessian_weight: FiniteFloat = Field(
+        default=0.0,
+        ge=0.0,
+        description="Factor on half the Hessian's mean squared norm; the paper has none.",
+    )
 
     def penalty(self) -> Smoothness:
         """Return the penalty."""

@@ -28,18 +28,19 @@ from temper.types import Step
     claims="label smoothing",
 )
 class LabelSmoothing(Method):
-    """Settings of label smoothing.
-
-    Args:
-        smoothing: Fraction s of each label that is spread over all classes, in [0, 1) (the paper:
-            0.1); 0 is plain fine-tuning.
-    """
+    """Settings of label smoothing."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "smoothing": Published("0.1", "the paper"),
     }
 
-    smoothing: FiniteFloat = Field(default=0.1, ge=0.0, lt=1.0)
+    smoothing: FiniteFloat = Field(
+        default=0.1,
+        ge=0.0,
+        lt=1.0,
+        description="Fraction s of each label that is spread over all classes (the paper: 0.1); 0 "
+        "is plain fine-tuning.",
+    )
 
     def off(self) -> Self:
         """Train on the labels as they are."""

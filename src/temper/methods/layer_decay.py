@@ -53,12 +53,7 @@ class LayerDecay(UpdateRule):
     paper="Howard and Ruder, ACL 2018",
 )
 class LayerDecayConfig(Method):
-    """Settings of layer-wise learning rates.
-
-    Args:
-        decay: Factor on the learning rate from one layer to the next lower, in (0, 1]; 1 is plain
-            fine-tuning.
-    """
+    """Settings of layer-wise learning rates."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "decay": Published("0.385, 0.8 or 0.9, 0.95", "Howard and Ruder; Clark et al.; Sun et al."),
@@ -66,7 +61,13 @@ class LayerDecayConfig(Method):
 
     PRETRAINED = "trains pre-trained layers more slowly than the head"
 
-    decay: FiniteFloat = Field(default=0.9, gt=0.0, le=1.0)
+    decay: FiniteFloat = Field(
+        default=0.9,
+        gt=0.0,
+        le=1.0,
+        description="Factor on the learning rate from one layer to the next lower; 1 is plain "
+        "fine-tuning.",
+    )
 
     def off(self) -> Self:
         """Train all layers at one rate."""

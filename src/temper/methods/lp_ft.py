@@ -31,26 +31,23 @@ if TYPE_CHECKING:
 
 
 class ByShare(Variant):
-    """A fraction of all steps.
-
-    Args:
-        share: In [0, 1]; 0 is plain fine-tuning, 1 is linear probing. The default is ours: the
-            paper has two runs.
-    """
+    """A fraction of all steps."""
 
     kind: Literal["share"] = "share"
-    share: float = Field(default=0.2, ge=0.0, le=1.0)
+    share: float = Field(
+        default=0.2,
+        ge=0.0,
+        le=1.0,
+        description="Fraction of the steps that train the head alone; 0 is plain fine-tuning, 1 "
+        "is linear probing. The default is ours: the paper has two runs.",
+    )
 
 
 class BySteps(Variant):
-    """A number of steps.
-
-    Args:
-        steps: How many, at least 0.
-    """
+    """A number of steps."""
 
     kind: Literal["steps"] = "steps"
-    steps: int = Field(ge=0)
+    steps: int = Field(ge=0, description="Number of steps that train the head alone.")
 
 
 logger = logging.getLogger(__name__)
@@ -159,17 +156,22 @@ class HeadFirst(UpdateRule):
     claims="rule: phases",
 )
 class LPFT(Method):
-    """Settings of LP-FT.
-
-    Args:
-        probe: How long the head trains alone: a ``share`` of all steps, or a number of ``steps``.
-        head_learning_rate_scale: Factor on the learning rate while the head trains alone, above 0.
-    """
+    """Settings of LP-FT."""
 
     PRETRAINED = "trains the head on pre-trained features first"
 
-    probe: ByShare | BySteps = Field(default=ByShare(), discriminator="kind")
-    head_learning_rate_scale: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
+    probe: ByShare | BySteps = Field(
+        default=ByShare(),
+        discriminator="kind",
+        description="Length of the phase in which the head trains alone: a `share` of all steps, "
+        "or a number of `steps`.",
+    )
+    head_learning_rate_scale: float = Field(
+        default=1.0,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Factor on the learning rate while the head trains alone.",
+    )
 
     def off(self) -> Self:
         """Train everything from the first step on."""

@@ -169,16 +169,7 @@ class Mixing(InitialWeightsRule):
     claims="rule: weights",
 )
 class Mixout(Method):
-    """Settings of mixout.
-
-    Args:
-        probability: p, how often an entry is replaced, in [0, 1); 0 is plain
-            fine-tuning.
-        mix_scope: Matrices of the ``blocks`` (and of a pooler behind them), or ``all``: the head's
-            too, whose start is its first draw. Never the embeddings.
-        unit: What is replaced at once: an ``entry``, or a ``neuron``'s outgoing weights (the paper
-            and its code).
-    """
+    """Settings of mixout."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "probability": Published("0.7 to 0.9", "the paper"),
@@ -191,9 +182,22 @@ class Mixout(Method):
         "released": {"probability": 0.9, "unit": "neuron", "mix_scope": "all"},
     }
 
-    probability: FiniteFloat = Field(default=0.7, ge=0.0, lt=1.0)
-    mix_scope: Scope = "blocks"
-    unit: Unit = "entry"
+    probability: FiniteFloat = Field(
+        default=0.7,
+        ge=0.0,
+        lt=1.0,
+        description="p, how often an entry is replaced; 0 is plain fine-tuning.",
+    )
+    mix_scope: Scope = Field(
+        default="blocks",
+        description="Matrices of the `blocks` (and of a pooler behind them), or `all`: the head's "
+        "too, whose start is its first draw. Never the embeddings.",
+    )
+    unit: Unit = Field(
+        default="entry",
+        description="What is replaced at once: an `entry`, or a `neuron`'s outgoing weights (the "
+        "paper and its code).",
+    )
 
     def off(self) -> Self:
         """Train without mixing."""

@@ -37,26 +37,28 @@ if TYPE_CHECKING:
     paper="Guo et al., arXiv 1905.08941",
 )
 class MixupConfig(Method):
-    """Settings of mixup.
-
-    Args:
-        weight: Weight of the mixtures' loss, at least 0.
-        alpha: Parameter of the Beta distribution of q, above 0: small values leave most rows nearly
-            unchanged, 1 is uniform.
-        level: Where rows are mixed: ``words``, the word embeddings, or ``pooled``, the state that
-            the last linear layer reads.
-        clean_weight: Weight of the loss on the unmixed rows, at least 0.
-    """
+    """Settings of mixup."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "alpha": Published("1", "Guo et al."),
         "clean_weight": Published("0", "Guo et al."),
     }
 
-    weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    alpha: FiniteFloat = Field(default=0.4, gt=0.0)
-    level: Literal["words", "pooled"] = "words"
-    clean_weight: FiniteFloat = Field(default=0.0, ge=0.0)
+    weight: FiniteFloat = Field(default=1.0, ge=0.0, description="Weight of the mixtures' loss.")
+    alpha: FiniteFloat = Field(
+        default=0.4,
+        gt=0.0,
+        description="Parameter of the Beta distribution of q, above 0: small values leave most "
+        "rows nearly unchanged, 1 is uniform.",
+    )
+    level: Literal["words", "pooled"] = Field(
+        default="words",
+        description="Where rows are mixed: `words`, the word embeddings, or `pooled`, the state "
+        "that the last linear layer reads.",
+    )
+    clean_weight: FiniteFloat = Field(
+        default=0.0, ge=0.0, description="Weight of the loss on the unmixed rows."
+    )
 
     def check(self) -> None:
         """Raise if there is no loss."""

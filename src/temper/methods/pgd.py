@@ -39,15 +39,7 @@ if TYPE_CHECKING:
     claims="perturbation",
 )
 class PGD(AttackConfig):
-    """Settings of adversarial training with projected steps, with those of the attack.
-
-    Args:
-        adversarial_weight: Weight of the attacked loss.
-        clean_weight: Weight of the additional clean loss.
-        steps: K, ascent steps, at least 1 (the paper: 7 for CIFAR-10).
-        step_size: Size of a step as a fraction of epsilon, above 0.
-        random_start: Whether the ascent starts from noise inside the budget (the paper: yes).
-    """
+    """Settings of adversarial training with projected steps, with those of the attack."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "adversarial_weight": Published("1", "the paper"),
@@ -57,11 +49,22 @@ class PGD(AttackConfig):
         "random_start": Published("true", "the paper"),
     }
 
-    adversarial_weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    clean_weight: FiniteFloat = Field(default=0.0, ge=0.0)
-    steps: int = Field(default=3, ge=1, le=64)
-    step_size: FiniteFloat = Field(default=0.5, gt=0.0)
-    random_start: bool = False
+    adversarial_weight: FiniteFloat = Field(
+        default=1.0, ge=0.0, description="Weight of the attacked loss."
+    )
+    clean_weight: FiniteFloat = Field(
+        default=0.0, ge=0.0, description="Weight of the additional clean loss."
+    )
+    steps: int = Field(
+        default=3, ge=1, le=64, description="K, ascent steps (the paper: 7 for CIFAR-10)."
+    )
+    step_size: FiniteFloat = Field(
+        default=0.5, gt=0.0, description="Size of a step as a fraction of epsilon."
+    )
+    random_start: bool = Field(
+        default=False,
+        description="Whether the ascent starts from noise inside the budget (the paper: yes).",
+    )
 
     def check(self) -> None:
         """Raise if there is no loss."""

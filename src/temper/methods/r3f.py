@@ -40,22 +40,7 @@ SMALLEST_NOISE = 1e-3
     claims="perturbation",
 )
 class R3F(Method):
-    """Settings of R3F.
-
-    Args:
-        weight: Weight of the divergence (the paper: lambda 1 without the half, so 2 here); 0 is
-            plain fine-tuning.
-        epsilon: Half width of the uniform noise or deviation of the normal one, at least 0.
-        law: ``uniform`` or ``normal`` noise (the paper: both).
-        divergence: ``sym_kl`` as published, or ``js``.
-        reduction: ``mean`` over the rows as published, or ``sum``.
-        same_dropout: Whether both passes drop the same units (the released code: no, so that the
-            divergence is dropout's; with it, epsilon must be 1e-3 or more to be seen).
-        detached: Whether the noised pass gives the embeddings no gradient (the released code:
-            yes).
-        site: ``word`` embeddings as published, or the ``output`` of the embeddings block.
-        special_tokens: Whether [CLS], [SEP] and the like are noised too.
-    """
+    """Settings of R3F."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "weight": Published("1 of a divergence without the half, 2 here", "the paper"),
@@ -80,15 +65,41 @@ class R3F(Method):
 
     SIZE: ClassVar[str] = "epsilon"
 
-    weight: FiniteFloat = Field(default=2.0, ge=0.0)
-    epsilon: FiniteFloat = Field(default=1e-5, ge=0.0)
-    law: Literal["uniform", "normal"] = "uniform"
-    divergence: Divergence = "sym_kl"
-    reduction: Reduction = "mean"
-    same_dropout: bool = False
-    detached: bool = False
-    site: Literal["word", "output"] = "word"
-    special_tokens: bool = True
+    weight: FiniteFloat = Field(
+        default=2.0,
+        ge=0.0,
+        description="Weight of the divergence (the paper: lambda 1 without the half, so 2 here); "
+        "0 is plain fine-tuning.",
+    )
+    epsilon: FiniteFloat = Field(
+        default=1e-5,
+        ge=0.0,
+        description="Half width of the uniform noise or deviation of the normal one.",
+    )
+    law: Literal["uniform", "normal"] = Field(
+        default="uniform", description="`uniform` or `normal` noise (the paper: both)."
+    )
+    divergence: Divergence = Field(default="sym_kl", description="`sym_kl` as published, or `js`.")
+    reduction: Reduction = Field(
+        default="mean", description="`mean` over the rows as published, or `sum`."
+    )
+    same_dropout: bool = Field(
+        default=False,
+        description="Whether both passes drop the same units (the released code: no, so that the "
+        "divergence is dropout's; with it, epsilon must be 1e-3 or more to be seen).",
+    )
+    detached: bool = Field(
+        default=False,
+        description="Whether the noised pass gives the embeddings no gradient (the released code: "
+        "yes).",
+    )
+    site: Literal["word", "output"] = Field(
+        default="word",
+        description="`word` embeddings as published, or the `output` of the embeddings block.",
+    )
+    special_tokens: bool = Field(
+        default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
+    )
 
     def check(self) -> None:
         """Warn if the method has no effect."""

@@ -36,19 +36,7 @@ if TYPE_CHECKING:
     claims="perturbation, sub-models",
 )
 class RAT(AttackConfig):
-    """Settings of R-AT, with those of the attack.
-
-    Args:
-        adversarial_weight: Weight of the mean attacked loss. With 0, set ``divergence_weight`` too:
-            to 0 for no attack.
-        divergence_weight: Weight of the divergence.
-        divergence: ``sym_kl`` as published, or ``js``.
-        reduction: ``sum`` over the rows as published, or ``mean``.
-        attack_scope: Scope of the budget: ``example``, ``token``, ``batch``, or the ``matrix``
-            of the word embeddings, in which every occurrence of a word moves alike.
-        reuse: Whether clean pass and attack share one backward (9F); the released code has one
-            more pass for the attack's gradient (11F).
-    """
+    """Settings of R-AT, with those of the attack."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "adversarial_weight": Published("1", "the paper"),
@@ -60,12 +48,29 @@ class RAT(AttackConfig):
         "train.batch_size": Published("32", "released code"),
     }
 
-    adversarial_weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    divergence_weight: FiniteFloat = Field(default=0.5, ge=0.0)
-    divergence: Divergence = "sym_kl"
-    reduction: Reduction = "sum"
-    attack_scope: Literal["example", "token", "batch", "matrix"] = "example"  # type: ignore[assignment]
-    reuse: bool = True
+    adversarial_weight: FiniteFloat = Field(
+        default=1.0,
+        ge=0.0,
+        description="Weight of the mean attacked loss. With 0, set `divergence_weight` too: to 0 "
+        "for no attack.",
+    )
+    divergence_weight: FiniteFloat = Field(
+        default=0.5, ge=0.0, description="Weight of the divergence."
+    )
+    divergence: Divergence = Field(default="sym_kl", description="`sym_kl` as published, or `js`.")
+    reduction: Reduction = Field(
+        default="sum", description="`sum` over the rows as published, or `mean`."
+    )
+    attack_scope: Literal["example", "token", "batch", "matrix"] = Field(  # type: ignore[assignment]
+        default="example",
+        description="Scope of the budget: `example`, `token`, `batch`, or the `matrix` of the "
+        "word embeddings, in which every occurrence of a word moves alike.",
+    )
+    reuse: bool = Field(
+        default=True,
+        description="Whether clean pass and attack share one backward (9F); the released code has "
+        "one more pass for the attack's gradient (11F).",
+    )
 
     # As the released code: the whole embedding matrix moves, by the gradient of a separate pass.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

@@ -30,14 +30,7 @@ from temper.types import Reduction, Step
     claims="sub-models",
 )
 class RDrop(Method):
-    """Settings of R-Drop.
-
-    Args:
-        weight: Weight of the divergence (the paper: 0.5 to 5 for the batch mean); 0 is plain
-            fine-tuning.
-        divergence: ``sym_kl`` as published, or ``js``.
-        reduction: ``mean`` over the rows (the paper's formula) or ``sum`` (the released code).
-    """
+    """Settings of R-Drop."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "weight": Published("0.5 to 5", "the paper, for the batch mean"),
@@ -54,9 +47,17 @@ class RDrop(Method):
         "released_roberta": {"weight": 0.7, "reduction": "sum"},
     }
 
-    weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    divergence: Divergence = "sym_kl"
-    reduction: Reduction = "mean"
+    weight: FiniteFloat = Field(
+        default=1.0,
+        ge=0.0,
+        description="Weight of the divergence (the paper: 0.5 to 5 for the batch mean); 0 is "
+        "plain fine-tuning.",
+    )
+    divergence: Divergence = Field(default="sym_kl", description="`sym_kl` as published, or `js`.")
+    reduction: Reduction = Field(
+        default="mean",
+        description="`mean` over the rows (the paper's formula) or `sum` (the released code).",
+    )
 
     def off(self) -> Self:
         """Switch the second pass and the divergence off."""

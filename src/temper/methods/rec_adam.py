@@ -34,39 +34,39 @@ if TYPE_CHECKING:
 
 
 class Sigmoid(Variant):
-    """lambda(t) = 1 / (1 + exp(-k (t - t0))).
-
-    Args:
-        k: Steepness (searched: 0.05, 0.1, 0.2, 0.5, 1; the released code: 0.5).
-        t0: Step, counted from 1, at which it is 1/2 (searched: 100, 250, 500, 1000; the code: 250).
-            Set it below the number of steps.
-    """
+    """lambda(t) = 1 / (1 + exp(-k (t - t0)))."""
 
     kind: Literal["sigmoid"] = "sigmoid"
-    k: float = Field(default=0.5, gt=0.0)
-    t0: int = Field(default=250, ge=1)
+    k: float = Field(
+        default=0.5,
+        gt=0.0,
+        description="Steepness (searched: 0.05, 0.1, 0.2, 0.5, 1; the released code: 0.5).",
+    )
+    t0: int = Field(
+        default=250,
+        ge=1,
+        description="Step, counted from 1, at which it is 1/2 (searched: 100, 250, 500, 1000; the "
+        "code: 250). Set it below the number of steps.",
+    )
 
 
 class Rising(Variant):
-    """lambda(t) = min(1, t / t0).
-
-    Args:
-        t0: Step, counted from 1, at which it reaches 1. Set it below the number of steps.
-    """
+    """lambda(t) = min(1, t / t0)."""
 
     kind: Literal["linear"] = "linear"
-    t0: int = Field(default=250, ge=1)
+    t0: int = Field(
+        default=250,
+        ge=1,
+        description="Step, counted from 1, at which it reaches 1. Set it below the number of "
+        "steps.",
+    )
 
 
 class Held(Variant):
-    """lambda(t) is the same in every step.
-
-    Args:
-        share: lambda, in (0, 1].
-    """
+    """lambda(t) is the same in every step."""
 
     kind: Literal["constant"] = "constant"
-    share: float = Field(default=0.5, gt=0.0, le=1.0)
+    share: float = Field(default=0.5, gt=0.0, le=1.0, description="Weight lambda of the task.")
 
 
 logger = logging.getLogger(__name__)
@@ -197,16 +197,7 @@ class Recall(InitialWeightsRule):
     claims="rule: settling",
 )
 class RecAdam(Method):
-    """Settings of RecAdam.
-
-    Args:
-        anneal: How the weight lambda of the task grows: ``sigmoid`` (the paper), ``linear`` (in the
-            released code), ``constant`` (1 in the released code, which is plain Adam), or ``off``:
-            plain fine-tuning.
-        gamma: Strength of the pull (the paper: 5000, at learning rates of 1e-5 and 2e-5). Its
-            product with the learning rate is the fraction of the way back in one of the first
-            steps.
-    """
+    """Settings of RecAdam."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "anneal": Published("sigmoid", "the paper"),
@@ -224,8 +215,20 @@ class RecAdam(Method):
         "bert_sts": {"anneal": {"k": 1.0, "t0": 1000}},
     }
 
-    anneal: Sigmoid | Rising | Held | Off = Field(default=Sigmoid(), discriminator="kind")
-    gamma: FiniteFloat = Field(default=5000.0, ge=0.0)
+    anneal: Sigmoid | Rising | Held | Off = Field(
+        default=Sigmoid(),
+        discriminator="kind",
+        description="How the weight lambda of the task grows: `sigmoid` (the paper), `linear` (in "
+        "the released code), `constant` (1 in the released code, which is plain "
+        "Adam), or `off`: plain fine-tuning.",
+    )
+    gamma: FiniteFloat = Field(
+        default=5000.0,
+        ge=0.0,
+        description="Strength of the pull (the paper: 5000, at learning rates of 1e-5 and 2e-5). "
+        "Its product with the learning rate is the fraction of the way back in one of "
+        "the first steps.",
+    )
 
     def off(self) -> Self:
         """Use the plain step of the optimizer."""

@@ -81,12 +81,7 @@ class TopLayers(UpdateRule):
     paper="Zhang et al., ICLR 2021",
 )
 class Reinit(Method):
-    """Settings of re-initialized top layers.
-
-    Args:
-        layers: Number of re-initialized blocks, at least 0; 0 is plain fine-tuning.
-        std: Standard deviation of the drawn weights, above 0.
-    """
+    """Settings of re-initialized top layers."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "layers": Published("1 to 6 of 24", "Section 5, chosen on the validation set"),
@@ -95,8 +90,15 @@ class Reinit(Method):
 
     PRETRAINED = "draws some of the pre-trained layers anew"
 
-    layers: int = Field(default=1, ge=0)
-    std: float = Field(default=0.02, gt=0.0, allow_inf_nan=False)
+    layers: int = Field(
+        default=1, ge=0, description="Number of re-initialized blocks; 0 is plain fine-tuning."
+    )
+    std: float = Field(
+        default=0.02,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Standard deviation of the drawn weights.",
+    )
 
     def off(self) -> Self:
         """Start from the pre-trained weights."""

@@ -30,12 +30,7 @@ from temper.methods.variants import Off
     claims="perturbation; rule: mask",
 )
 class RoAST(AdvEmbed, SelectionConfig):
-    """Settings of RoAST: those of adversarial embeddings and of the selective update.
-
-    Args:
-        mask: ``selective``, or ``off``. A mask lasts an epoch, as published; alpha and beta are
-            the milder ones: p is 0.23 at least, so that nothing is divided by less.
-    """
+    """Settings of RoAST: those of adversarial embeddings and of the selective update."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         **AdvEmbed.PUBLISHED,
@@ -55,7 +50,12 @@ class RoAST(AdvEmbed, SelectionConfig):
         **AdvEmbed.PRESETS,
     }
 
-    mask: Selective | Off = Field(default=Selective(refresh="epoch"), discriminator="kind")
+    mask: Selective | Off = Field(
+        default=Selective(refresh="epoch"),
+        discriminator="kind",
+        description="`selective`, or `off`. A mask lasts an epoch, as published; alpha and beta "
+        "are the milder ones: p is 0.23 at least, so that nothing is divided by less.",
+    )
 
     def off(self) -> Self:
         """Switch the perturbed pass and the mask off and weigh the clean loss by 1."""

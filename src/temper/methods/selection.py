@@ -33,40 +33,46 @@ OF_UEGR: dict[str, Published] = {
 
 
 class Selective(Variant):
-    """A random mask over the gradient.
-
-    Args:
-        alpha: Turning point in [0, 1]; about the fraction that is masked.
-        beta: Sharpness, above 0.
-        p_min: Smallest probability used, in [0, 1]; 0 sets no bound (and draws with 32 bits).
-        scale: Whether kept entries are divided by their probability.
-        normalise: ``rank`` (RoAST's code) or ``range`` (Eq. 8 as printed).
-        orientation: ``prose`` (salient entries move) or ``printed`` (Eq. 9 as printed).
-        refresh: A new mask every ``step`` or every ``epoch``.
-        scope: ``blocks`` or ``all``.
-    """
+    """A random mask over the gradient."""
 
     kind: Literal["selective"] = "selective"
-    alpha: FiniteFloat = Field(default=0.6, ge=0.0, le=1.0)
-    beta: FiniteFloat = Field(default=1.0, gt=0.0, le=100.0)
-    p_min: float = Field(default=1e-3, ge=0.0, le=1.0)
-    scale: bool = True
-    normalise: Normalise = "rank"
-    orientation: Orientation = "prose"
-    refresh: Literal["step", "epoch"] = "step"
-    scope: Literal["blocks", "all"] = "blocks"
+    alpha: FiniteFloat = Field(
+        default=0.6,
+        ge=0.0,
+        le=1.0,
+        description="Turning point in [0, 1]; about the fraction that is masked.",
+    )
+    beta: FiniteFloat = Field(default=1.0, gt=0.0, le=100.0, description="Sharpness.")
+    p_min: float = Field(
+        default=1e-3,
+        ge=0.0,
+        le=1.0,
+        description="Smallest probability used; 0 sets no bound (and draws with 32 bits).",
+    )
+    scale: bool = Field(
+        default=True, description="Whether kept entries are divided by their probability."
+    )
+    normalise: Normalise = Field(
+        default="rank", description="`rank` (RoAST's code) or `range` (Eq. 8 as printed)."
+    )
+    orientation: Orientation = Field(
+        default="prose",
+        description="`prose` (salient entries move) or `printed` (Eq. 9 as printed).",
+    )
+    refresh: Literal["step", "epoch"] = Field(
+        default="step", description="A new mask every `step` or every `epoch`."
+    )
+    scope: Literal["blocks", "all"] = Field(default="blocks", description="`blocks` or `all`.")
 
 
 class SelectionConfig(Method):
-    """Settings of the selective update.
-
-    Args:
-        mask: ``selective``, or ``off``.
-    """
+    """Settings of the selective update."""
 
     HALVES: ClassVar[dict[str, str]] = {"mask": "rule"}
 
-    mask: Selective | Off = Field(default=Selective(), discriminator="kind")
+    mask: Selective | Off = Field(
+        default=Selective(), discriminator="kind", description="`selective`, or `off`."
+    )
 
     def check(self) -> None:
         """Warn about settings that mask almost every entry."""

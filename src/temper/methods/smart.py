@@ -100,16 +100,7 @@ class WeightAverage(WeightAverageRule):
     claims="perturbation",
 )
 class SMART(VAT):
-    """Settings of SMART, with those of VAT and of the attack.
-
-    Args:
-        proximal_weight: Weight of the divergence from the average (the paper: 1, of a divergence
-            without our half, so 2 here); 0 keeps no average and costs 8F.
-        decay: Decay of the average in the early steps, in [0, 1).
-        final_decay: Decay in the others, in [0, 1). Not used where the number
-            of steps is not known.
-        early: Share of the steps that are early, in [0, 1].
-    """
+    """Settings of SMART, with those of VAT and of the attack."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         **VAT.PUBLISHED,
@@ -132,10 +123,24 @@ class SMART(VAT):
         "early": "rule",
     }
 
-    proximal_weight: FiniteFloat = Field(default=2.0, ge=0.0)
-    decay: float = Field(default=0.99, ge=0.0, lt=1.0)
-    final_decay: float = Field(default=0.999, ge=0.0, lt=1.0)
-    early: float = Field(default=0.1, ge=0.0, le=1.0)
+    proximal_weight: FiniteFloat = Field(
+        default=2.0,
+        ge=0.0,
+        description="Weight of the divergence from the average (the paper: 1, of a divergence "
+        "without our half, so 2 here); 0 keeps no average and costs 8F.",
+    )
+    decay: float = Field(
+        default=0.99, ge=0.0, lt=1.0, description="Decay of the average in the early steps."
+    )
+    final_decay: float = Field(
+        default=0.999,
+        ge=0.0,
+        lt=1.0,
+        description="Decay in the other steps. Not used if the number of steps is unknown.",
+    )
+    early: float = Field(
+        default=0.1, ge=0.0, le=1.0, description="Fraction of the steps that are early."
+    )
 
     def off(self) -> Self:
         """Switch both divergences off."""

@@ -22,70 +22,72 @@ RATIO_OF_LOGITS = 0.02
 
 
 class GradientRatio(Variant):
-    """eta follows from the gradients that training meets.
-
-    Args:
-        ratio: Norm of the penalty's gradient as a fraction of that of the task loss, above 0. The
-            factor eta for it is the median over the first 8 steps and is then fixed. The ratio
-            transfers between models and strategies; eta does not. The gradients of a step's first
-            micro-batch on each process are compared.
-    """
+    """eta follows from the gradients that training meets."""
 
     kind: Literal["gradient_ratio"] = "gradient_ratio"
-    ratio: float = Field(default=1.0, gt=0.0)
+    ratio: float = Field(
+        default=1.0,
+        gt=0.0,
+        description="Norm of the penalty's gradient as a fraction of that of the task loss. The "
+        "factor eta for it is the median over the first 8 steps and is then fixed. "
+        "The ratio transfers between models and strategies; eta does not. The "
+        "gradients of a step's first micro-batch on each process are compared.",
+    )
 
 
 class Weight(Variant):
-    """eta itself.
-
-    Args:
-        weight: eta, at least 0; 0 is plain fine-tuning.
-    """
+    """eta itself."""
 
     kind: Literal["weight"] = "weight"
-    weight: FiniteFloat = Field(ge=0.0)
+    weight: FiniteFloat = Field(ge=0.0, description="eta; 0 is plain fine-tuning.")
 
 
 class Difference(Variant):
-    """Finite differences of one-pass gradients.
-
-    Args:
-        step_size: Step over the RMS of the example's embeddings, above 0.
-    """
+    """Finite differences of one-pass gradients."""
 
     kind: Literal["difference"] = "difference"
-    step_size: float = Field(default=STEP_SIZES["difference"], gt=0.0)
+    step_size: float = Field(
+        default=STEP_SIZES["difference"],
+        gt=0.0,
+        description="Step over the RMS of the example's embeddings.",
+    )
 
 
 class FourPoint(Variant):
-    """Finite differences of the states themselves: with fused attention and compiled models too.
-
-    Args:
-        step_size: Step over the RMS of the example's embeddings, above 0.
-    """
+    """Finite differences of the states themselves: with fused attention and compiled models too."""
 
     kind: Literal["four_point"] = "four_point"
-    step_size: float = Field(default=STEP_SIZES["four_point"], gt=0.0)
+    step_size: float = Field(
+        default=STEP_SIZES["four_point"],
+        gt=0.0,
+        description="Step over the RMS of the example's embeddings.",
+    )
 
 
 class SmoothnessConfig(Method):
-    """Settings of a smoothness penalty.
-
-    Args:
-        strength: How strong the penalty is: by the ``gradient_ratio``, or by its ``weight``.
-        jacobian_weight: Factor on the Jacobian term, at least 0.
-        hessian_weight: Factor on the Hessian term, at least 0; 0 spares its passes.
-        scheme: How the norms are estimated: ``difference`` or ``four_point``.
-        every: Applies the penalty every n-th step, with n times the weight, at least 1.
-    """
+    """Settings of a smoothness penalty."""
 
     HALVES: ClassVar[dict[str, str]] = {"strength": "both", "scheme": "both"}
 
-    strength: GradientRatio | Weight = Field(default=GradientRatio(), discriminator="kind")
-    jacobian_weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    hessian_weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    scheme: Difference | FourPoint = Field(default=Difference(), discriminator="kind")
-    every: int = Field(default=1, ge=1)
+    strength: GradientRatio | Weight = Field(
+        default=GradientRatio(),
+        discriminator="kind",
+        description="Strength of the penalty: by the `gradient_ratio`, or by its `weight`.",
+    )
+    jacobian_weight: FiniteFloat = Field(
+        default=1.0, ge=0.0, description="Factor on the Jacobian term."
+    )
+    hessian_weight: FiniteFloat = Field(
+        default=1.0, ge=0.0, description="Factor on the Hessian term; 0 saves its passes."
+    )
+    scheme: Difference | FourPoint = Field(
+        default=Difference(),
+        discriminator="kind",
+        description="Estimator of the norms: `difference` or `four_point`.",
+    )
+    every: int = Field(
+        default=1, ge=1, description="Applies the penalty every n-th step, with n times the weight."
+    )
 
     def check(self) -> None:
         """Raise if the penalty has no term."""

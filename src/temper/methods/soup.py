@@ -129,18 +129,17 @@ def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
     claims="rule: finish, phases",
 )
 class SoupConfig(Method):
-    """Settings of soups within a run.
-
-    Args:
-        members: Number k of trainings, at least 1, each of ``train.epochs``; 1 is plain
-            fine-tuning.
-    """
+    """Settings of soups within a run."""
 
     PRETRAINED = (
         "averages trainings, which stay in one basin only if they start from pre-trained weights"
     )
 
-    members: int = Field(default=3, ge=1)
+    members: int = Field(
+        default=3,
+        ge=1,
+        description="Number k of trainings, each of `train.epochs`; 1 is plain fine-tuning.",
+    )
 
     def off(self) -> Self:
         """Train once."""

@@ -34,17 +34,17 @@ Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class Gradient(Variant):
-    """A rate per example and channel that follows the clean pass's gradient (section V-A).
-
-    Args:
-        low: Smallest adaptive rate (the paper's best region: 0.3 to 0.5, for models trained from
-            scratch, which a run of such a model takes).
-        high: Largest adaptive rate.
-    """
+    """A rate per example and channel that follows the clean pass's gradient (section V-A)."""
 
     kind: Literal["gradient"] = "gradient"
-    low: FiniteFloat = Field(default=0.05, ge=0.0, lt=1.0)
-    high: FiniteFloat = Field(default=0.2, ge=0.0, lt=1.0)
+    low: FiniteFloat = Field(
+        default=0.05,
+        ge=0.0,
+        lt=1.0,
+        description="Smallest adaptive rate (the paper's best region: 0.3 to 0.5, for models "
+        "trained from scratch, which a run of such a model takes).",
+    )
+    high: FiniteFloat = Field(default=0.2, ge=0.0, lt=1.0, description="Largest adaptive rate.")
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -60,14 +60,10 @@ class Uniform(Variant):
 
 
 class Fixed(Variant):
-    """One set rate per pass (Figure 3).
-
-    Args:
-        rates: K rates in [0, 1).
-    """
+    """One set rate per pass (Figure 3)."""
 
     kind: Literal["fixed"] = "fixed"
-    rates: tuple[Rate, ...]
+    rates: tuple[Rate, ...] = Field(description="K rates in [0, 1).")
 
 
 @register(
@@ -79,24 +75,7 @@ class Fixed(Variant):
     claims="perturbation, sub-models; rule: mask",
 )
 class UEGR(AttackConfig, SelectionConfig):
-    """Settings of UEGR, with those of the attack and of the selective update.
-
-    Args:
-        passes: K, attacked sub-models, at least 1.
-        adversarial_weight: Weight of the mean attacked loss. With 0, set ``divergence_weight`` too:
-            to 0 for no attack, or above 0 for the divergence alone.
-        divergence_weight: Weight lambda of the divergence. A single pass has no pairs, so no
-            divergence.
-        divergence: ``js`` (Eq. 4) or ``sym_kl``.
-        reduction: ``sum`` over the rows as R-Drop, R-AT and RoAST run it, or ``mean``.
-        adaptive: Rates of the attacked passes: ``gradient``, ``uniform`` or ``fixed``.
-        sites: ``all`` dropout layers or the ``last`` before the head.
-        with_clean: Whether the divergence also compares the attacked passes with the detached clean
-            pass; a single attacked pass has no other divergence.
-        every: Attacks every n-th step, with n times the weight.
-        share: Fraction of each batch's rows to attack, drawn at random, above 0; their weight is
-            multiplied by 1 / share.
-    """
+    """Settings of UEGR, with those of the attack and of the selective update."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "epsilon": Published("0.01, 0.1 or 0.4", "Section VI-A"),
@@ -120,16 +99,47 @@ class UEGR(AttackConfig, SelectionConfig):
         "one_pass": {"mask": "off", "passes": 1, "with_clean": True},
     }
 
-    passes: int = Field(default=2, ge=1, le=64)
-    adversarial_weight: FiniteFloat = Field(default=1.0, ge=0.0)
-    divergence_weight: FiniteFloat = Field(default=0.01, ge=0.0)
-    divergence: Divergence = "js"
-    reduction: Reduction = "sum"
-    adaptive: Gradient | Uniform | Fixed = Field(default=Gradient(), discriminator="kind")
-    sites: Literal["all", "last"] = "all"
-    with_clean: bool = False
-    every: int = Field(default=1, ge=1)
-    share: float = Field(default=1.0, gt=0.0, le=1.0)
+    passes: int = Field(default=2, ge=1, le=64, description="K, attacked sub-models.")
+    adversarial_weight: FiniteFloat = Field(
+        default=1.0,
+        ge=0.0,
+        description="Weight of the mean attacked loss. With 0, set `divergence_weight` too: to 0 "
+        "for no attack, or above 0 for the divergence alone.",
+    )
+    divergence_weight: FiniteFloat = Field(
+        default=0.01,
+        ge=0.0,
+        description="Weight lambda of the divergence. A single pass has no pairs, so no "
+        "divergence.",
+    )
+    divergence: Divergence = Field(default="js", description="`js` (Eq. 4) or `sym_kl`.")
+    reduction: Reduction = Field(
+        default="sum",
+        description="`sum` over the rows as R-Drop, R-AT and RoAST run it, or `mean`.",
+    )
+    adaptive: Gradient | Uniform | Fixed = Field(
+        default=Gradient(),
+        discriminator="kind",
+        description="Rates of the attacked passes: `gradient`, `uniform` or `fixed`.",
+    )
+    sites: Literal["all", "last"] = Field(
+        default="all", description="`all` dropout layers or the `last` before the head."
+    )
+    with_clean: bool = Field(
+        default=False,
+        description="Whether the divergence also compares the attacked passes with the detached "
+        "clean pass; a single attacked pass has no other divergence.",
+    )
+    every: int = Field(
+        default=1, ge=1, description="Attacks every n-th step, with n times the weight."
+    )
+    share: float = Field(
+        default=1.0,
+        gt=0.0,
+        le=1.0,
+        description="Fraction of each batch's rows to attack, drawn at random; their weight is "
+        "multiplied by 1 / share.",
+    )
 
     def check(self) -> None:
         """Raise on rates for another number of passes, or an attack that is only partly off."""

@@ -49,24 +49,7 @@ UNDERFLOW_GUARD = 2.0**12
     claims="perturbation",
 )
 class VAT(AttackConfig):
-    """Settings of virtual adversarial training, with those of the attack.
-
-    Args:
-        epsilon: Budget, at least 0. The default, 0.025 of the largest entry of each token, carries
-            over between models (SMART's paper: 1e-5 absolute, which is inert).
-        norm: ``linf_scaled`` (largest entry epsilon, direction kept: as SMART), ``l2`` or ``linf``
-            (its sign).
-        attack_scope: Scope of the budget: ``token`` (as SMART), ``example``, or ``batch``.
-        site: ``output`` of the embeddings block (as SMART) or ``word`` embeddings.
-        weight: Weight of the divergence (SMART's paper: 1, of a divergence without our half, so
-            2 here); 0 is plain fine-tuning.
-        ascent: ``single`` step of the whole budget (as SMART), or ``projected`` ones.
-        init_noise: Standard deviation of the noise that the ascent starts from, above 0 (SMART's
-            paper: 1e-5, which is below what single precision resolves). Keep it well below the
-            budget's entries; "attack/alignment" near 1 in the logs says that it is.
-        divergence: ``sym_kl`` as SMART, or ``js``.
-        reduction: ``mean`` over the rows as published, or ``sum``.
-    """
+    """Settings of virtual adversarial training, with those of the attack."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "epsilon": Published("1e-5", "SMART's paper, absolute"),
@@ -85,14 +68,48 @@ class VAT(AttackConfig):
         "smart_paper": {"epsilon": 1e-5, "relative": False, "init_noise": 1e-5, "weight": 2.0},
     }
 
-    norm: Norm = "linf_scaled"
-    attack_scope: Literal["example", "token", "batch"] = "token"
-    site: Literal["word", "output"] = "output"
-    weight: FiniteFloat = Field(default=2.0, ge=0.0)
-    ascent: Single | Projected = Field(default=Single(), discriminator="kind")
-    init_noise: float = Field(default=1e-3, gt=0.0, allow_inf_nan=False)
-    divergence: Divergence = "sym_kl"
-    reduction: Reduction = "mean"
+    epsilon: FiniteFloat = Field(
+        0.025,
+        ge=0.0,
+        description="Budget. The default, 0.025 of the largest entry of each token, "
+        "transfers between models (SMART's paper: 1e-5 absolute, which is inert).",
+    )
+    norm: Norm = Field(
+        default="linf_scaled",
+        description="`linf_scaled` (largest entry epsilon, direction kept: as SMART), `l2` or "
+        "`linf` (its sign).",
+    )
+    attack_scope: Literal["example", "token", "batch"] = Field(
+        default="token",
+        description="Scope of the budget: `token` (as SMART), `example`, or `batch`.",
+    )
+    site: Literal["word", "output"] = Field(
+        default="output",
+        description="`output` of the embeddings block (as SMART) or `word` embeddings.",
+    )
+    weight: FiniteFloat = Field(
+        default=2.0,
+        ge=0.0,
+        description="Weight of the divergence (SMART's paper: 1, of a divergence without our "
+        "half, so 2 here); 0 is plain fine-tuning.",
+    )
+    ascent: Single | Projected = Field(
+        default=Single(),
+        discriminator="kind",
+        description="`single` step of the whole budget (as SMART), or `projected` ones.",
+    )
+    init_noise: float = Field(
+        default=1e-3,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Standard deviation of the noise that the ascent starts from (SMART's paper: "
+        "1e-5, which is below what single precision resolves). Keep it well below the "
+        'budget\'s entries; "attack/alignment" near 1 in the logs says that it is.',
+    )
+    divergence: Divergence = Field(default="sym_kl", description="`sym_kl` as SMART, or `js`.")
+    reduction: Reduction = Field(
+        default="mean", description="`mean` over the rows as published, or `sum`."
+    )
 
     def check(self) -> None:
         """Warn about noise and perturbations without effect."""

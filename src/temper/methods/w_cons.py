@@ -107,16 +107,16 @@ def _add_pull(
     paper="Li et al., ICML 2018",
 )
 class WCons(Method):
-    """Settings of W-Cons.
-
-    Args:
-        weight: Weight of the squared distance (our default is not tuned; the papers select it by
-            task; L2-SP's alpha is twice this weight); 0 is plain fine-tuning.
-    """
+    """Settings of W-Cons."""
 
     PRETRAINED = "keeps the weights near pre-trained ones"
 
-    weight: FiniteFloat = Field(default=0.01, ge=0.0)
+    weight: FiniteFloat = Field(
+        default=0.01,
+        ge=0.0,
+        description="Weight of the squared distance (our default is not tuned; the papers select "
+        "it by task; L2-SP's alpha is twice this weight); 0 is plain fine-tuning.",
+    )
 
     def off(self) -> Self:
         """Train without the penalty."""

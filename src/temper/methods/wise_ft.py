@@ -70,12 +70,7 @@ class Interpolation(InitialWeightsRule):
     claims="rule: finish",
 )
 class WiseFT(Method):
-    """Settings of WiSE-FT.
-
-    Args:
-        alpha: Weight of the trained weights, in [0, 1] (the paper: 0.5 if nothing is known); 1 is
-            plain fine-tuning, 0 keeps only the head as trained.
-    """
+    """Settings of WiSE-FT."""
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "alpha": Published("0.5", "the paper, if nothing is known"),
@@ -83,7 +78,13 @@ class WiseFT(Method):
 
     PRETRAINED = "goes back to pre-trained weights part of the way"
 
-    alpha: float = Field(default=0.5, ge=0.0, le=1.0)
+    alpha: float = Field(
+        default=0.5,
+        ge=0.0,
+        le=1.0,
+        description="Weight of the trained weights (the paper: 0.5 if nothing is known); 1 is "
+        "plain fine-tuning, 0 keeps only the head as trained.",
+    )
 
     def off(self) -> Self:
         """Keep the trained weights."""

@@ -137,7 +137,7 @@ def declaration(subject: Subject) -> Iterator[str]:
     described = settings(name)
     unsaid = [each["setting"] for each in described if not each["meaning"]]
     if unsaid:
-        yield f"The docstring says nothing of {', '.join(unsaid)} under Args."
+        yield f"Settings without Field(description=...): {', '.join(unsaid)}."
     training = [f"train.{setting}" for setting in TRAINING]
     strange = (
         set(entry(name).config.PUBLISHED) - {each["setting"] for each in described} - set(training)

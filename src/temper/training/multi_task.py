@@ -62,16 +62,16 @@ OF_ONE_TASK = ("source", "task", "config")
 
 
 class MixingSettings(BaseModel):
-    """How the batches of the tasks are mixed.
-
-    Args:
-        temperature: T >= 1: tasks come in proportion to ``batches ** (1 / T)``. At 1 (Liu et al.
-            2019) an epoch has every row of every task once.
-    """
+    """How the batches of the tasks are mixed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    temperature: float = Field(1.0, ge=1)
+    temperature: float = Field(
+        1.0,
+        ge=1,
+        description="Temperature T: tasks are sampled in proportion to `batches ** (1 / T)`. With "
+        "1 (Liu et al. 2019) an epoch has every row of every task once.",
+    )
 
 
 @dataclass(frozen=True)

@@ -85,25 +85,23 @@ Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=Fals
 
 
 class LoraSettings(BaseModel):
-    """A LoRA adapter that is trained in place of the model's own weights.
-
-    Args:
-        rank: Rank of the update of each matrix, >= 1.
-        alpha: The update is scaled by alpha / rank, > 0.
-        dropout: Dropout rate before the update, in [0, 1).
-        target_modules: Names of the linear layers that get one; None takes PEFT's choice for the
-            architecture, ``"all-linear"`` every one below the head.
-        merge: Whether the trained adapter is added to the model, so that the run is a plain
-            checkpoint.
-    """
+    """A LoRA adapter that is trained in place of the model's own weights."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    rank: int = Field(8, ge=1)
-    alpha: float = Field(16.0, gt=0)
-    dropout: float = Field(0.0, ge=0, lt=1)
-    target_modules: Literal["all-linear"] | Names | None = None
-    merge: bool = False
+    rank: int = Field(8, ge=1, description="Rank of the update of each matrix.")
+    alpha: float = Field(16.0, gt=0, description="The update is scaled by alpha / rank.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate before the update.")
+    target_modules: Literal["all-linear"] | Names | None = Field(
+        default=None,
+        description="Names of the linear layers to adapt; `all-linear` adapts every one below the "
+        "head. Default: PEFT's choice for the architecture.",
+    )
+    merge: bool = Field(
+        default=False,
+        description="Merge the trained adapter into the model, so that the run is a plain "
+        "checkpoint.",
+    )
 
     def adapter(self) -> dict[str, Any]:
         """Return the arguments of `peft.LoraConfig`, with its ``peft_type``."""
@@ -151,47 +149,6 @@ def without_alias(path: tuple[str, ...], value: Any) -> tuple[tuple[str, ...], A
 class TrainSettings(BaseModel):
     """Settings of the training loop; the defaults suit an encoder of the BERT family.
 
-    Args:
-        epochs: Passes over the training rows, > 0; fractions are allowed.
-        max_steps: Optimiser steps, >= 1; where given it replaces ``epochs``.
-        batch_size: Rows of one micro-batch, >= 1; the processes of a run have equal shares of them.
-        accumulation: Micro-batches per optimiser step, >= 1: ``batch_size`` 4 with 4 of them sees
-            the rows of ``batch_size`` 16.
-        learning_rate: Peak learning rate, > 0.
-        weight_decay: Decoupled weight decay, >= 0; biases and norms are spared.
-        warmup_ratio: Share of the steps over which the rate climbs from 0, in [0, 1).
-        schedule: Course of the learning rate after the warm-up.
-        max_grad_norm: l2 norm to clip the gradient to, >= 0; 0 switches clipping off.
-        precision: ``fp32``, or mixed precision in ``bf16`` or ``fp16``.
-        save_steps: Optimiser steps between two checkpoints, >= 1.
-        logging_steps: Optimiser steps between two lines of ``metrics.jsonl``, >= 1.
-        group_by_length: Put rows of similar length into one batch; each epoch still sees every row
-            once.
-        class_weights: Weight of each class in the task loss, in the order of the labels;
-            ``"balanced"`` takes rows / (classes * rows of the class); None weighs all rows alike.
-        device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
-        gradient_checkpointing: Recompute activations in the backward pass to save memory.
-        report_to: Trackers that Transformers knows, for example ``wandb,mlflow,tensorboard``; these
-            three get the scores of epochs and evaluations too.
-        evaluate: ``epoch`` scores the dev rows after each epoch; ``off`` does not. Either way the
-            weights are the same.
-        keep: ``last`` keeps the weights of the last step; ``best`` those of the epoch that is best
-            on rows which are taken out of the training rows for it. The dev rows choose nothing.
-        keep_share: With ``keep="best"``, the share of the training rows that choose, in (0, 0.5].
-        on_oom: What becomes of a step that memory is not enough for: ``stop`` stops the run;
-            ``halve`` does it again with half as many rows at once, and all later steps so, which
-            is a smaller ``batch_size`` with more ``accumulation``: a step has the same rows.
-        fsdp: Share weights, gradients and the optimiser's states out between the processes of the
-            run (FSDP2), where the model is too large for one; else each holds a whole copy.
-        lora: A table of settings of a LoRA adapter; None trains all weights.
-        peft: A table of arguments of any PEFT configuration that changes layers, with its
-            ``peft_type`` (the content of an ``adapter_config.json``); in place of ``lora``.
-        label_names: Class names in the order of the model's outputs, for a new head or for a
-            checkpoint's head that has no names or other names than the data.
-        label_map: Maps the checkpoint's class names to the data's, for example
-            ``POSITIVE=pos,NEGATIVE=neg``.
-        new_head: Draw a new classification head even if the checkpoint has one that fits.
-
     Example:
         >>> TrainSettings(epochs=1).batch_size
         16
@@ -199,33 +156,110 @@ class TrainSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    epochs: float = Field(3.0, gt=0)
-    max_steps: int | None = Field(None, ge=1)
-    batch_size: int = Field(16, ge=1)
-    accumulation: int = Field(1, ge=1)
-    learning_rate: Rate = 2e-5
-    weight_decay: float = Field(0.01, ge=0)
-    warmup_ratio: float = Field(0.06, ge=0, lt=1)
-    schedule: Literal["linear", "cosine", "constant_with_warmup", "constant"] = "linear"
-    max_grad_norm: float = Field(1.0, ge=0)
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    save_steps: int = Field(200, ge=1)
-    logging_steps: int = Field(10, ge=1)
-    group_by_length: bool = True
-    class_weights: Literal["balanced"] | Weights | None = None
-    device: Device = "auto"
-    gradient_checkpointing: bool = False
-    report_to: Trackers = ()
-    evaluate: Literal["epoch", "off"] = "epoch"
-    keep: Literal["last", "best"] = "last"
-    keep_share: float = Field(KEEP_SHARE, gt=0, le=0.5)
-    on_oom: OnOOM = STOP
-    fsdp: bool = False
-    lora: Annotated[LoraSettings, Field(strict=False)] | None = None
-    peft: dict[str, Any] | None = None
-    label_names: Names | None = None
-    label_map: LabelMap = Field(default_factory=dict)
-    new_head: bool = False
+    epochs: float = Field(
+        3.0, gt=0, description="Passes over the training rows; fractions are allowed."
+    )
+    max_steps: int | None = Field(None, ge=1, description="Optimizer steps; replaces `epochs`.")
+    batch_size: int = Field(
+        16,
+        ge=1,
+        description="Rows of one micro-batch, divided equally among the processes of a run.",
+    )
+    accumulation: int = Field(
+        1,
+        ge=1,
+        description="Micro-batches per optimizer step: `batch_size` 4 with 4 of them has the rows "
+        "of `batch_size` 16.",
+    )
+    learning_rate: Rate = Field(default=2e-5, description="Peak learning rate.")
+    weight_decay: float = Field(
+        0.01, ge=0, description="Decoupled weight decay; not applied to biases and norms."
+    )
+    warmup_ratio: float = Field(
+        0.06, ge=0, lt=1, description="Fraction of the steps of the linear warm-up."
+    )
+    schedule: Literal["linear", "cosine", "constant_with_warmup", "constant"] = Field(
+        default="linear", description="Learning rate schedule after the warm-up."
+    )
+    max_grad_norm: float = Field(
+        1.0, ge=0, description="l2 norm to clip the gradient to; 0 disables clipping."
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        default="fp32", description="`fp32`, or mixed precision in `bf16` or `fp16`."
+    )
+    save_steps: int = Field(200, ge=1, description="Optimizer steps between two checkpoints.")
+    logging_steps: int = Field(
+        10, ge=1, description="Optimizer steps between two lines of `metrics.jsonl`."
+    )
+    group_by_length: bool = Field(
+        default=True,
+        description="Group rows of similar length into batches; each epoch still has every row "
+        "once.",
+    )
+    class_weights: Literal["balanced"] | Weights | None = Field(
+        default=None,
+        description="Weight of each class in the task loss, in the order of the labels; "
+        "`balanced` is rows / (classes * rows of the class). Default: equal weights.",
+    )
+    device: Device = Field(default="auto", description="`auto`, `cpu`, `cuda`, `cuda:N` or `mps`.")
+    gradient_checkpointing: bool = Field(
+        default=False, description="Recompute activations in the backward pass to save memory."
+    )
+    report_to: Trackers = Field(
+        default=(),
+        description="Trackers of Transformers, for example `wandb,mlflow,tensorboard`; these "
+        "three also get the scores of epochs and evaluations.",
+    )
+    evaluate: Literal["epoch", "off"] = Field(
+        default="epoch",
+        description="`epoch` evaluates on the dev rows after each epoch, `off` does not. It does "
+        "not change the weights.",
+    )
+    keep: Literal["last", "best"] = Field(
+        default="last",
+        description="`last` keeps the weights of the last step; `best` those of the best epoch, "
+        "by rows that are held out of the training rows. The dev rows are not used "
+        "for it.",
+    )
+    keep_share: float = Field(
+        KEEP_SHARE,
+        gt=0,
+        le=0.5,
+        description="With `keep=best`, fraction of the training rows to hold out.",
+    )
+    on_oom: OnOOM = Field(
+        default=STOP,
+        description="If a step runs out of memory: `stop` ends the run; `halve` repeats the step "
+        "with half the `batch_size` and twice the `accumulation`, and keeps them.",
+    )
+    fsdp: bool = Field(
+        default=False,
+        description="Shard weights, gradients and optimizer states over the processes of the run "
+        "(FSDP2), for models too large for one process.",
+    )
+    lora: Annotated[LoraSettings, Field(strict=False)] | None = Field(
+        default=None, description="Settings of a LoRA adapter. Default: all weights are trained."
+    )
+    peft: dict[str, Any] | None = Field(
+        default=None,
+        description="Arguments of any PEFT configuration that changes layers, with its "
+        "`peft_type` (the content of an `adapter_config.json`); instead of `lora`.",
+    )
+    label_names: Names | None = Field(
+        default=None,
+        description="Class names in the order of the model's outputs, for a new head, or for a "
+        "head without names or with other names than the data.",
+    )
+    label_map: LabelMap = Field(
+        default_factory=dict,
+        description="Maps the checkpoint's class names to the data's, for example "
+        "`POSITIVE=pos,NEGATIVE=neg`.",
+    )
+    new_head: bool = Field(
+        default=False,
+        description="Initialize a new classification head even if the checkpoint has one that "
+        "fits.",
+    )
 
     @property
     def given_names(self) -> GivenNames:

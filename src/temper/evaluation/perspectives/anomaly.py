@@ -62,20 +62,26 @@ Judge = Callable[[str, Examples], FloatArray]
 
 
 class AnomalySettings(PerspectiveSettings):
-    """How anomalies are detected.
+    """How anomalies are detected."""
 
-    Args:
-        detectors: ``max_softmax``, ``max_logit``, ``energy`` of the answers, ``mahalanobis`` and
-            ``knn`` of the last hidden states; those that the predictor or the data do not allow are
-            left out with a notice.
-        rows: At most so many ordinary rows teach the detectors of hidden states, >= 1, drawn by
-            hash and class.
-        neighbours: Which nearest ordinary row ``knn`` measures the distance to, >= 1.
-    """
-
-    detectors: tuple[Detector, ...] = ("max_softmax", "max_logit", "energy", "mahalanobis", "knn")
-    rows: int = Field(default=2000, ge=1)
-    neighbours: int = Field(default=10, ge=1)
+    detectors: tuple[Detector, ...] = Field(
+        default=("max_softmax", "max_logit", "energy", "mahalanobis", "knn"),
+        description="Detectors: `max_softmax`, `max_logit` and `energy` read the logits, "
+        "`mahalanobis` and `knn` the last hidden states. Unsupported detectors are "
+        "skipped with a notice.",
+    )
+    rows: int = Field(
+        default=2000,
+        ge=1,
+        description="Maximum number of in-distribution rows to fit detectors of hidden states on, "
+        "chosen by hash and class.",
+    )
+    neighbours: int = Field(
+        default=10,
+        ge=1,
+        description="`knn` measures the distance to the k-th nearest in-distribution row; this is "
+        "k.",
+    )
 
     @model_validator(mode="after")
     def _are_read(self) -> Self:

@@ -37,17 +37,17 @@ NO_PASSES = "no pass could be measured"
 
 
 class CostSettings(PerspectiveSettings):
-    """How the cost is measured.
+    """How the cost is measured."""
 
-    Args:
-        rows: At most so many dev rows, chosen by hash, are answered, >= 1.
-        batch: Rows of a forward pass, >= 1.
-        repetitions: Passes of which the cost is the median, >= 1; one more warms up.
-    """
-
-    rows: int = Field(default=128, ge=1)
-    batch: int = Field(default=32, ge=1)
-    repetitions: int = Field(default=5, ge=1)
+    rows: int = Field(
+        default=128, ge=1, description="Maximum number of dev rows to time, chosen by hash."
+    )
+    batch: int = Field(default=32, ge=1, description="Rows of a forward pass.")
+    repetitions: int = Field(
+        default=5,
+        ge=1,
+        description="Timed passes, after one warm-up pass; the cost is their median.",
+    )
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:

@@ -40,39 +40,41 @@ if TYPE_CHECKING:
 
 
 class PGDSettings(PerspectiveSettings):
-    """How PGD climbs.
+    """How PGD climbs."""
 
-    Args:
-        steps: Gradients of a run, >= 1.
-        step_size: Length of a run's first step as a fraction of the radius, > 0; a row's steps are
-            halved from where its loss stops rising.
-        restarts: Runs from different starts, >= 1; the worst of them counts. Only rows that are
-            still right are attacked again.
-    """
-
-    steps: int = Field(default=10, ge=1)
-    step_size: PositiveFloat = 1.0
-    restarts: int = Field(default=1, ge=1)
+    steps: int = Field(default=10, ge=1, description="Gradient steps of a run.")
+    step_size: PositiveFloat = Field(
+        default=1.0,
+        description="First step as a fraction of the radius; a row's steps are halved once its "
+        "loss stops rising.",
+    )
+    restarts: int = Field(
+        default=1,
+        ge=1,
+        description="Runs from different starts, of which the worst counts. Only rows that are "
+        "still correct are attacked again.",
+    )
 
 
 class EmbeddingAttackSettings(PerspectiveSettings):
-    """How embeddings are attacked.
+    """How embeddings are attacked."""
 
-    Args:
-        fgm: Whether one step is tried.
-        pgd: How several are; None tries none.
-        norms: ``l2`` bounds the whole example, ``linf`` every entry.
-        radii: Budgets, > 0, each measured; absolute unless ``relative``.
-        relative: Whether radii are fractions of the example's own embedding norm.
-        special_tokens: Whether an attack may move special tokens such as [CLS] and [SEP].
-    """
-
-    fgm: bool = True
-    pgd: PGDSettings | None = PGDSettings()
-    norms: tuple[Norm, ...] = ("l2",)
-    radii: tuple[PositiveFloat, ...] = (0.01, 0.25, 0.5)
-    relative: bool = False
-    special_tokens: bool = True
+    fgm: bool = Field(default=True, description="Run FGM: a single step.")
+    pgd: PGDSettings | None = Field(
+        default=PGDSettings(), description="Settings of PGD: several steps."
+    )
+    norms: tuple[Norm, ...] = Field(
+        default=("l2",), description="`l2` bounds the whole example, `linf` every entry."
+    )
+    radii: tuple[PositiveFloat, ...] = Field(
+        default=(0.01, 0.25, 0.5), description="Radii to measure; absolute unless `relative`."
+    )
+    relative: bool = Field(
+        default=False, description="Radii are fractions of the norm of the example's embeddings."
+    )
+    special_tokens: bool = Field(
+        default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
+    )
 
     @property
     def attacks(self) -> tuple[Literal["fgm", "pgd"], ...]:

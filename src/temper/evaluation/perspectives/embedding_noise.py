@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import Field
 
 from temper.display.cells import Comparison, ScoreKey
 from temper.display.charts import strength_curves
@@ -35,16 +36,16 @@ if TYPE_CHECKING:
 
 
 class EmbeddingNoiseSettings(PerspectiveSettings):
-    """How embeddings are noised.
+    """How embeddings are noised."""
 
-    Args:
-        sigmas: Standard deviations of the noise, > 0.
-        relative: Whether sigmas are fractions of the RMS of the example's embeddings, which carries
-            over between models.
-    """
-
-    sigmas: tuple[PositiveFloat, ...] = (0.25, 0.5, 1.0)
-    relative: bool = True
+    sigmas: tuple[PositiveFloat, ...] = Field(
+        default=(0.25, 0.5, 1.0), description="Standard deviations of the noise."
+    )
+    relative: bool = Field(
+        default=True,
+        description="Standard deviations are fractions of the RMS of the example's embeddings, "
+        "which transfers between models.",
+    )
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:

@@ -47,18 +47,16 @@ ESTIMATES = ("hsic_xy", "hsic_xx", "hsic_yy")
 
 
 class RepresentationSettings(PerspectiveSettings):
-    """What hidden states are compared with.
+    """What hidden states are compared with."""
 
-    Args:
-        reference: The pre-trained model, a folder, a Hub id or a short name; None is what the
-            model's own record names. Who loads the model loads it (`temper evaluate`); `evaluate`
-            is given it as ``EvaluationData.reference``.
-        batch: Rows of a batch of the estimator behind CKA, >= 4; the states of one batch are held
-            at a time.
-    """
-
-    reference: str | None = Field(default=None, min_length=1)
-    batch: int = Field(default=64, ge=LEAST)
+    reference: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Pre-trained model to compare with: a folder, Hub id or short name. Default: "
+        "the model that the checkpoint was fine-tuned from. In Python it is passed as "
+        "`EvaluationData.reference`.",
+    )
+    batch: int = Field(default=64, ge=LEAST, description="Rows of a batch of the CKA estimator.")
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:

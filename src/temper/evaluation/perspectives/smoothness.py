@@ -58,16 +58,16 @@ Layer = int | None
 
 
 class SmoothnessSettings(PerspectiveSettings):
-    """How smoothness is measured.
+    """How smoothness is measured."""
 
-    Args:
-        rows: At most so many of the ``attack_rows`` are measured, >= 1.
-        projections: Random projections of a row and layer, >= 1; each is a backward pass and one
-            through it.
-    """
-
-    rows: int = Field(default=64, ge=1)
-    projections: int = Field(default=4, ge=1)
+    rows: int = Field(
+        default=64, ge=1, description="Maximum number of the `attack_rows` to measure."
+    )
+    projections: int = Field(
+        default=4,
+        ge=1,
+        description="Random projections of a row and layer; each costs two backward passes.",
+    )
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:

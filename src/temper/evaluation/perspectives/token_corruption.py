@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from pydantic import Field
 
 from temper.data.corruptions import Corruption, corrupt
 from temper.data.encode import EncodedExamples
@@ -35,16 +36,16 @@ from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, curve_entrie
 
 
 class TokenCorruptionSettings(PerspectiveSettings):
-    """How tokens are corrupted.
+    """How tokens are corrupted."""
 
-    Args:
-        kinds: ``random`` (another token of the vocabulary), ``mask`` ([MASK]; left out with a
-            notice where the tokenizer has none), ``drop``.
-        rates: Probabilities that a token is corrupted, in (0, 1], each measured.
-    """
-
-    kinds: tuple[Corruption, ...] = ("random", "mask", "drop")
-    rates: tuple[Share, ...] = (0.05, 0.1, 0.2)
+    kinds: tuple[Corruption, ...] = Field(
+        default=("random", "mask", "drop"),
+        description="`random` (another token of the vocabulary), `mask` ([MASK]; skipped with a "
+        "notice if the tokenizer has none), `drop`.",
+    )
+    rates: tuple[Share, ...] = Field(
+        default=(0.05, 0.1, 0.2), description="Probabilities that a token is corrupted."
+    )
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:

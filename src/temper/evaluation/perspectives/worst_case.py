@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from temper.data.examples import Examples
 from temper.data.perturbations import known_names, perturbed
@@ -41,15 +41,13 @@ CONDITIONS = {"all": "under all perturbations"}
 
 
 class WorstCaseSettings(PerspectiveSettings):
-    """How texts are perturbed.
+    """How texts are perturbed."""
 
-    Args:
-        perturbations: Changes that keep a text's label, each measured and all of them together:
-            names of `temper.data.perturbations`. ``contractions``, ``expansions`` and
-            ``misspellings`` know English words only.
-    """
-
-    perturbations: tuple[str, ...] = perturbation_names()
+    perturbations: tuple[str, ...] = Field(
+        default=perturbation_names(),
+        description="Changes that preserve the label, measured separately and jointly. "
+        "`contractions`, `expansions` and `misspellings` are for English only.",
+    )
 
     @field_validator("perturbations")
     @classmethod

@@ -184,24 +184,6 @@ Goal = Literal["untargeted", "targeted"]
 class TextAttackSettings(BaseModel):
     """How texts are attacked.
 
-    Args:
-        recipes: ``characters`` (typing errors and look-alikes, any predictor), ``swaps`` (words of
-            the model's own vocabulary, by its gradient), ``masked`` (words of a masked language
-            model); each is measured.
-        rows: At most so many of the dev rows, chosen by hash as ``attack_rows`` are, >= 1.
-        goal: ``untargeted`` wants any wrong class, ``targeted`` the class ``target``.
-        target: Index or name of that class; only with ``targeted``.
-        max_changed: Largest share of a row's words that is changed, in (0, 1]; one word may always
-            be changed.
-        max_queries: Most texts that the predictor is asked about for a row, >= 1; None is no limit.
-        stop_words: Whether English stop words are left alone.
-        protected: Words that are never changed, in any case.
-        min_similarity: Smallest cosine, in [-1, 1], between the embeddings of the changed and the
-            unchanged text; None does not look. Needs ``similarity_model``.
-        similarity_model: Folder, short name (``minilm``) or Hub id of a sentence encoder.
-        masked_model: Folder or Hub id of a masked language model, for ``masked``.
-        field: Which text of a pair is attacked: ``text``, ``text_pair`` or ``both``.
-
     Example:
         >>> TextAttackSettings(recipes="characters", max_changed=0.1).recipes
         ('characters',)
@@ -209,18 +191,52 @@ class TextAttackSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    recipes: tuple[RecipeName, ...] = ("characters",)
-    rows: int = Field(default=100, ge=1)
-    goal: Goal = "untargeted"
-    target: int | str | None = None
-    max_changed: Annotated[float, Field(gt=0, le=1)] = 0.3
-    max_queries: int | None = Field(default=None, ge=1)
-    stop_words: bool = True
-    protected: tuple[str, ...] = ()
-    min_similarity: float | None = Field(default=None, ge=-1, le=1)
-    similarity_model: str | None = None
-    masked_model: str | None = None
-    field: AttackedField = "text"
+    recipes: tuple[RecipeName, ...] = Field(
+        default=("characters",),
+        description="`characters` (typos and look-alikes, for any predictor), `swaps` (words of "
+        "the model's vocabulary, by its gradient), `masked` (words of a masked "
+        "language model).",
+    )
+    rows: int = Field(
+        default=100,
+        ge=1,
+        description="Maximum number of dev rows to attack, chosen by hash like `attack_rows`.",
+    )
+    goal: Goal = Field(
+        default="untargeted",
+        description="`untargeted` (any wrong class) or `targeted` (the class `target`).",
+    )
+    target: int | str | None = Field(
+        default=None, description="Index or name of the target class; requires `goal=targeted`."
+    )
+    max_changed: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.3,
+        description="Maximum fraction of a row's words that is changed; one word may always be "
+        "changed.",
+    )
+    max_queries: int | None = Field(
+        default=None, ge=1, description="Maximum number of queries per row. Default: no limit."
+    )
+    stop_words: bool = Field(default=True, description="Never change English stop words.")
+    protected: tuple[str, ...] = Field(
+        default=(), description="Words that are never changed, in any case."
+    )
+    min_similarity: float | None = Field(
+        default=None,
+        ge=-1,
+        le=1,
+        description="Minimum cosine similarity between the embeddings of the changed and the "
+        "original text; requires `similarity_model`. Default: not checked.",
+    )
+    similarity_model: str | None = Field(
+        default=None, description="Folder, short name (`minilm`) or Hub id of a sentence encoder."
+    )
+    masked_model: str | None = Field(
+        default=None, description="Folder or Hub id of the masked language model for `masked`."
+    )
+    field: AttackedField = Field(
+        default="text", description="Text of a pair to attack: `text`, `text_pair` or `both`."
+    )
 
     @field_validator("recipes", "protected", mode="before")
     @classmethod

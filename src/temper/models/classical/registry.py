@@ -28,17 +28,6 @@ class ArchitectureSettings(BaseModel):
     """Settings of all networks that are trained from scratch.
 
     An alias is the name of a setting in the config of the network.
-
-    Args:
-        embedding: Width of a word's embedding, >= 1.
-        dropout: Rate of every dropout layer, in [0, 1); None is 0 under ``vanilla`` and 0.5 under
-            every other method (UEGR, Table IV).
-        vocabulary: Maximum size of the vocabulary, special tokens included, >= 4.
-        min_frequency: How often a word must occur in the training text to be known, >= 1.
-        units: What a token is: ``words``, ``characters``, or ``auto``: characters if most letters
-            of the training text are Chinese, Japanese or Korean.
-        vectors: Text file of pre-trained word vectors (GloVe, word2vec, fastText); None: all
-            embeddings are random.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -52,12 +41,33 @@ class ArchitectureSettings(BaseModel):
         "warmup_ratio": 0.0,
     }
 
-    embedding: int = Field(128, ge=1, serialization_alias="embedding_size")
-    dropout: float | None = Field(None, ge=0, lt=1)
-    vocabulary: int = Field(20_000, ge=4)
-    min_frequency: int = Field(2, ge=1)
-    units: Units = "auto"
-    vectors: str | None = Field(None, min_length=1)
+    embedding: int = Field(
+        128, ge=1, serialization_alias="embedding_size", description="Size of a word embedding."
+    )
+    dropout: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Rate of every dropout layer. Default: 0 with `vanilla`, 0.5 with every other "
+        "method (UEGR, Table IV).",
+    )
+    vocabulary: int = Field(
+        20_000, ge=4, description="Maximum size of the vocabulary, with special tokens."
+    )
+    min_frequency: int = Field(
+        2, ge=1, description="Minimum number of occurrences of a word in the training text."
+    )
+    units: Units = Field(
+        default="auto",
+        description="Tokens are `words` or `characters`; `auto` uses characters if most letters "
+        "of the training text are Chinese, Japanese or Korean.",
+    )
+    vectors: str | None = Field(
+        None,
+        min_length=1,
+        description="Text file of pre-trained word vectors (GloVe, word2vec, fastText). Default: "
+        "random embeddings.",
+    )
 
     def network(self) -> dict[str, Any]:
         """Return the settings that the config of the network has too, by their names there."""
@@ -67,41 +77,40 @@ class ArchitectureSettings(BaseModel):
 
 
 class TextCNNSettings(ArchitectureSettings):
-    """Settings of ``text_cnn``.
+    """Settings of ``text_cnn``."""
 
-    Args:
-        windows: Widths of the convolutions in words (Kim 2014: 3, 4, 5).
-        filters: Filters of each width, >= 1 (Kim 2014: 100).
-    """
-
-    windows: Windows = (3, 4, 5)
-    filters: int = Field(100, ge=1)
+    windows: Windows = Field(
+        default=(3, 4, 5), description="Widths of the convolutions in words (Kim 2014: 3, 4, 5)."
+    )
+    filters: int = Field(100, ge=1, description="Filters of each width (Kim 2014: 100).")
 
 
 class BiLSTMSettings(ArchitectureSettings):
-    """Settings of ``bilstm``.
+    """Settings of ``bilstm``."""
 
-    Args:
-        hidden: Width of one direction's state, >= 1.
-        layers: Number of stacked LSTMs, >= 1.
-        pooling: ``max`` over the words, or ``attention``.
-    """
-
-    hidden: int = Field(128, ge=1, serialization_alias="hidden_size")
-    layers: int = Field(1, ge=1, serialization_alias="num_hidden_layers")
-    pooling: Literal["max", "attention"] = "max"
+    hidden: int = Field(
+        128, ge=1, serialization_alias="hidden_size", description="State size of one direction."
+    )
+    layers: int = Field(
+        1, ge=1, serialization_alias="num_hidden_layers", description="Stacked LSTM layers."
+    )
+    pooling: Literal["max", "attention"] = Field(
+        default="max", description="`max` over the words, or `attention`."
+    )
 
 
 class TextHANSettings(ArchitectureSettings):
-    """Settings of ``text_han``.
+    """Settings of ``text_han``."""
 
-    Args:
-        hidden: Width of one direction's state, >= 1 (Yang et al. 2016: 50).
-        sentence_length: Maximum number of tokens of a sentence, >= 1; longer ones are split.
-    """
-
-    hidden: int = Field(50, ge=1, serialization_alias="hidden_size")
-    sentence_length: int = Field(50, ge=1)
+    hidden: int = Field(
+        50,
+        ge=1,
+        serialization_alias="hidden_size",
+        description="State size of one direction (Yang et al. 2016: 50).",
+    )
+    sentence_length: int = Field(
+        50, ge=1, description="Maximum number of tokens of a sentence; longer sentences are split."
+    )
 
 
 @dataclass(frozen=True)
