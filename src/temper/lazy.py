@@ -27,7 +27,10 @@ else:
 
     class _Lazy(ModuleType):
         def __getattr__(self, name: str) -> Any:
-            return getattr(importlib.import_module(self.__name__), name)
+            value = getattr(importlib.import_module(self.__name__), name)
+            # Kept, because a lookup through the import system takes 100 times as long.
+            setattr(self, name, value)
+            return value
 
     pandas, pyarrow, scipy, torch = map(_Lazy, ("pandas", "pyarrow", "scipy", "torch"))
     parquet = _Lazy("pyarrow.parquet")

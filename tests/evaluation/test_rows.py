@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +28,7 @@ from temper.evaluation.run import (
     read,
     write,
 )
+from temper.lazy import parquet as pq
 
 
 def block(
