@@ -142,6 +142,20 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ),
     (("compare", "--model", "model", *DEMO, "--set", "method.epsilon=1", *OUT), ("--variant",)),
     (
+        (
+            *TRAIN,
+            "--model",
+            "model",
+            "--multi-task",
+            "a=a.csv",
+            "--multi-task",
+            "b=b.csv",
+            "--set",
+            "train.epochs=x",
+        ),
+        ("train.epochs",),
+    ),
+    (
         ("compare", "--model", "model", *DEMO, "--set", "evaluate.attack_rows=x", *OUT),
         ("evaluate.attack_rows",),
     ),

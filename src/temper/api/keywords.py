@@ -239,7 +239,6 @@ def multi_task_settings(
     """
     from temper.data.tasks.layouts import task_source
     from temper.data.tasks.registry import task_named
-    from temper.models.multi_task import check_task
 
     if isinstance(named, Mapping):
         named = [
@@ -249,7 +248,6 @@ def multi_task_settings(
     root_is_read = False
     for text in named:
         name, equals, path = text.partition("=")
-        check_task(name)
         if name in settings:
             raise SettingError(f"--multi-task names {name!r} twice. Name it once.")
         if equals and not path:
