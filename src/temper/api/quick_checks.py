@@ -77,7 +77,7 @@ def _check_pairs(setting: str, pairs: object) -> None:
     try:
         named_pairs(pairs)
     except (TypeError, ValueError) as error:
-        raise SettingError(f"`{setting}` (--label-map) {error}, got {pairs!r}.") from error
+        raise SettingError(f"`{setting}` {error}, got {pairs!r}.") from error
 
 
 def of_sources(sources: Iterable[str]) -> list[Check]:
@@ -132,18 +132,6 @@ def check_predictor(model: str) -> None:
     from temper.models.names import check_model
 
     check_model(model)
-
-
-def check_evaluation(folder: Path) -> None:
-    """Check that a folder holds an evaluation.
-
-    Raises:
-        CheckpointError: It does not.
-    """
-    if not (folder / "scores.json").exists():
-        raise CheckpointError(
-            f"{folder} holds no scores.json. Give the --out folder of `temper evaluate`."
-        )
 
 
 def check_reported(folder: Path) -> None:

@@ -136,8 +136,8 @@ class DataSettings(AugmentationSettings):
             DatasetDict, or a dict of columns. Defaults to the task's Hub dataset if ``task`` is
             given.
         task: Task that the source is a copy of, which says its labels, splits and scores: a name of
-            ``temper list tasks`` with sizes. Commands look for its data under ``--data-root``, else
-            on the Hub. None recognises the score by the source's name.
+            ``temper list tasks`` with sizes. Its data are looked for under ``data_root``, else on
+            the Hub. None recognises the score by the source's name.
         config: Configuration of a Hub data set.
         train_split: Split to train on.
         eval_split: Split to evaluate on; None looks for dev, validation, validation_matched, test;
