@@ -14,7 +14,7 @@ import temper
 from temper.cli.app import COMMANDS, app
 from temper.cli.help import EXAMPLES
 from temper.cli.options import GROUPS
-from tests.cli.calls import call
+from tests.cli.calls import call, refused
 
 ALL = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 SOURCE = Path(temper.__file__).parent
@@ -67,6 +67,11 @@ def test_messages_name_options_that_exist() -> None:
                 named = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", node.value)
                 faults += [f"{path}: {name}" for name in named if name not in known]
     assert faults == []
+
+
+def test_a_setting_without_an_option_is_named_with_its_table() -> None:
+    refused(call("train", "--max-steps", "3"), "Write --set train.max_steps=VALUE.")
+    refused(call("train", "--nonsense"), "No such option: --nonsense")
 
 
 @pytest.mark.parametrize("example", [each for several in EXAMPLES.values() for each in several])

@@ -7,7 +7,9 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from temper.api.keywords import MODELS
 from temper.cli.options import GROUPS, OUTPUT
+from temper.errors import SettingError
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "train": (
@@ -41,6 +43,20 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 class Command(TyperCommand):
     """A command whose help has its options in groups and ends with examples."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the words of a command; for a setting without an option, name its --set."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            # NoSuchOption of click, or of Typer's own copy of click.
+            option = str(getattr(error, "option_name", ""))
+            name = option.strip("-").replace("-", "_")
+            tables = [table for table, model in MODELS.items() if name in model.model_fields]
+            if tables and any(each.name == "assignments" for each in self.params):
+                settings = " or ".join(f"--set {table}.{name}=VALUE" for table in tables)
+                raise SettingError(f"No such option: {option}. Write {settings}.") from error
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options, a section for each group."""
