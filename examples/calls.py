@@ -18,19 +18,20 @@ parser.add_argument("--out", default="runs/calls")
 options = parser.parse_args()
 settings = {
     "model": options.model,
-    "data": "demo",
     "rows": options.rows,
     "eval_rows": max(2, options.rows // 4),
     "epochs": options.epochs,
     "learning_rate": 1e-4,
 }
 
-run = temper.train(f"{options.out}/uegr", method=temper.UEGR(epsilon=0.025), **settings)
+run = temper.train("demo", method=temper.UEGR(epsilon=0.025), out=f"{options.out}/uegr", **settings)
 print(run.scores)
 
 # Whatever it is called with, an evaluation holds a line a score: value, 95 % interval, n.
 found = temper.evaluate(run, shift={"films": "demo:shift"}, perspectives=["task", "shift"])
 print(found.scores[["set", "name", "value", "low", "high", "n"]])
 
-study = temper.compare(f"{options.out}/study", methods=["vanilla", "r_drop"], seeds=[0], **settings)
+study = temper.compare(
+    "demo", methods=["vanilla", "r_drop"], seeds=[0], out=f"{options.out}/study", **settings
+)
 print(f"{len(study.scores)} scores: {study.page}")

@@ -140,17 +140,17 @@ def run_cell(cell: Cell, model: str, data: Path, scratch: Path) -> dict[str, Any
     started = time.perf_counter()
     settings = {**PROTOCOL["train"], "learning_rate": cell.rate}
     settings["epochs"] = column.get("epochs", settings["epochs"])
-    of_data = {"source": str(data / task["train"]), "max_length": task["max_length"]}
-    if "rows" in task:
-        of_data["rows"] = task["rows"]
     run = temper.train(
-        scratch / cell.name,
+        data / task["train"],
         model=model,
         task=cell.task,
-        data={**of_data, "drop_overlap": True},
+        rows=task.get("rows"),
+        max_length=task["max_length"],
+        drop_overlap=True,
         method={"name": column["method"], **column.get("settings", {})},
         train=settings,
         seed=cell.seed,
+        out=scratch / cell.name,
     )
     trained = time.perf_counter()
     out = scratch / f"{cell.name}-reported"

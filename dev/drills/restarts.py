@@ -44,8 +44,14 @@ class Target:
 
 
 TARGETS = (
-    Target("small batches", "--window-ms 1 --batch-rows 4 --queue-rows 400"),
-    Target("a queue that is often full", "--window-ms 20 --batch-rows 8 --queue-rows 16"),
+    Target(
+        "small batches",
+        "--set service.window_ms=1 --set service.batch_rows=4 --set service.queue_rows=400",
+    ),
+    Target(
+        "a queue that is often full",
+        "--set service.window_ms=20 --set service.batch_rows=8 --set service.queue_rows=16",
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -13,72 +14,68 @@ import pandas
 import pytest
 import torch
 from datasets import Dataset
-from typer.main import get_command
 from typer.testing import CliRunner
 
 import temper
 import temper.errors
-from temper.api.keywords import (
-    CALIBRATE,
-    COMPARE,
-    EVALUATE,
-    MODELS,
-    PREDICT,
-    TRAIN,
-    Keywords,
-)
+from temper.api import keywords
+from temper.api.keywords import COMPARE, EVALUATE, MODELS, TRAIN
+from temper.api.nested import default_folder, nested
 from temper.cli.app import app
-from temper.cli.options import WITHOUT_OPTION
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.training.config import RunConfig
-from temper.training.settings import LoraSettings, TrainSettings
+from temper.training.settings import ALIASES, LoraSettings, TrainSettings
 from tests.cli.tiny_project import sentences, write_csv
 
-COMMANDS = {
-    "train": TRAIN,
-    "compare": COMPARE,
-    "evaluate": EVALUATE,
-    "calibrate": CALIBRATE,
-    "predict": PREDICT,
-}
-# Settings that no one word can give, and those whose names mean something else in front of a table.
-NO_OPTION = {
-    "data": {"config", "seed"},
+# Settings whose names mean something else in front of a table, and nested ones.
+NO_KEYWORD = {
+    "data": {"source", "task", "config", "seed"},
     "train": {"lora", "peft", "evaluate"},
-    "sets": set(),
+    "sets": {"data_root", "fit"},
     "predictor": set(),
-    "calibrate": set(),
-    "service": set(),
+}
+KEYWORDS = {
+    "data": (keywords.DataKeywords, keywords.RowsKeywords),
+    "train": (keywords.LoopKeywords,),
+    "sets": (keywords.SetKeywords,),
+    "predictor": (keywords.PredictorKeywords,),
 }
 
 
-@pytest.mark.parametrize("table", MODELS)
-def test_every_setting_that_one_word_can_give_is_a_keyword(table: str) -> None:
-    given = {keyword.path[1] for keyword in Keywords((table,), {}).settings.values()}
-    assert given == set(MODELS[table].model_fields) - NO_OPTION[table]
+@pytest.mark.parametrize("table", KEYWORDS)
+def test_every_setting_of_a_table_is_a_typed_keyword(table: str) -> None:
+    typed = {name for each in KEYWORDS[table] for name in each.__annotations__}
+    aliases = set(ALIASES) if table == "train" else set()
+    assert typed == (set(MODELS[table].model_fields) - NO_KEYWORD[table]) | aliases
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_has_an_option_for_each_usual_setting_and_says_what_it_means(
-    command: str,
+@pytest.mark.parametrize(
+    ("call", "typed"),
+    [
+        (temper.train, keywords.TrainKeywords),
+        (temper.compare, keywords.CompareKeywords),
+        (temper.tune, keywords.CompareKeywords),
+        (temper.evaluate, keywords.EvaluateKeywords),
+    ],
+)
+def test_every_keyword_that_a_call_accepts_is_typed(call: Any, typed: type) -> None:
+    paths = {temper.train: TRAIN, temper.evaluate: EVALUATE}.get(call, COMPARE)
+    named = set(inspect.signature(call).parameters) - {"settings"}
+    assert set(paths) == set(typed.__annotations__) | (named & set(paths))
+    assert not set(typed.__annotations__) & named
+
+
+@pytest.mark.parametrize("paths", [TRAIN, COMPARE, EVALUATE])
+def test_keywords_that_are_not_given_leave_the_settings_to_a_file(
+    paths: keywords.Paths,
 ) -> None:
-    options = {each.name: each for each in get_command(app).commands[command].params}  # type: ignore[attr-defined]
-    offered = set(COMMANDS[command].settings) - WITHOUT_OPTION
-    assert offered <= set(options)
-    assert not WITHOUT_OPTION & set(options)
-    assert all(options[name].help for name in offered)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_options_without_a_default_of_their_own_leave_the_settings_to_a_file(command: str) -> None:
-    assert COMMANDS[command].tree({}, dict.fromkeys(COMMANDS[command].settings)) == {}
+    assert nested(paths, {}, dict.fromkeys(paths)) == {}
 
 
 @pytest.mark.parametrize(
     ("given", "tree"),
     [
         ({"data": "a.csv", "eval_rows": 3}, {"data": {"source": "a.csv", "eval_rows": 3}}),
-        ({"data": {"source": "a.csv"}, "rows": 3}, {"data": {"source": "a.csv", "rows": 3}}),
         ({"augment": "typos,lowercase"}, {"data": {"augment": ["typos", "lowercase"]}}),
         ({"augment": ["typos"]}, {"data": {"augment": ["typos"]}}),
         ({"class_weights": "1,2.5"}, {"train": {"class_weights": [1, 2.5]}}),
@@ -86,10 +83,18 @@ def test_options_without_a_default_of_their_own_leave_the_settings_to_a_file(com
         ({"train": TrainSettings(epochs=1.0)}, {"train": {"epochs": 1.0}}),
         ({"epochs": 2.0, "train": {"max_steps": 3}}, {"train": {"epochs": 2.0, "max_steps": 3}}),
         ({"method": "at", "seed": 1}, {"method": {"name": "at"}, "seed": 1}),
-        ({"objective": "at", "rule": "awp"}, {"method": {"name": "at.objective + awp.rule"}}),
         ({"lora": True}, {"train": {"lora": {}}}),
         ({"lora": LoraSettings(rank=4)}, {"train": {"lora": {"rank": 4}}}),
-        ({"multi_task": {"a": "a.csv"}}, {"tasks": {"a": {"source": "a.csv"}}}),
+        ({"tasks": {"a": "a.csv"}}, {"tasks": {"a": {"source": "a.csv"}}}),
+        (
+            {"tasks": {"a": {"source": "a.csv", "rows": 3}}},
+            {"tasks": {"a": {"source": "a.csv", "rows": 3}}},
+        ),
+        (
+            {"task": ["a=a.csv", "b=b.csv"]},
+            {"tasks": {"a": {"source": "a.csv"}, "b": {"source": "b.csv"}}},
+        ),
+        ({"task": ["rte"], "data": "a.csv"}, {"data": {"task": "rte", "source": "a.csv"}}),
         ({"num_train_epochs": 2.0, "bf16": True}, {"train": {"epochs": 2.0, "precision": "bf16"}}),
         ({"train": {"lr_scheduler_type": "cosine"}}, {"train": {"schedule": "cosine"}}),
         ({"peft": {"peft_type": "IA3"}}, {"train": {"peft": {"peft_type": "IA3"}}}),
@@ -100,31 +105,31 @@ def test_options_without_a_default_of_their_own_leave_the_settings_to_a_file(com
 def test_a_keyword_stands_where_its_setting_does(
     given: dict[str, Any], tree: dict[str, Any]
 ) -> None:
-    assert TRAIN.tree(None, given) == tree
+    assert nested(TRAIN, None, given) == tree
 
 
 def test_names_of_training_arguments_override_a_file_and_are_given_once() -> None:
     config = {"train": {"num_train_epochs": 3.0, "fp16": False}}
-    assert TRAIN.tree(config) == {"train": {"epochs": 3.0, "precision": "fp32"}}
-    one = TRAIN.tree(config, {}, ["train.num_train_epochs=1"])
+    assert nested(TRAIN, config) == {"train": {"epochs": 3.0, "precision": "fp32"}}
+    one = nested(TRAIN, config, {}, ["train.num_train_epochs=1"])
     assert one["train"]["epochs"] == 1
     with pytest.raises(SettingError, match=r"`train\.epochs` is given twice"):
-        TRAIN.tree(None, {"epochs": 2.0, "num_train_epochs": 3.0})
+        nested(TRAIN, None, {"epochs": 2.0, "num_train_epochs": 3.0})
 
 
 def test_an_adapter_of_a_file_is_left_out_where_that_is_said() -> None:
     config = {"train": {"lora": {"rank": 4}, "epochs": 2.0}}
-    assert TRAIN.tree(config, {"lora": False}) == {"train": {"epochs": 2.0}}
-    assert TRAIN.tree(config, {}) == config
+    assert nested(TRAIN, config, {"lora": False}) == {"train": {"epochs": 2.0}}
+    assert nested(TRAIN, config, {}) == config
 
 
 def test_the_settings_of_a_method_are_taken_whole() -> None:
-    found = TRAIN.tree(None, {"method": temper.RDrop(weight=2.0)})["method"]
+    found = nested(TRAIN, None, {"method": temper.RDrop(weight=2.0)})["method"]
     assert found == {"name": "r_drop", **temper.RDrop(weight=2.0).settings()}
-    both = TRAIN.tree(None, {"method": temper.RDrop() + temper.AT()})["method"]
+    both = nested(TRAIN, None, {"method": temper.RDrop() + temper.AT()})["method"]
     assert both["name"] == "r_drop + at"
     tree = {"model": "m", "data": {"source": "demo"}, "method": both}
-    assert TRAIN.tree(RunConfig.of(tree), {"rows": 5})["method"] == both
+    assert nested(TRAIN, RunConfig.of(tree), {"rows": 5})["method"] == both
 
 
 @pytest.mark.parametrize(
@@ -132,37 +137,81 @@ def test_the_settings_of_a_method_are_taken_whole() -> None:
     [
         ({"epoch": 1}, "Unknown setting 'epoch'. Did you mean 'epochs'"),
         ({"shift": {"a": "b"}}, "Unknown setting 'shift'"),
-        ({"augment": "typos,,lowercase"}, "--augment takes names with commas between"),
+        ({"augment": "typos,,lowercase"}, "`augment` takes names with commas between"),
         ({"epochs": 1.0, "train": {"epochs": 2.0}}, "`train.epochs` is given twice"),
-        ({"method": "at", "rule": "awp"}, "--method names a whole method and --rule half of one"),
     ],
 )
 def test_wrong_keywords_are_refused_as_wrong_options_are(
     given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingError, match=message):
-        TRAIN.tree(None, given)
+        nested(TRAIN, None, given)
 
 
 def test_a_file_holds_further_sets_too(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text('[sets.shift]\nfar = "far.csv"\n[data]\nsource = "demo"\n', encoding="utf-8")
-    assert EVALUATE.tree(file, {"fit": "f.csv"})["sets"] == {
+    assert nested(EVALUATE, file, {"fit": "f.csv"})["sets"] == {
         "shift": {"far": "far.csv"},
         "fit": "f.csv",
     }
 
 
+def test_assignments_take_keywords_and_lists_too() -> None:
+    given = ["seed=2", "data.augment=typos,lowercase", "epochs=1", "train.label_names=a,b"]
+    assert nested(TRAIN, None, {}, given) == {
+        "seed": 2,
+        "data": {"augment": ["typos", "lowercase"]},
+        "train": {"epochs": 1, "label_names": ["a", "b"]},
+    }
+    given = ["cluster.cpus=2"]
+    assert nested(COMPARE, None, {"cluster": "auto"}, given) == {
+        "cluster": {"address": "auto", "cpus": 2}
+    }
+
+
+def test_the_folder_of_a_call_without_out_is_a_function_of_its_settings() -> None:
+    tree = {"model": "minilm", "data": {"source": "a/my reviews.csv"}}
+    folder = default_folder(tree, "r_drop + at")
+    assert re.fullmatch(r"my-reviews-r_drop-at-[0-9a-f]{6}", folder.name)
+    assert folder.parent == Path("runs")
+    assert default_folder(dict(reversed(tree.items())), "r_drop + at") == folder
+    assert default_folder({**tree, "seed": 1}, "r_drop + at") != folder
+    one, same = ({**tree, "train": {"epochs": epochs}} for epochs in (2, 2.0))
+    assert default_folder(one, "at") == default_folder(same, "at")
+
+
+def test_a_run_without_out_is_kept_by_the_same_call_and_command(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = str(tiny_data / "reviews")
+    found = temper.train(
+        data, model=str(tiny_model), method="vanilla", epochs=1, rows=8, max_length=16, device="cpu"
+    )
+    assert found.folder.parent == Path("runs")
+    assert found.folder.name.startswith("reviews-vanilla-")
+    again = CliRunner().invoke(
+        app,
+        ["train", "--model", str(tiny_model), "--data", data, "--method", "vanilla", "--epochs",
+         "1", "--rows", "8", "--max-length", "16", "--device", "cpu"],
+    )  # fmt: skip
+    said = " ".join(again.stderr.split())
+    assert f"No --out: the run is written to {found.folder}." in said
+    assert "is finished already with these settings; it is kept." in said
+    assert f"Run: {found.folder}" in " ".join(again.output.split())
+
+
 @pytest.fixture(scope="module")
 def run(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return temper.train(
-        tmp_path_factory.mktemp("calls") / "run",
+        tiny_data / "reviews",
         model=str(tiny_model),
-        data=tiny_data / "reviews",
         method=temper.Vanilla(),
         max_steps=2,
         max_length=32,
         device="cpu",
+        out=tmp_path_factory.mktemp("calls") / "run",
     )
 
 
@@ -220,7 +269,7 @@ def test_rows_that_were_trained_on_are_left_out_and_that_is_said_first(
     caplog.clear()
     temper.evaluate(run, file, out=tmp_path / "out", **quick)
     assert caplog.messages[0].startswith(said)
-    with pytest.raises(DataError, match="All 40 rows.*--seen-rows keep"):
+    with pytest.raises(DataError, match="All 40 rows.*sets.seen_rows=keep"):
         temper.evaluate(run, tiny_data / "reviews" / "train.csv", out=tmp_path / "all", **quick)
 
 
@@ -234,14 +283,14 @@ def test_a_run_on_data_in_memory_is_that_on_a_file_of_the_same_rows(
         "device": "cpu",
     }  # fmt: skip
     file = write_csv(tmp_path / "rows.csv", sentences(30))
-    of_file = temper.train(tmp_path / "file", data=file, **short)
-    run = temper.train(tmp_path / "frame", data=frame, **short)
+    of_file = temper.train(file, out=tmp_path / "file", **short)
+    run = temper.train(frame, out=tmp_path / "frame", **short)
     assert run.record["key"] == of_file.record["key"]
     # The same data in another form are the same run, and other rows are not.
-    again = temper.train(tmp_path / "frame", data=Dataset.from_dict(columns), **short)
+    again = temper.train(Dataset.from_dict(columns), out=tmp_path / "frame", **short)
     assert again.record == run.record
     with pytest.raises(CheckpointError, match="holds"):
-        temper.train(tmp_path / "frame", data=frame[:20], **short)
+        temper.train(frame[:20], out=tmp_path / "frame", **short)
     quick: dict[str, Any] = {"perspectives": ["task", "shift"], "evaluate": {"bootstrap": 0}}
     shifted = pandas.DataFrame(sentences(8, thing="it"), columns=["text", "label"])
     found = temper.evaluate(run, shift={"far": shifted}, **quick)
@@ -254,7 +303,7 @@ def test_a_run_on_data_in_memory_is_that_on_a_file_of_the_same_rows(
     )  # fmt: skip
     assert {score["n"] for score in other.content["scores"]} == {8}
     study = temper.compare(
-        tmp_path / "study", methods="vanilla", seeds=[0], data={"train": frame, "dev": shifted},
+        out=tmp_path / "study", methods="vanilla", seeds=[0], data={"train": frame, "dev": shifted},
         model=str(tiny_model), max_steps=1, max_length=32, device="cpu", perspectives="task",
         evaluate={"bootstrap": 0},
     )  # fmt: skip
@@ -268,7 +317,7 @@ def test_a_mistyped_model_without_a_folder_hears_of_the_model_too() -> None:
 
 def test_a_comparison_returns_its_table(tiny_model: Path, tiny_data: Path, tmp_path: Path) -> None:
     study = temper.compare(
-        tmp_path / "study",
+        out=tmp_path / "study",
         methods=["vanilla", temper.RDrop(weight=2.0)],
         variants={"longer": {"method": "vanilla", "train": {"max_steps": 2}}},
         seeds=[0],
@@ -306,7 +355,9 @@ def test_a_wrong_variant_is_refused(
 ) -> None:
     model = str(tiny_model)
     with pytest.raises(SettingError, match=message):
-        temper.compare(tmp_path / "s", methods=["at"], variants=variants, model=model, data="demo")
+        temper.compare(
+            out=tmp_path / "s", methods=["at"], variants=variants, model=model, data="demo"
+        )
 
 
 def good(texts: list[str]) -> list[list[float]]:

@@ -158,7 +158,7 @@ def test_scores_that_a_temperature_worsens_are_named() -> None:
 
 
 def test_a_temperature_alone_does_not_replace_what_keeps_more(run: Path, held_out: Path) -> None:
-    asked = ("--coverage", ".5", "--false-alarms", ".5", "--fit-rows", 16)
+    asked = ("--coverage", ".5", "--false-alarms", ".5", "--set", "calibrate.fit_rows=16")
     succeed("calibrate", run, "--data", held_out, *asked, "--device", "cpu")
     before = (run / "calibration.json").read_bytes()
     refused(
@@ -169,7 +169,7 @@ def test_a_temperature_alone_does_not_replace_what_keeps_more(run: Path, held_ou
 
 
 def test_fewer_rows_are_fitted_on_where_asked(run: Path, held_out: Path) -> None:
-    asked = ("--coverage", ".5", "--false-alarms", ".5", "--fit-rows", 16)
+    asked = ("--coverage", ".5", "--false-alarms", ".5", "--set", "calibrate.fit_rows=16")
     made = succeed("calibrate", run, "--data", held_out, *asked, "--device", "cpu", "--json")
     rows = json.loads(made.stdout)["held_out"]
     assert (rows["rows"], rows["fit"], rows["thresholds"]) == (20, 16, 4)
@@ -192,9 +192,18 @@ def test_a_temperature_of_other_weights_or_damaged_is_refused(run: Path, held_ou
 
 
 def test_a_calibration_is_exported_whole(run: Path, held_out: Path, tmp_path: Path) -> None:
-    given = ("--coverage", ".5", "--false-alarms", ".5", "--fit-rows", 16, "--device", "cpu")
+    given = (
+        "--coverage",
+        ".5",
+        "--false-alarms",
+        ".5",
+        "--set",
+        "calibrate.fit_rows=16",
+        "--device",
+        "cpu",
+    )
     succeed("calibrate", run, "--data", held_out, *given)
-    succeed("export", run, "--to", tmp_path / "out")
+    succeed("export", run, "--out", tmp_path / "out")
     texts = ["the film was good", "a", "it was bad"]
     answers = Pipeline(tmp_path / "out")(texts, abstain="anomaly, set>1")
     assert {"set", "anomalous", "abstain"} <= answers[0].keys()

@@ -18,8 +18,7 @@ def trained(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPath
     out = tmp_path_factory.mktemp("card") / "run"
     succeed(
         "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "vanilla",
-        "--set", "train.max_steps=2", "--max-length", "32", "--device", "cpu", "--card",
-        "--out", out,
+        "--set", "train.max_steps=2", "--max-length", "32", "--device", "cpu", "--out", out,
     )  # fmt: skip
     return out
 

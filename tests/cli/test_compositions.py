@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from temper.api.keywords import method_name
-from temper.errors import SettingError
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.test_commands import stamps
 
@@ -51,7 +47,7 @@ def test_a_settings_file_holds_a_table_a_method_and_halves_are_options(
     settings = answer("train", "--config", config, *options)["settings"]["method"]
     assert settings["r_drop"]["weight"] == 2.0
     record = answer(
-        "train", "--objective", "r_drop", "--rule", "uegr", "--set", "method.uegr.mask.alpha=0.5",
+        "train", "--method", "r_drop.objective + uegr.rule", "--set", "method.uegr.mask.alpha=0.5",
         *tiny(tiny_model, tiny_data, tmp_path / "halves"),
     )  # fmt: skip
     assert record["method"] == "r_drop.objective + uegr.rule"
@@ -59,24 +55,3 @@ def test_a_settings_file_holds_a_table_a_method_and_halves_are_options(
     (log, _) = map(json.loads, (tmp_path / "halves" / "metrics.jsonl").read_text().splitlines())
     assert {"loss/divergence", "mask/kept"} <= set(log)
     assert "loss/adversarial" not in log
-
-
-@pytest.mark.parametrize(
-    ("method", "objective", "rule", "expected"),
-    [
-        (None, None, None, None),
-        ("uegr", None, None, "uegr"),
-        (None, "uegr", None, "uegr.objective"),
-        (None, None, "uegr", "uegr.rule"),
-        (None, "r_drop+at", "uegr", "r_drop.objective + at.objective + uegr.rule"),
-    ],
-)
-def test_halves_are_joined_to_a_name(
-    method: str | None, objective: str | None, rule: str | None, expected: str | None
-) -> None:
-    assert method_name(method, objective, rule) == expected
-
-
-def test_two_halves_of_one_method_are_that_method() -> None:
-    with pytest.raises(SettingError, match="that is --method uegr"):
-        method_name(None, "uegr", "uegr")

@@ -28,7 +28,7 @@ def training(model: Path, data: Path, out: Path, *more: object) -> Result:
         (("--text-column", "txt"), ("'txt'", "text")),
         (("--label-column", "labels"), ("'labels'", "label")),
         (("--set", "data.train_split=trian"), ("trian", "train")),
-        (("--eval-split", "evil"), ("evil", "dev")),
+        (("--set", "data.eval_split=evil"), ("evil", "dev")),
         (("--set", "train.class_weights=[1, 2, 3]"), ("2 numbers", "[1.0, 2.0, 3.0]")),
         (("--set", "train.class_weights=heavy"), ("heavy",)),
         (("--max-length", "4000"), ("4000", "128")),

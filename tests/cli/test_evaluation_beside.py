@@ -54,16 +54,6 @@ def test_an_evaluation_says_which_run_it_measured(run: Path) -> None:
     assert settings["run"] == json.loads((run / "run.json").read_text())["key"]
 
 
-def test_training_again_with_card_writes_the_scores_beside_it(
-    run: Path, tiny_model: Path, tiny_data: Path
-) -> None:
-    done = train(tiny_model, tiny_data, run, "--card")
-    assert done.exit_code == 0, done.stderr
-    text = (run / "README.md").read_text()
-    assert "Not evaluated yet" not in text
-    assert "model-index" in text
-
-
 def test_the_page_of_a_run_shows_the_evaluation_beside_it(run: Path) -> None:
     succeed("report", run)
     scores = json.loads((run.with_name("run-evaluation") / "scores.json").read_text())["scores"]
@@ -80,23 +70,3 @@ def test_the_evaluation_of_another_run_is_not_shown_and_said(
     shutil.copytree(run.with_name("run-evaluation"), tmp_path / "run-evaluation")
     succeed("report", other)
     assert "is an evaluation of the run" in (other / "report.md").read_text()
-    given = train(
-        tiny_model, tiny_data, other, "--card", "--evaluation", tmp_path / "run-evaluation", seed=1
-    )
-    assert given.exit_code == 2
-    assert "Evaluate it anew" in given.stderr
-    named = train(
-        tiny_model, tiny_data, other, "--card", "--evaluation", evaluate(other, tmp_path / "own"),
-        seed=1,
-    )  # fmt: skip
-    assert named.exit_code == 0, named.stderr
-    assert "Not evaluated yet" not in (other / "README.md").read_text()
-
-
-def test_an_evaluation_without_a_card_is_refused_before_any_work(
-    tiny_model: Path, tiny_data: Path, tmp_path: Path
-) -> None:
-    found = train(tiny_model, tiny_data, tmp_path / "none", "--evaluation", "nowhere")
-    assert found.exit_code == 2
-    assert "--evaluation names the scores of a card" in found.stderr
-    assert not (tmp_path / "none").exists()

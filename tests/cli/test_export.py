@@ -83,7 +83,7 @@ def test_the_export_answers_as_the_model_where_temper_is_not_installed(
 ) -> None:
     with_temperature(run, 0.25)
     out = tmp_path / "out"
-    told = answer("export", run, "--to", out, "--data", tiny_data / "reviews" / "dev.csv")
+    told = answer("export", run, "--out", out, "--data", tiny_data / "reviews" / "dev.csv")
     wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
     same(wanted, asked_elsewhere(out, TEXTS))
     # The folder is a model of Temper's too, with the same calibration and length.
@@ -99,7 +99,7 @@ def test_the_export_answers_as_the_model_where_temper_is_not_installed(
 
 def test_a_calibration_that_the_file_does_not_apply_is_noticed(run: Path, tmp_path: Path) -> None:
     with_temperature(run, 0.25)
-    succeed("export", run, "--to", tmp_path / "out")
+    succeed("export", run, "--out", tmp_path / "out")
     wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
     (tmp_path / "out" / FILE).unlink()
     assert Likeness.of(wanted, asked(tmp_path / "out", TEXTS)).largest_difference > 1e-4
@@ -111,10 +111,11 @@ def test_pairs_and_regressions_are_answered_too(tiny_model: Path, tmp_path: Path
     data.write_text("\n".join(["text,text_pair,label", *rows]), encoding="utf-8")
     run, out = tmp_path / "run", tmp_path / "out"
     succeed(
-        "train", "--model", tiny_model, "--data", data, "--kind", "regression", "--method",
-        "vanilla", "--max-steps", "1", "--max-length", "16", "--device", "cpu", "--out", run,
+        "train", "--model", tiny_model, "--data", data, "--set", "data.kind=regression", "--method",
+        "vanilla", "--set", "train.max_steps=1", "--max-length", "16", "--device", "cpu",
+        "--out", run,
     )  # fmt: skip
-    told = answer("export", run, "--to", out, "--data", data)
+    told = answer("export", run, "--out", out, "--data", data)
     assert told["gives"] == "values"
     assert told["likeness"][PIPELINE]["accuracy"] is None
     pairs = ["it was good"] * len(TEXTS)
@@ -129,10 +130,11 @@ def test_an_adapter_is_merged_into_a_plain_checkpoint(
     run, out = tmp_path / "run", tmp_path / "out"
     succeed(
         "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--lora", "--method",
-        "vanilla", "--learning-rate", "0.1", "--max-steps", "3", "--max-length", "32", "--device",
+        "vanilla", "--learning-rate", "0.1", "--set", "train.max_steps=3", "--max-length", "32",
+        "--device",
         "cpu", "--out", run,
     )  # fmt: skip
-    succeed("export", run, "--to", out)
+    succeed("export", run, "--out", out)
     assert not list(out.glob("adapter*"))
     wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
     same(wanted, asked(out, TEXTS))
@@ -145,7 +147,7 @@ def test_hooks_for_code_and_records_of_the_run_stay_behind(run: Path, tmp_path: 
         hook = {"AutoModel": "elsewhere--model.Model"}
         (run / name).write_text(json.dumps({**content, "auto_map": hook}))
     out = tmp_path / "out"
-    succeed("export", run, "--to", out)
+    succeed("export", run, "--out", out)
     assert "auto_map" not in (out / "config.json").read_text()
     assert "auto_map" not in (out / "tokenizer_config.json").read_text()
     assert not {"run.json", "metrics.jsonl"} & {file.name for file in out.iterdir()}
@@ -169,15 +171,15 @@ def test_the_same_export_is_kept_and_anything_else_in_the_folder_refused(
     run: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    first = answer("export", run, "--to", out)
-    kept = succeed("export", run, "--to", out, "--json")
+    first = answer("export", run, "--out", out)
+    kept = succeed("export", run, "--out", out, "--json")
     assert json.loads(kept.stdout) == first
     assert "this very export already" in kept.stderr
     with_temperature(run, 2.0)
-    refused(call("export", run, "--to", out), f"{out} holds another export", "another --to")
+    refused(call("export", run, "--out", out), f"{out} holds another export", "another --out")
     other = tmp_path / "other"
     write_csv(other / "rows.csv", sentences(4))
-    refused(call("export", run, "--to", other), "holds 'rows.csv'", "Give another --to")
+    refused(call("export", run, "--out", other), "holds 'rows.csv'", "Give another --out")
     assert [file.name for file in other.iterdir()] == ["rows.csv"]
 
 
@@ -191,7 +193,7 @@ def test_what_answers_otherwise_is_not_written(
 
     monkeypatch.setattr(exporting.pipeline, "Pipeline", Other)
     out = tmp_path / "out"
-    refused(call("export", run, "--to", out), "Nothing was written: pipeline.py answers otherwise")
+    refused(call("export", run, "--out", out), "Nothing was written: pipeline.py answers otherwise")
     assert not out.exists()
 
 
@@ -201,17 +203,17 @@ def test_what_transformers_cannot_load_alone_is_refused(
     run, out = tmp_path / "run", tmp_path / "out"
     succeed(
         "train", "--model", "text_cnn", "--data", tiny_data / "reviews", "--method", "vanilla",
-        "--max-steps", "1", "--device", "cpu", "--out", run,
+        "--set", "train.max_steps=1", "--device", "cpu", "--out", run,
     )  # fmt: skip
-    refused(call("export", run, "--to", out), "'text_cnn'", "Temper's own")
+    refused(call("export", run, "--out", out), "'text_cnn'", "Temper's own")
     code = tmp_path / "code.py"
     code.write_text(
         "def ask(texts):\n    return [[0.5, 0.5]] * len(texts)\nask.gives = 'probabilities'\n"
     )
-    refused(call("export", f"{code}:ask", "--to", out), "code or a pipeline of another library")
+    refused(call("export", f"{code}:ask", "--out", out), "code or a pipeline of another library")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    refused(call("export", run, "--to", out, "--onnx"), "pip install 'onnx>=")
-    refused(call("export", run, "--to", out, "--eval-rows", "3"), "leave --eval-rows out")
+    refused(call("export", run, "--out", out, "--onnx"), "pip install 'onnx>=")
+    refused(call("export", run, "--out", out, "--eval-rows", "3"), "leave `eval_rows` out")
     assert not out.exists()
 
 
@@ -240,7 +242,9 @@ def test_onnx_answers_alike_and_int8_says_what_it_costs(
     pytest.importorskip("onnxscript", reason="needs the extra onnx")
     with_temperature(run, 0.25)
     out = tmp_path / "out"
-    told = answer("export", run, "--to", out, "--data", tiny_data / "reviews" / "dev.csv", "--int8")
+    told = answer(
+        "export", run, "--out", out, "--data", tiny_data / "reviews" / "dev.csv", "--int8"
+    )
     wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
     same(wanted, asked(out, TEXTS, onnx="model.onnx"))
     found = Likeness.of(wanted, asked(out, TEXTS, onnx="model-int8.onnx"))

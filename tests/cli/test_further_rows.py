@@ -30,7 +30,8 @@ def test_a_training_reads_the_text_and_no_more_rows_than_asked_for(
     result = succeed(
         "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--device", "cpu",
         "--set", "train.epochs=1", "--set", "train.batch_size=20", "--method", NAME,
-        "--unlabeled", pool, "--set", "data.unlabeled_rows=5", "--out", tmp_path / "run", "--json",
+        "--set", f"data.unlabeled={pool}", "--set", "data.unlabeled_rows=5",
+        "--out", tmp_path / "run", "--json",
     )  # fmt: skip
     assert f"5 rows of unlabelled text from {pool}" in " ".join(result.stderr.split())
     told = json.loads(result.stdout)
@@ -60,7 +61,7 @@ def test_a_study_judges_on_a_suite_and_learns_from_its_own_training_rows(
         "--seeds", "0", "--set", "train.max_steps=1", "--set", "train.device=cpu",
         "--max-length", "32", "--adversarial", f"made={tiny_data / 'shift.csv'}",
         "--anomaly", f"odd={tiny_data / 'anomaly.csv'}", "--suite", suite,
-        "--data-root", tiny_data, "--perspectives", "task,adversarial,groups,anomaly",
+        "--set", f"data_root={tiny_data}", "--perspectives", "task,adversarial,groups,anomaly",
         "--set", "evaluate.bootstrap=0", "--out", out,
     )  # fmt: skip
     plan = json.loads((out / "study.json").read_text(encoding="utf-8"))

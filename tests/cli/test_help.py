@@ -1,21 +1,41 @@
-"""The help of commands: groups, short summaries and examples."""
+"""The help of commands: groups, short summaries, options and examples."""
 
 from __future__ import annotations
 
+import ast
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 import typer
 
-from temper.cli.app import app
-from temper.cli.help import COMMANDS, EXAMPLES, GROUPS
-from tests.cli.calls import call
+import temper
+from temper.cli.app import COMMANDS, app
+from temper.cli.help import EXAMPLES
+from temper.cli.options import GROUPS
+from tests.cli.calls import call, refused
 
 ALL = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+SOURCE = Path(temper.__file__).parent
+MOST = 25
+"""Options of a command."""
+# Of every command, Ray, torchrun and curl; and a word of a paper between two dashes.
+OTHERS = {"--help", "--version", "--head", "--nproc", "--nproc-per-node", "--header", "--unbiased"}
+
+
+def options(command: str) -> dict[str, str | None]:
+    """Return the options of a command with their help."""
+    return {
+        name: parameter.help
+        for parameter in ALL[command].params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if parameter.param_type_name == "option"
+    }
 
 
 def test_every_command_is_in_a_group_with_a_short_summary() -> None:
-    summaries = {name: text for group in COMMANDS.values() for name, text in group.items()}
+    summaries = {name: text for group in COMMANDS.values() for name, (_, text) in group.items()}
     assert set(summaries) == set(ALL)
     assert all(len(text) <= 55 for text in summaries.values())
     listed = call("--help").stdout
@@ -23,9 +43,35 @@ def test_every_command_is_in_a_group_with_a_short_summary() -> None:
     assert all(text in listed for text in summaries.values())
 
 
-def test_every_grouped_name_is_an_option_of_a_command() -> None:
-    known = {parameter.name for command in ALL.values() for parameter in command.params}
-    assert {name for names in GROUPS.values() for name in names} <= known
+@pytest.mark.parametrize("command", ALL)
+def test_a_command_has_few_options_each_in_a_group_and_with_help(command: str) -> None:
+    found = [each for each in ALL[command].params if each.param_type_name == "option"]
+    assert len(found) <= MOST
+    assert all(options(command).values())
+    assert {each.rich_help_panel for each in found} <= {*GROUPS, None}
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_every_option_is_written_out_in_the_source(command: str) -> None:
+    source = "".join(path.read_text(encoding="utf-8") for path in (SOURCE / "cli").glob("*.py"))
+    # A switch is written "--lora/--no-lora".
+    assert all(re.search(rf'["/]{name}["/]', source) for name in options(command))
+
+
+def test_messages_name_options_that_exist() -> None:
+    known = {name for command in ALL for name in options(command)} | OTHERS
+    faults = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", node.value)
+                faults += [f"{path}: {name}" for name in named if name not in known]
+    assert faults == []
+
+
+def test_a_setting_without_an_option_is_named_with_its_table() -> None:
+    refused(call("train", "--max-steps", "3"), "Write --set train.max_steps=VALUE.")
+    refused(call("train", "--nonsense"), "No such option: --nonsense")
 
 
 @pytest.mark.parametrize("example", [each for several in EXAMPLES.values() for each in several])

@@ -46,7 +46,7 @@ def test_methods_say_what_they_cost_and_claim() -> None:
     assert rows["uegr"]["slots"] == {"objective": ["perturbation", "sub-models"], "rule": ["mask"]}
     assert rows["vanilla"]["slots"] == {"objective": [], "rule": []}
     heading = call("list", "methods").stdout.splitlines()[0]
-    assert heading.split() == ["name", "summary", "passes", "memory", "claims", "paper"]
+    assert heading.split() == ["name", "summary", "passes"]
     claims = "Claims for itself: perturbation, sub-models; rule: mask"
     assert claims in call("list", "methods", "uegr").stdout.splitlines()
     assert "Claims for itself: nothing" in call("list", "methods", "vanilla").stdout

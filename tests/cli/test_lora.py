@@ -49,7 +49,11 @@ def test_the_code_on_the_card_of_an_adapter_loads_it_whole(
     succeed(
         "train", "--model", base if base == "minilm" else tiny_model, "--data", data, "--method",
         "vanilla", "--lora", "--set", "train.max_steps=1", "--max-length", "16", "--device", "cpu",
-        "--out", out, "--card",
+        "--out", out,
+    )  # fmt: skip
+    succeed(
+        "evaluate", out, "--perspectives", "task", "--set", "evaluate.bootstrap=0", "--device",
+        "cpu", "--card", "--out", tmp_path / "judged",
     )  # fmt: skip
     _, _, after = (out / "README.md").read_text(encoding="utf-8").partition("```python\n")
     monkeypatch.chdir(tmp_path)

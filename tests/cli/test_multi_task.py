@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from temper.api.keywords import multi_task_settings
+from temper.api.nested import tasks_settings
 from temper.data.settings import DataSettings
 from temper.data.tasks.registry import TASKS
 from tests.cli.calls import answer, call, refused, succeed
@@ -32,15 +32,15 @@ def test_tasks_are_trained_together_and_each_is_judged_on_its_own_set(
 ) -> None:
     out = tmp_path / "run"
     told = answer(
-        "train", "--model", tiny_model, "--multi-task", "rte", "--data-root", root,
-        "--multi-task", f"reviews={tiny_data / 'reviews'}", *STEP, "--rows", 6, "--out", out,
+        "train", "--model", tiny_model, "--task", "rte", "--set", f"data_root={root}",
+        "--task", f"reviews={tiny_data / 'reviews'}", *STEP, "--rows", 6, "--out", out,
     )  # fmt: skip
     assert list(told["tasks"]) == ["rte", "reviews"]
     assert told["settings"]["tasks"]["rte"]["task"] == "rte"
     assert {each["train"]["rows"] for each in told["data"].values()} == {6}
     judged = ("--perspectives", "task", "--set", "evaluate.bootstrap=0", "--device", "cpu")
     for name, data, rows in (
-        ("rte", ("--task", "rte", "--data-root", root), 4),
+        ("rte", ("--task", "rte", "--set", f"data_root={root}"), 4),
         ("reviews", ("--data", tiny_data / "reviews"), 12),
     ):
         folder = out / "tasks" / name
@@ -71,7 +71,7 @@ def test_a_file_of_settings_may_name_the_tasks(
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_is_known_by_its_name_where_the_option_for_one_task_takes_it(name: str) -> None:
-    settings = multi_task_settings([f"{name}=a.csv"], None)[name]
+    settings = tasks_settings([f"{name}=a.csv"])[name]
     try:
         one = DataSettings(source="a.csv", task=name).task
     except ValueError:
@@ -83,21 +83,20 @@ def test_a_task_is_known_by_its_name_where_the_option_for_one_task_takes_it(name
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--multi-task", "a=x.csv"), ("two or more tasks",)),
-        (("--multi-task", "a=x.csv", "--multi-task", "a=y.csv"), ("'a' twice",)),
-        (("--multi-task", "rtee"), ("Unknown task 'rtee'", "'rte'", "rtee=PATH")),
-        (("--multi-task", "snli"), ("Unknown task 'snli'", "snli=PATH")),
-        (("--multi-task", "training=x.csv", "--multi-task", "b=y.csv"),
+        (("--task", "a=x.csv"), ("two or more tasks",)),
+        (("--task", "a=x.csv", "--task", "a=y.csv"), ("'a' twice",)),
+        (("--task", "rtee", "--task", "rte"), ("Unknown task 'rtee'", "'rte'", "rtee=PATH")),
+        (("--task", "snli", "--task", "rte"), ("Unknown task 'snli'", "snli=PATH")),
+        (("--task", "training=x.csv", "--task", "b=y.csv"),
          ("letters, digits", "'training'")),
-        (("--multi-task", "a="), ("must be NAME or NAME=PATH, got 'a='",)),
-        (("--multi-task", "a.b=x.csv", "--multi-task", "b=y.csv"), ("letters, digits",)),
-        (("--multi-task", "a=x.csv", "--data", "y.csv"), ("--data is of one data set",)),
-        (("--multi-task", "a=x.csv", "--text-column", "t"), ("--text-column is of one data set",)),
-        (("--multi-task", "a=x.csv", "--data-root", "."), ("each --multi-task names its own",)),
-        (("--multi-task", "a=x.csv", "--multi-task", "b=y.csv", "--card"), ("of one classifier",)),
-        (("--multi-task", "a=x.csv", "--multi-task", "b=y.csv", "--unlabeled", "u.csv"),
+        (("--task", "a="), ("must be NAME or NAME=PATH, got 'a='",)),
+        (("--task", "a.b=x.csv", "--task", "b=y.csv"), ("letters, digits",)),
+        (("--task", "a=x.csv", "--data", "y.csv"), ("--data is of one dataset",)),
+        (("--task", "a=x.csv", "--text-column", "t"), ("--text-column is of one dataset",)),
+        (("--task", "a=x.csv", "--set", "data_root=."), ("each --task names its own",)),
+        (("--task", "a=x.csv", "--task", "b=y.csv", "--set", "data.unlabeled=u.csv"),
          ("has no phase for it",)),
-        (("--multi-task", "a=x.csv", "--multi-task", "b=y.csv", "--set", "method=5"),
+        (("--task", "a=x.csv", "--task", "b=y.csv", "--set", "method=5"),
          ("`method` must be a table", "got 5")),
     ],
 )  # fmt: skip

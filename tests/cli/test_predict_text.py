@@ -67,7 +67,7 @@ def test_pairs_are_given_text_by_text(
     refused(call("predict", trained, *GIVEN, *pairs), "trained on single texts", "--text-pair")
     single = call("predict", folder, *GIVEN, "--device", "cpu")
     if trained_on_pairs:
-        refused(single, f"{folder} was trained on pairs of texts", "--text-pair-column")
+        refused(single, f"{folder} was trained on pairs of texts", "`text_pair_column`")
         with pytest.raises(DataError, match="trained on pairs of texts, and these texts lack"):
             Classifier.load(folder)(["why"])
     else:
@@ -80,9 +80,12 @@ def test_pairs_are_given_text_by_text(
         (("--text", "a", "--data", "b.csv"), "--text and --data both say"),
         (("--text", "a", "--text-pair", "b", "--text-pair", "c"), "got 2 for 1"),
         (("--text-pair", "b"), "got 1 for 0"),
-        (("--text", "a", "--encoding", "cp1252"), "leave --encoding out"),
-        (("--text", "a", "--text-column", "b"), "leave --text-column out"),
-        (("--skip-bad-rows",), "Stdin has no columns, it is plain text: leave --skip-bad-rows out"),
+        (("--text", "a", "--set", "data.encoding=cp1252"), "leave `encoding` out"),
+        (("--text", "a", "--text-column", "b"), "leave `text_column` out"),
+        (
+            ("--set", "data.skip_bad_rows=true"),
+            "Stdin has no columns, it is plain text: leave `skip_bad_rows` out",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(more: tuple[str, ...], words: str) -> None:

@@ -29,7 +29,7 @@ def test_a_study_of_mnli_reports_both_dev_sets_and_their_mean(
     glue(root, "MNLI", NLI * 4, splits=["train", "dev_matched", "dev_mismatched"])
     out = tmp_path / "study"
     answer(
-        "compare", "--model", tiny_model, "--task", "mnli", "--data-root", root, *STEP,
+        "compare", "--model", tiny_model, "--task", "mnli", "--set", f"data_root={root}", *STEP,
         "--methods", "vanilla", "--seeds", "0", "--perspectives", "task,groups",
         "--set", "evaluate.bootstrap=0", "--out", out,
     )  # fmt: skip
@@ -61,7 +61,7 @@ def test_a_tasks_score_is_its_own_whatever_its_data_are_called(
     monkeypatch.setenv("TEMPER_DATA", str(tmp_path / "root"))
     run = tmp_path / "run"
     record = answer(
-        "train", "--model", tiny_model, "--task", "mrpc", "--new-head", *STEP,
+        "train", "--model", tiny_model, "--task", "mrpc", "--set", "train.new_head=true", *STEP,
         "--method", "vanilla", "--out", run,
     )  # fmt: skip
     assert record["task"]["metric"] == "f1"
@@ -81,11 +81,14 @@ def test_a_tasks_score_is_its_own_whatever_its_data_are_called(
     ("more", "words"),
     [
         (("--task", "rtee"), ("Unknown task 'rtee'", "'rte'")),
-        (("--task", "rte", "--data-root", "{root}"), ("No folder of task 'rte' is under", "mine")),
-        (("--data-root", "{root}", "--data", "demo"), ("--task", "there is neither")),
         (
-            ("--task", "rte", "--data", "x.csv", "--data-root", "{root}"),
-            ("--data-root", "the task's are --data x.csv"),
+            ("--task", "rte", "--set", "data_root={root}"),
+            ("No folder of task 'rte' is under", "mine"),
+        ),
+        (("--set", "data_root={root}", "--data", "demo"), ("--task", "there is neither")),
+        (
+            ("--task", "rte", "--data", "x.csv", "--set", "data_root={root}"),
+            ("`data_root`", "the task's data are --data x.csv"),
         ),
         (("--task", "sst2", "--data", "demo"), ("`data`", "no copy of task 'sst2'")),
     ],

@@ -127,16 +127,15 @@ def test_a_model_is_called_by_its_whole_name_on_other_machines(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((None, 4, 0.0), "its address as --cluster"),
-        (("auto", 1, 1.5), "whole number or a fraction"),
-        (("auto", 0, 0.0), "must be at least 1"),
+        ({"cpus": 4}, "its address as --cluster"),
+        ({"address": "auto", "gpus": 1.5}, r"cluster\.gpus.*whole number or a fraction"),
+        ({"address": "auto", "cpus": 0}, r"cluster\.cpus"),
+        ({"adress": "auto"}, "Did you mean 'cluster.address'"),
     ],
 )
-def test_what_a_cluster_cannot_be_asked_for_is_refused(
-    given: tuple[str | None, int, float], message: str
-) -> None:
+def test_what_a_cluster_cannot_be_asked_for_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        Cluster.of(*given)
+        Cluster.of(given)
 
 
 def test_the_error_of_a_machine_is_unwrapped() -> None:

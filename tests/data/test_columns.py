@@ -64,14 +64,14 @@ def test_whole_floats_without_a_gap_are_classes_and_this_is_said(values: list[ob
     assert labels.values == [1, 0, 2]
     assert all(type(value) is int for value in labels.values or [])
     assert "labels such as 1.0 in 'label' are whole numbers from 0 to 2" in labels.notices[0]
-    assert "--kind regression" in labels.notices[0]
+    assert "data.kind=regression" in labels.notices[0]
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], ["1.0", "3.0"], [0.0, 2.0], [-1.0, 0.0, 1.0]])
 def test_other_whole_floats_are_targets_and_this_is_said(values: list[object]) -> None:
     labels = read(values)
     assert labels.kind == "regression"
-    assert "--kind classification" in labels.notices[0]
+    assert "data.kind=classification" in labels.notices[0]
     # Numbers with a fraction can be nothing else.
     assert read([*values, 0.5]).notices == () if isinstance(values[0], float) else True
 
@@ -191,7 +191,7 @@ BAD: list[tuple[list[object], dict[str, object], str]] = [
     (["0", "1" * 5000], {}, "line 3: 'label' must be finite"),
     (["a", "b\ud800"], {}, "line 3: 'label' .*half of a surrogate pair"),
     ([0, 1], {"names": ("yes", "yes")}, "two classes of 'label' are named 'yes'"),
-    ([0, -2], {}, r"line 3: 'label' must be >= 0, got -2.*--kind classification"),
+    ([0, -2], {}, r"line 3: 'label' must be >= 0, got -2.*data.kind=classification"),
     ([0, 2], {"names": NAMES}, r"line 3: 'label' must be >= 0 and <= 1 \(negative, .*, got 2"),
     (["negative", "posit"], {"names": NAMES}, "line 3: Unknown label 'posit'. Did you mean"),
     ([0.0, 0.5], {"names": NAMES}, "line 3: 'label' must be a class index, got 0.5"),

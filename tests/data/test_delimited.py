@@ -186,7 +186,9 @@ def test_a_quoted_empty_text_in_a_file_of_one_column_is_a_row(tmp_path: Path) ->
 
 def test_a_file_in_another_encoding_is_an_error_that_shows_the_way_on(tmp_path: Path) -> None:
     path = write(tmp_path, "text\nun café au lait\n".encode("cp1252"))
-    with pytest.raises(DataError, match=r"line 2: .*not UTF-8.*--encoding cp1252 .*'un café au l"):
+    with pytest.raises(
+        DataError, match=r"line 2: .*not UTF-8.*data.encoding=cp1252 .*'un café au l"
+    ):
         read_table(path)
 
 
@@ -238,7 +240,7 @@ def test_bad_rows_are_an_error_that_names_the_way_on_and_skipped_where_asked(
     tmp_path: Path,
 ) -> None:
     path = write(tmp_path, 'text,label\na,1\nb,1,2\n"c" d,0\ne\nf,0\n"g,1\nh,0\n')
-    with pytest.raises(DataError, match=r"line 3: expected 2 fields .*--skip-bad-rows"):
+    with pytest.raises(DataError, match=r"line 3: expected 2 fields .*data.skip_bad_rows"):
         read_table(path)
     table = read_table(path, SKIPPING)
     assert rows(table) == [("a", "1"), ("f", "0"), ("h", "0")]
@@ -286,7 +288,7 @@ def test_rows_without_a_label_are_skipped_where_asked(
     assert list(found.labels or []) == kept
     assert lines in found.notices[0]
     assert len(found) == len(kept)
-    with pytest.raises(DataError, match="--skip-bad-rows"):
+    with pytest.raises(DataError, match="data.skip_bad_rows"):
         load_examples(path)
 
 

@@ -105,8 +105,8 @@ def test_train_rows_in_evaluation_are_counted_and_dropped_on_request(tmp_path: P
     source = folder(tmp_path / "data", train=rows(10), dev=rows(5, 7), test=rows(2, 0))
     kept = splits_of(source)
     assert kept.notices == (
-        "3 train rows are also in dev (--drop-overlap leaves such rows out)",
-        "2 train rows are also in test (--drop-overlap leaves such rows out)",
+        "3 train rows are also in dev (--set data.drop_overlap=true leaves such rows out)",
+        "2 train rows are also in test (--set data.drop_overlap=true leaves such rows out)",
     )
     dropped = splits_of(source, drop_overlap=True)
     assert dropped.train.text == [f"row {i}" for i in range(2, 7)]
@@ -181,7 +181,7 @@ def test_columns_are_found_by_their_usual_names(
 CANDIDATES = [
     (["text", "sentiment", "score"], {}, {"label": ["sentiment"]}, "--label-column"),
     (["question", "answer", "text", "label"], {}, {"text": ["text"]}, "--text-column"),
-    (["sentence", "Content", "label"], {}, {"text": ["Content"]}, "--text-pair-column"),
+    (["sentence", "Content", "label"], {}, {"text": ["Content"]}, "data.text_pair_column"),
     (["text", "Text", "label"], {}, {"text": ["Text"]}, "--text-column"),
     (["question", "sentence", "label"], {}, {}, ""),
     (["text", "sentiment", "score"], {"label_column": "score"}, {}, ""),
@@ -263,9 +263,9 @@ def test_whole_numbers_are_read_as_classes_and_this_is_said(tmp_path: Path) -> N
     source = str(json_lines(tmp_path / "a.jsonl", content))
     splits = splits_of(source)
     assert (splits.train.label_names, splits.train.kind) == (("1", "2"), "classification")
-    assert any("--kind regression" in notice for notice in splits.notices)
+    assert any("data.kind=regression" in notice for notice in splits.notices)
     splits = splits_of(source, kind="classification")
-    assert not any("--kind" in notice for notice in splits.notices)
+    assert not any("data.kind" in notice for notice in splits.notices)
 
 
 def test_a_class_of_a_split_that_nobody_reads_does_not_stop_a_training(tmp_path: Path) -> None:
@@ -282,7 +282,9 @@ def test_rows_whose_label_is_not_trained_on_are_skipped_where_asked(tmp_path: Pa
     words = [{"text": f"t {i}", "label": word} for i, word in enumerate(["good", "bad"] * 4)]
     dev = [{"text": "a", "label": "Bad"}, {"text": "b", "label": "ugly"}]
     source = folder(tmp_path / "data", train=words, dev=dev)
-    with pytest.raises(DataError, match=r"Unknown label 'ugly'.*dev.jsonl, row 2.*--skip-bad-rows"):
+    with pytest.raises(
+        DataError, match=r"Unknown label 'ugly'.*dev.jsonl, row 2.*data.skip_bad_rows"
+    ):
         splits_of(source)
     splits = splits_of(source, skip_bad_rows=True)
     assert (splits.dev.text, splits.dev.labels) == (["a"], [0])
@@ -320,11 +322,15 @@ BAD_FOLDERS = [
         {},
         "at least two classes, got on",
     ),
-    ({"train": [{"text": "a", "label": i} for i in (1, 3)], "dev": rows(2)}, {}, "1, 3.*--kind cl"),
+    (
+        {"train": [{"text": "a", "label": i} for i in (1, 3)], "dev": rows(2)},
+        {},
+        "1, 3.*data.kind=cl",
+    ),
     (
         {"train": rows(4), "dev": [*rows(2), {"text": "a", "label": 2}]},
         {},
-        "Unknown label '2'.*dev.jsonl, row 3.*--skip-bad-rows",
+        "Unknown label '2'.*dev.jsonl, row 3.*data.skip_bad_rows",
     ),
     ({"train": rows(4), "dev": [{"text": "a", "label": "no"}]}, {}, "Unknown label 'no'.*row 1"),
     ({"dev": rows(4)}, {}, "Unknown split 'train'.*Known: dev"),
@@ -492,7 +498,9 @@ def test_one_huge_label_is_told_and_not_counted_up_to(tmp_path: Path, ending: st
         sign = "," if ending == "csv" else "\t"
         lines = [f"{a}{sign}{b}" for a, b in zip(texts, labels, strict=True)]
         path.write_text("\n".join([f"text{sign}label", *lines]), encoding="utf-8")
-    with pytest.raises(DataError, match=rf"4 different whole numbers .*{huge}\).*--kind classif"):
+    with pytest.raises(
+        DataError, match=rf"4 different whole numbers .*{huge}\).*data.kind=classif"
+    ):
         load_splits(DataSettings(source=str(path)))
 
 

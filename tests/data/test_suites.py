@@ -106,9 +106,9 @@ def test_sets_that_are_not_there_are_missing_with_the_reason(tmp_path: Path) -> 
 
 def test_a_root_without_any_of_the_sets_is_refused(tmp_path: Path) -> None:
     suite = read_suite(write(tmp_path, '[shift.a]\npath = "a@test"\n'))
-    with pytest.raises(SettingError, match=r"None of the 1 sets of suite 'own'.*--data-root"):
+    with pytest.raises(SettingError, match=r"None of the 1 sets of suite 'own'.*data_root"):
         find_sets(suite, tmp_path)
-    with pytest.raises(SettingError, match=r"must be a folder.*--data-root"):
+    with pytest.raises(SettingError, match=r"must be a folder.*data_root"):
         find_sets(suite, tmp_path / "nowhere")
 
 

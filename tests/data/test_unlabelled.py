@@ -66,8 +66,8 @@ def test_a_notice_says_how_many_rows_there_are_and_which_are_evaluated(
     splits = splits_of(source, unlabeled=str(pool))
     assert splits.notices == (
         f"5 rows of unlabelled text from {pool}",
-        "2 unlabeled rows are also in dev (--drop-overlap leaves such rows out)",
-        "1 unlabeled row is also in test (--drop-overlap leaves such rows out)",
+        "2 unlabeled rows are also in dev (--set data.drop_overlap=true leaves such rows out)",
+        "1 unlabeled row is also in test (--set data.drop_overlap=true leaves such rows out)",
     )
     assert splits.unlabeled.notices == splits.notices
 

@@ -110,7 +110,7 @@ def main(folder: Path) -> None:
     def run(case: str, changes: dict[str, Any], name: str = "", **more: Any) -> None:
         tree = settings_of(folder, changes)
         report[name or case] = outcome(
-            lambda: temper.train(folder / "out" / case, config=tree, **more)
+            lambda: temper.train(out=folder / "out" / case, config=tree, **more)
         )
 
     for case, changes in REFUSED.items():

@@ -61,7 +61,7 @@ def test_two_processes_leave_the_folder_of_one_and_its_weights(
     changes = EXACT[case]
     if case == "fsdp":
         changes = {**changes, "train": {}}
-    alone = temper.train(tmp_path / "alone", config=settings_of(launch.folder, changes))
+    alone = temper.train(out=tmp_path / "alone", config=settings_of(launch.folder, changes))
     for report in launch.reports:
         assert report[case]["status"] == "finished"
     folder = launch.folder / "out" / case
@@ -115,7 +115,7 @@ def test_a_stopped_run_goes_on_with_as_many_processes_alone(launch: Launch) -> N
     assert launch.record("left")["status"] == "stopped"
     tree = settings_of(launch.folder, NOISY)
     with pytest.raises(CheckpointError, match="by 2 processes, and here is 1.*Start as many"):
-        temper.train(launch.folder / "out" / "left", config=tree)
+        temper.train(out=launch.folder / "out" / "left", config=tree)
     # The refusal has changed nothing.
     assert list((launch.folder / "out" / "left" / "checkpoints").glob("checkpoint-*"))
     assert launch.record("left")["processes"] == 2
@@ -165,7 +165,7 @@ def test_what_several_processes_cannot_do_is_one_line_and_nothing_is_written(
 def test_sharing_weights_out_needs_several_processes(launch: Launch, tmp_path: Path) -> None:
     tree = settings_of(launch.folder, EXACT["fsdp"])
     with pytest.raises(SettingError, match="`train.fsdp` .* there is one. Start several"):
-        temper.train(tmp_path / "out", config=tree)
+        temper.train(out=tmp_path / "out", config=tree)
     assert not (tmp_path / "out").exists()
 
 

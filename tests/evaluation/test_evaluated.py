@@ -123,7 +123,9 @@ def test_a_runs_own_rows_are_not_read_by_other_settings(
 ) -> None:
     data = {"source": str(tmp_path / "reviews")} if named else {}
     said = re.escape(f"but data.{name}: {own!r} -> {other!r}. Leave that out")
-    with pytest.raises(SettingError, match=f"{said}, or name the split .* with --eval-split"):
+    with pytest.raises(
+        SettingError, match=f"{said}, or name the split .* with --set data.eval_split"
+    ):
         evaluated(run, {**data, name: other})
 
 

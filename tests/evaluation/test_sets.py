@@ -101,7 +101,7 @@ def test_the_root_is_named_by_the_environment(
     assert list(SetSources.of(suite=str(suite)).named("shift")) == ["near"]
     assert SetSources.of() == SetSources()
     monkeypatch.delenv("TEMPER_DATA")
-    with pytest.raises(SettingError, match=r"--data-root DIR, or .* TEMPER_DATA"):
+    with pytest.raises(SettingError, match=r"TEMPER_DATA, or give --set data_root=DIR"):
         SetSources.of(suite=str(suite))
 
 
@@ -140,7 +140,7 @@ def test_rows_that_nothing_reads_are_an_error() -> None:
     assert "no anomalies are measured" in fault
     plain = EvaluationSettings(perspectives=("task",))
     faults = SetSources.of(anomaly=["a=a.csv"], fit="fit.csv", held_out="h.csv").faults(plain)
-    assert ["--fit" in faults[0], "--held-out" in faults[1]] == [True, True]
+    assert ["sets.fit" in faults[0], "sets.held_out" in faults[1]] == [True, True]
 
 
 def test_a_suite_for_other_labels_is_refused_once(suite: Path, tmp_path: Path) -> None:
@@ -193,7 +193,9 @@ def test_held_out_rows_that_are_evaluated_or_were_trained_on_are_left_out(tmp_pa
     assert found.data.held_out.text == ["three"]
     said = "2 of 3 rows held out for a temperature are evaluated too or were trained on"
     assert any(notice.startswith(said) for notice in found.notices)
-    with pytest.raises(DataError, match=r"All 3 rows of --held-out .* are evaluated too or were"):
+    with pytest.raises(
+        DataError, match=r"All 3 rows of `sets.held_out`.* are evaluated too or were"
+    ):
         load(sources, train=examples(["three", "four"]))
 
 
@@ -215,7 +217,7 @@ def test_rows_that_were_trained_on_are_left_out_and_said_first(tmp_path: Path) -
     assert found.seen == found.notices[:2]
     assert found.seen[0].startswith("1 of 2 rows of set 'dev' were trained on and are left out")
     assert found.seen[1].startswith("1 of 3 rows of set 'far' were trained on and are left out")
-    assert "--seen-rows keep" in found.seen[0]
+    assert "sets.seen_rows=keep" in found.seen[0]
 
 
 def test_rows_that_were_trained_on_are_scored_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -233,7 +235,7 @@ def test_rows_that_were_trained_on_are_scored_where_that_is_asked_for(tmp_path: 
 
 def test_a_set_that_was_trained_on_as_a_whole_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "far.jsonl", labelled(["seen", "new"]))
-    with pytest.raises(DataError, match=r"All 2 rows of set 'far' .*--seen-rows keep"):
+    with pytest.raises(DataError, match=r"All 2 rows of set 'far' .*sets.seen_rows=keep"):
         load(SetSources.of(shift=[f"far={path}"]), trained=seen("seen", "new"))
     with pytest.raises(DataError, match="All 2 rows of set 'dev'"):
         load(SetSources(), trained=seen("one", "two"))
@@ -313,7 +315,7 @@ def test_training_rows_that_are_gone_or_have_changed_are_told(tmp_path: Path) ->
     )
     assert gone is None
     assert "cannot be read (No such file or folder" in notice
-    assert "--fit PATH" in notice
+    assert "sets.fit=PATH" in notice
     assert trained_rows(Checkpoint.of(tmp_path)) == (None, ())
 
 

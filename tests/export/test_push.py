@@ -32,7 +32,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_csv(folder / "reviews" / "train.csv", sentences(24, thing=MARK))
     write_csv(folder / "reviews" / "dev.csv", sentences(12, thing=f"very {MARK}"))
     run = temper.train(
-        folder / "run",
+        out=folder / "run",
         model=str(folder / "model"),
         data=folder / "reviews",
         method="vanilla",

@@ -35,7 +35,6 @@ COMMANDS = typer.main.get_command(app).commands
 SMALLER = {
     "--rows": "160",
     "--eval-rows": "50",
-    "--max-steps": "30",
     "--workers": "1",
     "--learning-rate": "1e-2",
 }
@@ -75,7 +74,7 @@ NOT_RUN = {
     r"temper export .*--(onnx|int8)": "needs the extra onnx; tests/cli/test_export.py writes it",
     r"temper push": "asks the Hub; tests/export/test_push.py pushes to a stub of it",
     r"temper compare --cluster": "needs a cluster; tests/study/test_cluster.py has one",
-    r"temper .*--report-to": "needs a tracker's package; tests/study/test_trackers.py stubs it",
+    r"temper .*report_to": "needs a tracker's package; tests/study/test_trackers.py stubs it",
     r"temper reproduce .*--(data-root|keep)": HOURS,
     r"temper .*\$task": "stands in a loop of the shell",
 }

@@ -74,9 +74,9 @@ def test_a_recipe_trains_as_its_method_does(tmp_path: Path) -> None:
     make_model(tmp_path / "model")
     make_data(tmp_path / "data")
     given = settings_of_run(tmp_path, method="vanilla", max_steps=1)
-    temper.train(tmp_path / "method", config=given)
+    temper.train(out=tmp_path / "method", config=given)
     rest = {name: table for name, table in given.items() if name != "method"}
-    temper.train(tmp_path / "recipe", config=rest, recipe="plain")
+    temper.train(out=tmp_path / "recipe", config=rest, recipe="plain")
     assert record(tmp_path / "method")["key"] == record(tmp_path / "recipe")["key"]
 
 

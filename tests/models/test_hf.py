@@ -194,7 +194,7 @@ def test_a_head_of_other_classes_is_refused_unless_it_is_drawn_anew(stars: Path)
         stars,
         labels=["bad", "good", "so so"],
     )
-    refused("--label-map .*--label-names .*--new-head", stars, labels=["1", "2", "4"])
+    refused("train.label_map.*train.label_names.*train.new_head", stars, labels=["1", "2", "4"])
     new, _ = load_classifier(str(stars), labels=["1", "2", "4"], new_head=True, seed=3)
     again, _ = load_classifier(str(stars), labels=["1", "2", "4"], new_head=True, seed=3)
     assert torch.equal(head(new), head(again))

@@ -101,11 +101,13 @@ def test_tables_show_the_last_layer_and_the_logits(study: Path) -> None:
         "Squared Hessian norm, logits, dev",
     ]
     assert [row.label for row, _ in dict(groups(found))["Smoothness"]] == wanted
-    terminal = [texts for group, texts in found.rows_for_terminal().rows if group == "Smoothness"]
-    assert [texts[0] for texts in terminal] == [f"{label} \u2193" for label in wanted]
-    assert terminal[1][1] == "0.55 \u00b1 0.05"
+    rows = [row for row, _ in dict(groups(found))["Smoothness"]]
+    assert [row.heading() for row in rows] == [f"{label} \u2193" for label in wanted]
+    assert rows[1].text("vanilla") == "0.55 \u00b1 0.05"
     # Lower is better, on every seed.
-    assert terminal[1][4] == "better"
+    difference = rows[1].cells["uegr"].difference
+    assert difference is not None
+    assert difference.said == "better"
     order = list(dict.fromkeys(row.group for row in found.rows))
     assert order.index("Smoothness") == order.index("Calibration") - 1
 

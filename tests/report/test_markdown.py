@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from temper.cli.app import app
-from temper.cli.screen import print_overview
 from temper.display.cells import NAMED
 from temper.errors import SettingError
 from temper.report import comparison, overview
@@ -147,17 +146,6 @@ def test_the_command_prints_many_methods_one_below_the_other(tmp_path: Path) -> 
     ranked = (*HEADER[:2], "Mean rank over the perspectives ↓", *HEADER[2:])
     assert lines[0] == f"| {' | '.join(ranked)} |"
     assert lines[3].startswith("| `uegr` | ")
-
-
-def test_a_terminal_shows_few_methods_side_by_side(
-    make_study: MakeStudy, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_overview(overview(comparison(make_study(Plan()))), notes=("A note.",))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["score", "vanilla", "uegr"]
-    assert lines[2].startswith("Accuracy, dev (%) ↑")
-    assert lines[2].split("  ")[-1].strip() == "85.00 ± 2.65"
-    assert lines[-1] == "A note."
 
 
 def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from temper.display import cells
 from temper.display.cells import Row
 from temper.errors import CheckpointError, SettingError
 from temper.report import build, comparison, write
@@ -158,7 +157,6 @@ def test_a_missing_run_is_said_and_left_out(study: Path) -> None:
     found = comparison(study)
     assert found.missing == ("uegr, seed 2: not run.",)
     assert sorted(found.row("task", "accuracy").cells["uegr"].seeds) == [0, 1]
-    assert "uegr, seed 2: not run." in found.rows_for_terminal().notes
 
 
 @pytest.mark.parametrize(
@@ -296,19 +294,6 @@ def test_table_json_and_scores_csv_hold_every_value(study: Path) -> None:
     assert len(found) == 6
 
 
-def test_the_terminal_table_has_as_many_cells_as_headings(study: Path) -> None:
-    table = comparison(study).rows_for_terminal()
-    assert table.header == ("score", "vanilla", "uegr", "uegr \u2212 vanilla", "")
-    assert {len(cells) for _, cells in table.rows} == {5}
-    (line,) = [cells for _, cells in table.rows if cells[0].startswith("Accuracy, dev")]
-    assert line[1:] == (
-        "82.00 \u00b1 2.00",
-        "85.00 \u00b1 2.65",
-        "+3.00 [\u22122.32, +8.32]",
-        "inside the noise: minimum detectable difference 7.20",
-    )
-
-
 def test_a_single_run_has_scores_without_differences(run: Path) -> None:
     found = comparison(run)
     assert found.reference is None
@@ -342,20 +327,6 @@ def test_runs_of_different_tasks_are_not_compared(study: Path) -> None:
 def test_an_attacks_label_says_how_hard_it_was(study: Path) -> None:
     row = comparison(study).row("embedding_attack", "accuracy", condition="pgd", radius=0.25)
     assert row.label == "Accuracy, PGD \u2113\u2082 radius 0.25 (10 steps), dev"
-
-
-def test_a_terminal_shows_what_sums_up_a_perspective_where_there_are_many_scores(
-    study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = comparison(study)
-    assert len(found.rows_for_terminal().rows) == len(found.shown)
-    monkeypatch.setattr(cells, "SHOWN", len(found.shown) - 1)
-    short = found.rows_for_terminal()
-    labels = [texts[0] for _, texts in short.rows]
-    assert 0 < len(labels) < len(found.shown)
-    assert any(label.startswith("Accuracy, dev") for label in labels)
-    assert not any(label.startswith("Macro-F1") for label in labels)
-    assert short.notes[-1].startswith(f"{len(labels)} of {len(found.shown)} scores;")
 
 
 @pytest.mark.parametrize("points", [0.0, -1.0, math.nan, math.inf])

@@ -103,8 +103,15 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
     for option in (["--coverage", ".9"], ["--abstain", "anomaly"], ["--max-risk", ".1"]):
         found = call("serve", f"{code}:ask", "--port", "0", *option)
         refused(found, "keeps no calibration", "temper calibrate")
-    refused(call("serve", f"{code}:ask", "--port", "0", "--shift-rows", "50"), "`shift_rows`")
-    refused(call("serve", f"{code}:ask", "--port", "0", "--shift-rows", "5"), "shift_rows", "20")
+    refused(
+        call("serve", f"{code}:ask", "--port", "0", "--set", "service.shift_rows=50"),
+        "`shift_rows`",
+    )
+    refused(
+        call("serve", f"{code}:ask", "--port", "0", "--set", "service.shift_rows=5"),
+        "shift_rows",
+        "20",
+    )
     plain = Model().classifier()
     with pytest.raises(SettingError, match="`shift_rows` is of a comparison .* keeps none"):
         Service(plain, ServiceSettings(shift_rows=100))

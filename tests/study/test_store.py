@@ -75,7 +75,7 @@ def study(
         monkeypatch.setattr(Cluster, "check", lambda _: None)
         monkeypatch.setattr("temper.study.cluster.connected", connected)
         temper.compare(
-            str(out),
+            out=str(out),
             methods="vanilla,ema",
             seeds=seeds,
             cluster="HOST:1" if "://" in str(out) else None,
@@ -238,7 +238,7 @@ def test_no_message_has_the_secrets_of_a_url(
     printed = []
     for command in (study, partial(temper.compare, **settings), partial(temper.train, **settings)):
         with pytest.raises(TemperError, match=r"127\.0\.0\.1:1/study") as raised:
-            command(url)
+            command(out=url)
         printed.append(str(raised.value))
     monkeypatch.setattr("temper.cli.compare.compare_methods", lambda *_, **__: PAGE)
     monkeypatch.setattr("temper.cli.compare.print_headline", lambda _: None)
@@ -272,5 +272,5 @@ def test_a_store_that_cannot_be_used_is_refused_before_any_work(
         with pytest.raises(error, match=message):
             study(url)
     with pytest.raises(SettingError, match=r"is a URL.* address as --cluster"):
-        temper.compare(f"file://{tmp_path}/study", model="minilm", data="demo")
+        temper.compare(out=f"file://{tmp_path}/study", model="minilm", data="demo")
     assert files(tmp_path) == before

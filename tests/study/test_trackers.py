@@ -38,7 +38,7 @@ def compare(project: Path) -> Compare:
     def compare_with(out: Path, report_to: str, **settings: Any) -> Any:
         given: dict[str, Any] = {"methods": ["vanilla", "at"], "seeds": [0], **settings}
         return temper.compare(
-            out,
+            out=out,
             model=str(project / "model"),
             data=project / "reviews",
             max_length=16,

@@ -63,7 +63,7 @@ def options(project: Path, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def searched(project: Path) -> Path:
-    temper.tune(project / "searched", **options(project))
+    temper.tune(out=project / "searched", **options(project))
     return project / "searched"
 
 
@@ -160,7 +160,7 @@ def test_a_reported_text_among_the_training_rows_reaches_no_fold(
         dev_folds(leaking, seed=0)
     heard = Heard()
     temper.tune(
-        tmp_path / "out",
+        out=tmp_path / "out",
         progress=heard,
         **options(project, data=str(tmp_path), budget="9runs"),
     )
@@ -218,7 +218,7 @@ def test_a_cluster_that_cannot_do_the_runs_leaves_no_record_behind(
     monkeypatch.setattr(Cluster, "check", lambda _: None)
     monkeypatch.setattr("temper.study.final.connected", refuse)
     with pytest.raises(SettingError, match="No machine of the cluster"):
-        temper.tune(tmp_path / "out", **options(project, cluster="HOST:1"))
+        temper.tune(out=tmp_path / "out", **options(project, cluster="HOST:1"))
     assert not (tmp_path / "out" / "tune.json").exists()
 
 
@@ -229,11 +229,11 @@ def test_a_stopped_search_ends_as_the_uninterrupted_one(
 ) -> None:
     out = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
-        temper.tune(out, progress=StopAtRun(step), **options(project))
+        temper.tune(out=out, progress=StopAtRun(step), **options(project))
     before = {
         file: file.stat().st_mtime_ns for file in out.glob("trials/runs/*/evaluation/scores.json")
     }
-    temper.tune(out, **options(project))
+    temper.tune(out=out, **options(project))
     assert record(out) == record(searched)
     # Finished runs are reused.
     assert before == {file: file.stat().st_mtime_ns for file in before}
@@ -255,8 +255,8 @@ def test_a_killed_search_repeats_its_last_trial(
 
     monkeypatch.setattr(module.Search, "run", killed)
     with pytest.raises(Killed):
-        temper.tune(tmp_path / "killed", **options(project))
-    temper.tune(tmp_path / "killed", **options(project))
+        temper.tune(out=tmp_path / "killed", **options(project))
+    temper.tune(out=tmp_path / "killed", **options(project))
     assert record(tmp_path / "killed") == record(searched)
 
 
@@ -272,7 +272,7 @@ def test_a_trial_whose_loss_is_not_finite_fails_alone(
 
     monkeypatch.setattr(module.Search, "run", diverging)
     heard = Heard()
-    temper.tune(tmp_path / "out", progress=heard, **options(project, budget="9runs"))
+    temper.tune(out=tmp_path / "out", progress=heard, **options(project, budget="9runs"))
     assert record(tmp_path / "out")["winner"]["recipe"] == "plain"
     assert any(notice.startswith("Trial 1: ema failed") for notice in heard.notices)
 
@@ -281,15 +281,15 @@ def test_a_cluster_runs_the_folds_of_a_trial_at_once_with_the_scores_of_one_proc
     project: Path, searched: Path, tmp_path: Path, two_machines: list[TwoMachines]
 ) -> None:
     given = options(project, cluster="HOST:1")
-    temper.tune(tmp_path / "whole", **given)
+    temper.tune(out=tmp_path / "whole", **given)
     # The last round is the final comparison: plain fine-tuning and the winner.
     *trials, _ = two_machines[0].rounds + two_machines[1].rounds
     assert len(trials) >= 2
     assert set(trials) == {FOLDS}
     out = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
-        temper.tune(out, progress=StopAtRun(14), **given)
-    temper.tune(out, **given)
+        temper.tune(out=out, progress=StopAtRun(14), **given)
+    temper.tune(out=out, **given)
     assert record(out) == record(tmp_path / "whole")
     here, there = (
         {
@@ -321,7 +321,7 @@ def test_a_recipe_that_leads_is_judged_beside_tuned_plain_fine_tuning(
         return {"accuracy": 0.9 if evaluation.parent.name.startswith("ema") else 0.8}
 
     monkeypatch.setattr(module, "part_scores", scores)
-    tuned = temper.tune(tmp_path / "out", **options(project, goal="accuracy"))
+    tuned = temper.tune(out=tmp_path / "out", **options(project, goal="accuracy"))
     found = tuned.record
     assert (found["winner"]["recipe"], found["winner"]["improvement"]) == ("ema", 0.5)
     assert "The search chose ema" in tuned.summary
@@ -347,7 +347,7 @@ def test_setfit_is_in_the_final_comparison_if_the_budget_allows(
     project: Path, tmp_path: Path
 ) -> None:
     heard = Heard()
-    temper.tune(tmp_path / "out", progress=heard, **options(project, budget="22runs"))
+    temper.tune(out=tmp_path / "out", progress=heard, **options(project, budget="22runs"))
     assert set(record(tmp_path / "out")["alternatives"]) == {"frozen_embeddings", "setfit"}
     study = json.loads((tmp_path / "out/final/study.json").read_text(encoding="utf-8"))
     judged = read(tmp_path / "out" / "final" / study["runs"]["setfit"]["0"] / "evaluation")
@@ -355,7 +355,7 @@ def test_setfit_is_in_the_final_comparison_if_the_budget_allows(
 
 
 def test_the_winner_s_file_repeats_its_final_run(searched: Path, tmp_path: Path) -> None:
-    temper.train(tmp_path / "again", config=searched / "winner.toml")
+    temper.train(out=tmp_path / "again", config=searched / "winner.toml")
     again = json.loads((tmp_path / "again" / "run.json").read_text(encoding="utf-8"))
     name = record(searched)["winner"]["recipe"]
     runs = json.loads((searched / "final" / "study.json").read_text(encoding="utf-8"))["runs"]
@@ -373,18 +373,18 @@ def test_a_finished_race_is_kept_and_its_reported_rows_are_not_looked_at_again(
     files = sorted(searched.rglob("scores.json"))
     before = [file.stat().st_mtime_ns for file in files]
     heard = Heard()
-    found = temper.tune(searched, progress=heard, **options(project, budget="50runs"))
+    found = temper.tune(out=searched, progress=heard, **options(project, budget="50runs"))
     assert any("Up to date" in notice for notice in heard.notices)
     assert before == [file.stat().st_mtime_ns for file in files]
     assert (found.page.exists(), found.summary) == (True, record(searched)["summary"])
     with pytest.raises(CheckpointError, match="has another search"):
-        temper.tune(searched, **options(project, goal="accuracy"))
+        temper.tune(out=searched, **options(project, goal="accuracy"))
 
 
 def test_a_budget_that_is_too_small_says_the_least(project: Path, tmp_path: Path) -> None:
     # Three folds of 4/5 of the rows for each side, and the final part: 2 * 2.4 + 2.
     with pytest.raises(SettingError, match=r"too small: .* need at least 6\.8 runs"):
-        temper.tune(tmp_path / "out", **options(project, budget="6runs"))
+        temper.tune(out=tmp_path / "out", **options(project, budget="6runs"))
     assert not (tmp_path / "out").exists()
 
 
@@ -393,12 +393,12 @@ def test_a_time_that_is_too_short_is_told_after_the_first_fold(
 ) -> None:
     out = tmp_path / "out"
     with pytest.raises(SettingError, match=r"too small: .* need at least .* minutes"):
-        temper.tune(out, **options(project, budget="0.001s"))
+        temper.tune(out=out, **options(project, budget="0.001s"))
     assert len(list(out.glob("trials/runs/*"))) == 1
     # What was done is kept for a larger budget.
     done = [file.stat().st_mtime_ns for file in out.glob("trials/runs/*/run.json")]
     with pytest.raises(SettingError, match="too small"):
-        temper.tune(out, **options(project, budget="0.002s"))
+        temper.tune(out=out, **options(project, budget="0.002s"))
     assert done == [file.stat().st_mtime_ns for file in out.glob("trials/runs/*/run.json")]
 
 
@@ -407,7 +407,7 @@ def test_what_cannot_be_raced_is_refused_before_any_work(
 ) -> None:
     def refused(match: str, **changes: Any) -> None:
         with pytest.raises((SettingError, DataError), match=match):
-            temper.tune(tmp_path / "out", **options(project, **changes))
+            temper.tune(out=tmp_path / "out", **options(project, **changes))
         assert not (tmp_path / "out").exists()
 
     refused("Unknown goal", goal="fast")
@@ -426,7 +426,7 @@ def test_recipes_that_do_not_fit_the_model_are_left_out_unless_they_are_named(
     monkeypatch.setitem(recipes(), "odd", odd)
     given = {"model": "text_cnn", "data": "demo", "rows": 60, "goal": "accuracy", "seeds": (0,)}
     with pytest.raises(SettingError, match="too small"):
-        temper.tune(tmp_path / "out", budget="1runs", progress=heard, **given)
+        temper.tune(out=tmp_path / "out", budget="1runs", progress=heard, **given)
     assert any(notice.startswith("Skipping odd") for notice in heard.notices)
     with pytest.raises(SettingError, match="is trained from scratch"):
-        temper.tune(tmp_path / "out", budget="1runs", recipes="odd", **given)
+        temper.tune(out=tmp_path / "out", budget="1runs", recipes="odd", **given)

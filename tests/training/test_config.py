@@ -189,11 +189,13 @@ def test_the_key_changes_with_the_unlabelled_rows_alone_and_not_with_their_place
 
 def test_unlabelled_text_and_a_method_that_trains_on_it_belong_together() -> None:
     given_, pool = {"source": "demo"}, {"source": "demo", "unlabeled": "pool.csv"}
-    with pytest.raises(SettingError, match=r"'vanilla' has no phase for it.*--unlabeled PATH"):
+    with pytest.raises(SettingError, match=r"'vanilla' has no phase for it.*`data\.unlabeled`"):
         RunConfig.of(tree(data=pool))
     with alternating_registered() as name:
         method = {"name": name}
-        with pytest.raises(SettingError, match=r"'alternating' trains on text.*--unlabeled PATH"):
+        with pytest.raises(
+            SettingError, match=r"'alternating' trains on text.*data.unlabeled=PATH"
+        ):
             RunConfig.of(tree(data=given_, method=method))
         assert RunConfig.of(tree(data=pool, method=method)).data.unlabeled == "pool.csv"
         # With the other faults, and not instead of them.

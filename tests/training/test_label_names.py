@@ -113,7 +113,7 @@ def test_placeholders_and_other_names_need_a_word_on_them(base: Path, tmp_path: 
     unnamed = checkpoint(base, tmp_path / "unnamed", "LABEL_0", "LABEL_1")
     other = checkpoint(base, tmp_path / "other", "POSITIVE", "NEGATIVE")
     for model, names in ((unnamed, "LABEL_0, LABEL_1"), (other, "POSITIVE, NEGATIVE")):
-        with pytest.raises(ModelError, match=f"{names}, .* the labels neg, pos.*--label-map"):
+        with pytest.raises(ModelError, match=f"{names}, .* the labels neg, pos.*train.label_map"):
             trained(model, data, tmp_path / "refused")
         assert not (tmp_path / "refused").exists()
     run, _ = trained(unnamed, data, tmp_path / "one", label_names=["pos", "neg"])

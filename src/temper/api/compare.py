@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from temper.api.keywords import COMPARE, split_list
+from temper.api.keywords import COMPARE, CompareKeywords, Many, Source
+from temper.api.nested import default_folder, nested, split_list
 from temper.api.quick_checks import of_paths, of_sources, refuse
 from temper.checkpoints.folder import check_study_room
 from temper.cluster.store import is_url
@@ -20,6 +21,7 @@ from temper.progress import LoggedNotices, Progress
 from temper.settings import section
 
 if TYPE_CHECKING:
+    from temper.methods import Method
     from temper.study.schedule import Study
 
 
@@ -28,55 +30,63 @@ DEFAULT = ("vanilla", "uegr")
 
 
 def compare(
-    out: str | Path,
+    data: Source | None = None,
     *,
-    methods: str | Iterable[Any] | None = None,
-    recipes: str | Iterable[str] = (),
+    model: str | None = None,
+    methods: Many | Iterable[str | Method] | None = None,
+    recipes: Many = (),
     seeds: Iterable[int] = (0, 1, 2),
     variants: Iterable[str] | Mapping[str, Mapping[str, Any]] = (),
+    out: str | Path | None = None,
     workers: int = 1,
-    cluster: str | None = None,
-    cluster_cpus: int = 1,
-    cluster_gpus: float = 0.0,
+    cluster: str | Mapping[str, Any] | None = None,
     margin: float = MARGIN,
     detect: float | None = None,
     config: Any = None,
     progress: Progress | None = None,
-    **settings: Any,
+    **settings: Unpack[CompareKeywords],
 ) -> Study:
-    """Train and evaluate a grid of methods and seeds; go on where it was stopped.
+    """Train and evaluate a grid of methods and seeds; a stopped one is resumed.
 
     Args:
-        out: The study's folder; with a cluster also the URL of an object store, as fsspec knows it.
-        methods: Methods, or compositions as ``"r_drop + at"``; the first is the reference. A text
-            has commas between them. None is ``vanilla,uegr``, and none at all beside recipes.
+        data: What to train and evaluate on, as in `temper.train`.
+        model: Hub id, folder, or short name of ``temper list models``.
+        methods: Methods, or compositions as ``"r_drop + at"``; the first is the baseline. A text
+            has commas between them. None is ``vanilla,uegr``, and none at all if there are recipes.
         recipes: Recipes of ``temper list recipes``, whose columns come after the methods'.
         seeds: Seeds of the runs.
         variants: Further columns: texts as ``--variant`` takes them, or name to settings, such as
             ``{"vanilla_x3": {"method": "vanilla", "train": {"epochs": 9}}}``.
-        workers: Processes that train and judge runs side by side.
+        out: The study's folder; with a cluster also the URL of an object store, as fsspec knows it.
+            By default ``runs/DATA-compare-HASH``, the same for any methods and seeds.
+        workers: Processes that train and evaluate runs side by side.
         cluster: Address of a Ray cluster whose machines do the runs, in place of workers: ``auto``,
-            ``HOST:PORT`` or ``ray://HOST:PORT``. All of them see ``out``, data and model under the
-            same paths.
-        cluster_cpus: Cores, and threads, of a run there.
-        cluster_gpus: GPUs of a run there; parts of one let runs share it.
+            ``HOST:PORT`` or ``ray://HOST:PORT``; or a table, ``{"address": "auto", "cpus": 4,
+            "gpus": 0.5}``, with the resources of a run. All machines see ``out``, data and model
+            under the same paths.
         margin: Points that a difference must reach to matter; 0 asks for none.
-        detect: Points that the study should detect: the answer then says how many seeds that takes.
-        config: TOML file or nested settings, which the others override.
-        progress: Hears of runs, steps and evaluations; None logs the notices.
-        settings: By the names of the options of ``temper compare`` (``model``, ``data``, ``shift``
-            ...), or whole tables: ``data``, ``train``, ``sets``, ``evaluate``, ``architecture``.
+        detect: Points that the study should detect: the report then says how many seeds that takes.
+        config: TOML file or nested settings, which the keywords override.
+        progress: Receives runs, steps and evaluations; None logs the notices.
+        settings: Any setting of ``data``, ``train`` and ``sets`` by its name (``epochs``, ``rows``,
+            ``shift`` ...), ``task``, ``perspectives``, and the tables ``train``, ``evaluate`` and
+            ``architecture``.
 
     Returns:
         The study: its folder, report and table.
 
     Raises:
-        TemperError: Where data, model or a method does not fit, the folder holds something else, or
-            a loss is not finite.
+        TemperError: Data, model or a method does not fit, the folder has something else, or a loss
+            is not finite.
     """
     from temper.study.plan import StudyConfig, columns_of
 
-    tree = COMPARE.tree(config, settings)
+    heard = progress or LoggedNotices()
+    tree = nested(COMPARE, config, {"data": data, "model": model, "cluster": cluster, **settings})
+    machines_table = tree.pop("cluster", {})
+    if out is None:
+        out = default_folder(tree, "compare")
+        heard.notice(f"No --out: the study is written to {out}.")
     wanted = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
     if methods is None:
         methods = () if wanted else DEFAULT
@@ -99,11 +109,10 @@ def compare(
     )
     from temper.cluster.machines import Cluster
 
-    machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
+    machines = Cluster.of(machines_table)
     from temper.study.cluster import opened
     from temper.study.schedule import run_study
 
-    heard = progress or LoggedNotices()
     with opened(out, machines) as (folder, machines):
         return run_study(
             plan,

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from temper.api.keywords import EVALUATE
+from temper.api.keywords import EVALUATE, EvaluateKeywords, Source
+from temper.api.nested import nested
 from temper.api.quick_checks import (
     check_predictor,
     of_paths,
@@ -35,15 +36,13 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: object,
-    data: str | Path | Mapping[str, Any] | None = None,
+    data: Source | None = None,
     *,
     out: str | Path | None = None,
-    cluster: str | None = None,
-    cluster_cpus: int = 1,
-    cluster_gpus: float = 0.0,
+    cluster: str | Mapping[str, Any] | None = None,
     config: Any = None,
     progress: Progress | None = None,
-    **settings: Any,
+    **settings: Unpack[EvaluateKeywords],
 ) -> EvaluationResult:
     """Measure a classifier, whether Temper trained it or not.
 
@@ -59,15 +58,13 @@ def evaluate(
         out: Folder to write; of a run ``RUN-evaluation`` beside it if left out, and of an
             object ``runs/NAME-evaluation``. An evaluation that it holds under the same settings is
             kept; one of an object is made again, since nothing says whether the object changed.
-        cluster: Address of a Ray cluster whose machines answer the rows of large sets, as
-            `temper.compare` takes it; they see the model under the same name. Embeddings and hidden
-            states are computed here.
-        cluster_cpus: Cores, and threads, of a model there.
-        cluster_gpus: GPUs of a model there.
-        config: TOML file or nested settings, which the others override.
-        progress: Hears how far it is; None logs the notices.
-        settings: By the names of the options of ``temper evaluate`` (``eval_rows``, ``shift``,
-            ``gives`` ...), or whole tables: ``evaluate``, ``sets``, ``predictor``.
+        cluster: A Ray cluster whose machines predict the rows of large sets, as in
+            `temper.compare`; they see the model under the same name. Embeddings and hidden states
+            are computed here.
+        config: TOML file or nested settings, which the keywords override.
+        progress: Receives the progress; None logs the notices.
+        settings: Any setting of ``data``, ``sets`` and the predictor by its name (``eval_rows``,
+            ``shift``, ``gives`` ...), ``task``, ``perspectives``, and the table ``evaluate``.
 
     Returns:
         The scores and where they lie.
@@ -78,7 +75,8 @@ def evaluate(
     progress = progress or LoggedNotices()
     checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
     is_named = checkpoint.held is None
-    tree = EVALUATE.tree(config, {"data": data, **settings})
+    tree = nested(EVALUATE, config, {"data": data, "cluster": cluster, **settings})
+    machines_table = tree.pop("cluster", {})
     sets = section(SetSources, "sets", tree.get("sets", {}))
     # Where `temper report` looks for the evaluation of a run.
     beside = checkpoint.folder.resolve() if is_named else Path("runs", checkpoint.name[:-2])
@@ -96,7 +94,7 @@ def evaluate(
     from temper.cluster.machines import Cluster
     from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
 
-    machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
+    machines = Cluster.of(machines_table)
     if machines is not None and not is_named:
         raise SettingError(
             "A cluster's machines load the model by its name, and it is an object in memory. Save "

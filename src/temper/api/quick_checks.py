@@ -122,18 +122,6 @@ def check_predictor(model: str) -> None:
     check_model(model)
 
 
-def check_evaluation(folder: Path) -> None:
-    """Check that a folder holds an evaluation.
-
-    Raises:
-        CheckpointError: It does not.
-    """
-    if not (folder / "scores.json").exists():
-        raise CheckpointError(
-            f"{folder} holds no scores.json. Give the --out folder of `temper evaluate`."
-        )
-
-
 def check_reported(folder: Path) -> None:
     """Refuse a folder that nothing can be reported from.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from temper.api.keywords import TRAIN
+from temper.api.keywords import TRAIN, Source, TrainKeywords
+from temper.api.nested import default_folder, nested
 from temper.api.quick_checks import of_paths, of_tables, refuse
 from temper.errors import SettingError
 from temper.methods.recipes import default_recipe, with_recipe
@@ -18,44 +19,64 @@ from temper.progress import LoggedNotices, Progress
 from temper.results import TrainingResult
 from temper.training.processes import check_run, joined
 
+if TYPE_CHECKING:
+    from temper.methods import Method
+
 
 def train(
-    out: str | Path,
+    data: Source | None = None,
     *,
+    model: str | None = None,
+    method: str | Method | Mapping[str, Any] | None = None,
+    recipe: str | None = None,
+    out: str | Path | None = None,
     config: Any = None,
     resume: bool = True,
     progress: Progress | None = None,
-    **settings: Any,
+    **settings: Unpack[TrainKeywords],
 ) -> TrainingResult:
     """Fine-tune one model and write a plain Transformers checkpoint with its record.
 
-    A finished run with the same settings is kept, and a stopped one goes on.
+    A finished run with the same settings is kept, and a stopped one is resumed.
 
     Args:
-        out: The run's folder.
-        config: TOML file, nested settings or a checked `RunConfig`, which the others override.
-        resume: Whether a stopped run goes on; where False it starts anew.
-        progress: Hears of steps and notices; None logs the notices.
-        settings: By the names of the options of ``temper train`` (``model``, ``data``, ``method``,
-            ``recipe``, ``epochs``, ``learning_rate``, ``rows``, ``seed`` ...), or whole tables:
-            ``data``, ``method``, ``train``, ``architecture``, ``tasks``, ``mixing``. ``method`` may
-            be the method's own settings, ``UEGR(epsilon=0.1)``.
+        data: What to train on: a path, a Hub id, ``demo``, a DataFrame, a Dataset or a dict of
+            columns. None takes the data of ``task``, ``tasks`` or ``config``.
+        model: Hub id, folder, or short name of ``temper list models``.
+        method: A method of ``temper list methods``, a composition such as ``"r_drop + at"``, or the
+            method's own settings, ``UEGR(epsilon=0.1)``.
+        recipe: A recipe of ``temper list recipes``: a method with settings that go together.
+        out: The run's folder; by default ``runs/DATA-METHOD-HASH``, the same for the same settings.
+        config: TOML file, nested settings or a checked `RunConfig`, which the keywords override.
+        resume: Whether a stopped run is resumed; otherwise it starts anew.
+        progress: Receives steps and notices; None logs the notices.
+        settings: Any setting of ``data`` and ``train`` by its name (``epochs``, ``rows`` ...; see
+            ``temper list settings``), ``task``, ``tasks``, ``seed``, ``lora``, ``peft``, and the
+            tables ``train``, ``architecture`` and ``mixing``.
 
     Returns:
         The run.
 
     Raises:
-        TemperError: Where settings, data, labels, model or method do not fit, the folder holds
-            another run, or a loss is not finite.
+        TemperError: Settings, data, labels, model or method do not fit, the folder has another run,
+            or a loss is not finite.
     """
     from temper.training.config import RunConfig
 
     processes = joined()
     progress = (progress or LoggedNotices()) if processes.is_first else Progress()
+    given = {"data": data, "model": model, "method": method, "recipe": recipe, **settings}
+    with processes.together():
+        chosen = nested(TRAIN, config, given)
+        tree = with_recipe(chosen)
+        if out is None:
+            method = chosen.get("method")
+            named = method.get("name") if isinstance(method, Mapping) else None
+            named = chosen.get("recipe") or named or default_recipe().name
+            out = default_folder(tree, named)
+            progress.notice(f"No --out: the run is written to {out}.")
     folder = processes.folder(Path(out))
     with processes.together():
-        given = TRAIN.tree(config, settings)
-        tree = with_recipe(given)
         of_run = of_tables(tree) if "tasks" in tree else [partial(RunConfig.of, tree)]
         run, *_ = refuse([*of_run, *of_paths(tree), folder.record])
         if "tasks" in tree and processes.count > 1:
@@ -67,7 +88,7 @@ def train(
         from temper.training.multi_task import MultiTaskConfig, train_tasks
 
         tasks = MultiTaskConfig.of(tree)
-        _tell_default(given, progress)
+        _tell_default(chosen, progress)
         train_tasks(tasks, folder.path, resume=resume, progress=progress)
     else:
         from temper.data.reading import splits_read_as
@@ -76,7 +97,7 @@ def train(
 
         with processes.together():
             check_run(run, processes)
-            _tell_default(given, progress)
+            _tell_default(chosen, progress)
             splits = load_splits(run.data)
             progress.info_all(splits_read_as(splits))
             progress.notice_all(splits.notices)

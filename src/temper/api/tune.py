@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from temper.api.keywords import COMPARE, split_list
+from temper.api.keywords import COMPARE, CompareKeywords, Many, Source
+from temper.api.nested import default_folder, nested, split_list
 from temper.api.quick_checks import of_paths, of_sources, of_tables, refuse
 from temper.checkpoints.folder import check_room
 from temper.cluster.store import is_url
@@ -56,23 +57,24 @@ class Tuned:
 
 
 def tune(
-    out: str | Path,
+    data: Source | None = None,
     *,
+    model: str | None = None,
     budget: str = BUDGET,
     goal: str = "balanced",
-    recipes: str | Iterable[str] = (),
+    recipes: Many = (),
     seeds: Iterable[int] = (0, 1, 2),
-    cluster: str | None = None,
-    cluster_cpus: int = 1,
-    cluster_gpus: float = 0.0,
+    out: str | Path | None = None,
+    cluster: str | Mapping[str, Any] | None = None,
     config: Any = None,
     progress: Progress | None = None,
-    **settings: Any,
+    **settings: Unpack[CompareKeywords],
 ) -> Tuned:
     """Search recipes and settings for a dataset, and evaluate the winner once.
 
     Args:
-        out: The folder, or with a cluster the URL of an object store; a stopped search is resumed.
+        data: What to train and evaluate on, as in `temper.train`.
+        model: Hub id, folder, or short name of ``temper list models``; None is MiniLM.
         budget: Total budget: ``30m``, ``2h``, or ``12runs``, trainings on all rows with plain
             fine-tuning.
         goal: ``accuracy``, ``robust``, ``calibrated``, ``balanced``, or weights as in
@@ -80,12 +82,12 @@ def tune(
         recipes: Recipes of ``temper list recipes``; all if none is named. Plain fine-tuning is
             always included.
         seeds: Seeds of the final comparison.
-        cluster: Address of a Ray cluster that does the runs, as in `temper.compare`.
-        cluster_cpus: Cores, and threads, of a run there.
-        cluster_gpus: GPUs of a run there; with fractions, runs share a GPU.
-        config: TOML file or nested settings; the others override it.
+        out: The folder, or with a cluster the URL of an object store; a stopped search is resumed.
+            By default ``runs/DATA-tune-HASH``, the same for the same settings.
+        cluster: A Ray cluster that does the runs, as in `temper.compare`.
+        config: TOML file or nested settings; the keywords override it.
         progress: Receives trials, runs and notices; None logs the notices.
-        settings: As in `temper.compare`; ``model`` defaults to MiniLM.
+        settings: As in `temper.compare`.
 
     Returns:
         The result.
@@ -97,7 +99,12 @@ def tune(
     from temper.study.plan import StudyConfig, columns_of
 
     progress = progress or LoggedNotices()
-    tree = {"model": MODEL, **COMPARE.tree(config, settings)}
+    given = {"data": data, "model": model, "cluster": cluster, **settings}
+    tree = {"model": MODEL, **nested(COMPARE, config, given)}
+    machines_table = tree.pop("cluster", {})
+    if out is None:
+        out = default_folder(tree, "tune", budget, goal, recipes)
+        progress.notice(f"No --out: the search is written to {out}.")
     sets = section(SetSources, "sets", tree.pop("sets", {}))
     chosen = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
 
@@ -121,11 +128,11 @@ def tune(
     from temper.study.final import carry_out
     from temper.study.search import Request
 
-    machines = Cluster.of(cluster, cluster_cpus, cluster_gpus)
+    machines = Cluster.of(machines_table)
     # Training rows whose text is reported would leak into the search.
-    data = {**tree.get("data", {}), "drop_overlap": True}
+    base = {**tree, "data": {**tree.get("data", {}), "drop_overlap": True}}
     request = Request(
-        base={**tree, "data": data},
+        base=base,
         sets=sets,
         recipes=_recipes(chosen),
         named=bool(chosen),

@@ -280,8 +280,8 @@ class _Fit:
         if faults:
             raise DataError(
                 f"The held-out rows are too few: {faults[0]}. Of {len(self.rows)}, "
-                f"{len(self.rows) - len(second)} are fitted on (--fit-rows). Give more rows with "
-                "--data, or ask for less (--coverage, --false-alarms)."
+                f"{len(self.rows) - len(second)} are fitted on (`calibrate.fit_rows`). Give "
+                "more rows with --data, or ask for less (--coverage, --false-alarms)."
             )
 
     def _read(self, rows: Examples) -> tuple[Prediction, FloatArray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from temper.cli.calibrate import calibrate
 from temper.cli.compare import compare
 from temper.cli.evaluate import evaluate
 from temper.cli.export import export
-from temper.cli.help import COMMANDS, add_commands
+from temper.cli.help import Command
 from temper.cli.listing import show
 from temper.cli.predict import predict
 from temper.cli.push import push
@@ -32,6 +33,34 @@ from temper.stopping import terminating
 INTERRUPTED, TERMINATED = 130, 143
 
 
+COMMANDS: Mapping[str, Mapping[str, tuple[Callable[..., None], str]]] = {
+    "Train": {
+        "train": (train, "Fine-tune a model"),
+        "compare": (compare, "Train recipes over seeds, evaluate and compare them"),
+        "tune": (tune, "Search recipes and settings within a budget"),
+    },
+    "Evaluate": {
+        "evaluate": (evaluate, "Measure any text classifier"),
+        "report": (report, "Write the HTML report of a study or an evaluation"),
+        "verify": (verify, "Check a folder's files and scores again"),
+        "reproduce": (reproduce, "Run a table or figure of the papers"),
+    },
+    "Use": {
+        "calibrate": (calibrate, "Fit temperature, prediction sets and OOD threshold"),
+        "predict": (predict, "Label texts of a file or of the command line"),
+        "serve": (serve, "Answer texts over HTTP"),
+        "export": (export, "Write a plain checkpoint, ONNX or a pipeline"),
+        "push": (push, "Upload a checkpoint and its card to the Hub"),
+    },
+    "Extend": {
+        "list": (show, "List methods, models, settings and more"),
+        "new-method": (new_method, "Write a method with its test and card"),
+        "new-perspective": (new_perspective, "Write a perspective with its test and page"),
+    },
+}
+"""The function of each command and what it does, in at most 55 characters, by group."""
+
+
 class Commands(TyperGroup):
     """Run a command; turn Temper's errors into one message and an exit code."""
 
@@ -39,7 +68,7 @@ class Commands(TyperGroup):
         """Write the commands, a section for each group."""
         for group, commands in COMMANDS.items():
             with formatter.section(group):
-                formatter.write_dl(list(commands.items()))
+                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
@@ -100,26 +129,16 @@ def before_any_command(
     """Fine-tune language models that hold under shift, attack and noise, and measure it."""
 
 
-add_commands(
-    app,
-    {
-        "train": train,
-        "compare": compare,
-        "tune": tune,
-        "evaluate": evaluate,
-        "report": report,
-        "verify": verify,
-        "reproduce": reproduce,
-        "calibrate": calibrate,
-        "predict": predict,
-        "serve": serve,
-        "export": export,
-        "push": push,
-        "list": show,
-        "new-method": new_method,
-        "new-perspective": new_perspective,
-    },
-)
+for commands in COMMANDS.values():
+    for name, (function, summary) in commands.items():
+        # `reproduce` passes its arguments to another package, whose help it shows.
+        passes_on = {"ignore_unknown_options": True, "help_option_names": []}
+        app.command(
+            name,
+            cls=Command,
+            short_help=summary,
+            context_settings=passes_on if name == "reproduce" else None,
+        )(function)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from temper.api.keywords import CALIBRATE
+from temper.api.nested import nested
 from temper.api.quick_checks import of_paths, of_sources, of_tables, refuse
 from temper.calibration.settings import CalibrationSettings
 from temper.checkpoints.checkpoint import Checkpoint
@@ -20,33 +21,26 @@ from temper.models.names import checkpoint_folder
 from temper.settings import section
 
 
-@options.with_settings(CALIBRATE)
 def calibrate(
     model: Annotated[str, typer.Argument(help="Folder of a trained model.")],
     *,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            help="Held-out rows with labels. Those that the model was trained "
-            "on are left out, and so are its dev rows.",
-        ),
-    ] = None,
-    with_dev: Annotated[
-        bool,
-        typer.Option(
-            "--with-dev",
-            help="Take dev rows of the model, too: what is measured on them with the calibration "
-            "looks too good.",
-        ),
-    ] = False,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the calibration that the folder keeps.")
-    ] = False,
+    data: options.HeldOutData = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    eval_rows: options.EvalRows = None,
+    max_length: options.ModelLength = None,
+    with_dev: options.WithDev = False,
+    label_names: options.LabelNames = None,
+    label_map: options.LabelMap = None,
+    anomaly: options.Anomaly = None,
+    coverage: options.Coverages = None,
+    by: options.By = None,
+    false_alarms: options.FalseAlarms = None,
+    device: options.Device = None,
+    remove: options.Remove = False,
     assignments: options.Assignments = None,
     config: options.Config = None,
     as_json: options.Json = False,
-    **settings: Any,
 ) -> None:
     """Fit on held-out rows what makes a model's answers trustworthy, and keep it in its folder.
 
@@ -55,8 +49,14 @@ def calibrate(
     states of held-out rows, which later batches are compared with. `temper predict` applies all
     of it; `temper evaluate` measures the model without it.
     """
+    given = {
+        "data": data, "text_column": text_column, "label_column": label_column,
+        "eval_rows": eval_rows, "max_length": max_length, "label_names": label_names,
+        "label_map": label_map, "anomaly": anomaly, "coverage": coverage, "by": by,
+        "false_alarms": false_alarms, "device": device,
+    }  # fmt: skip
     if remove:
-        others = (*settings.values(), data, with_dev or None, assignments, config)
+        others = (*given.values(), with_dev or None, assignments, config)
         if any(value is not None for value in others):
             raise SettingError("--remove fits nothing: leave the other options out.")
         from temper.calibration.files import remove_calibration
@@ -69,7 +69,7 @@ def calibrate(
         return
     if data is None:
         raise SettingError("--data is needed: held-out rows to fit on.")
-    tree = CALIBRATE.tree(config, {"data": data, **settings}, assignments or ())
+    tree = nested(CALIBRATE, config, given, assignments)
     chosen = section(CalibrationSettings, "calibrate", tree.pop("calibrate", {}))
     anomalies = section(SetSources, "sets", tree.get("sets", {})).given()
     refuse(

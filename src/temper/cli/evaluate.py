@@ -10,6 +10,7 @@ import typer
 
 from temper.api.evaluate import evaluate as evaluate_classifier
 from temper.api.keywords import EVALUATE
+from temper.api.nested import nested
 from temper.api.quick_checks import check_predictor, refuse
 from temper.cli import options
 from temper.cli.screen import print_headline, print_json, print_table, say
@@ -27,44 +28,49 @@ COLUMNS = (
 )
 
 
-@options.with_settings(EVALUATE)
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
     *,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Folder to write; of a run RUN-evaluation beside it if left out.",
-        ),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            metavar="ADDRESS",
-            help="Ray cluster whose machines answer the rows of large sets: auto, HOST:PORT or "
-            "ray://HOST:PORT; they see the model under the same path.",
-        ),
-    ] = None,
-    cluster_cpus: options.ClusterCpus = 1,
-    cluster_gpus: options.ClusterGpus = 0.0,
+    data: options.EvaluatedData = None,
+    task: options.Task = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    eval_rows: options.EvalRows = None,
+    max_length: options.ModelLength = None,
+    imports: options.Imports = None,
+    gives: options.Gives = None,
+    label_names: options.LabelNames = None,
+    label_map: options.LabelMap = None,
+    trust: options.Trust = None,
+    perspectives: options.Perspectives = None,
+    shift: options.Shift = None,
+    adversarial: options.Adversarial = None,
+    anomaly: options.Anomaly = None,
+    suite: options.Suite = None,
+    device: options.Device = None,
+    cluster: options.Cluster = None,
+    out: options.EvaluationOut = None,
     assignments: options.Assignments = None,
     config: options.Config = None,
-    imports: options.Imports = None,
     card: options.Card = False,
     card_path: options.CardPath = None,
     full: options.Full = False,
     as_json: options.Json = False,
-    **settings: Any,
 ) -> None:
-    """Measure a classifier's accuracy, calibration, robustness and sense of anomalies.
+    """Evaluate a classifier: accuracy, calibration, robustness and OOD detection.
 
-    What cannot be measured on it, for instance attacks on the embeddings of a scikit-learn
-    pipeline, is left out and told.
+    Metrics the model does not support, for instance attacks on the embeddings of a scikit-learn
+    pipeline, are skipped and reported.
     """
+    given = {
+        "data": data, "task": task, "text_column": text_column, "label_column": label_column,
+        "eval_rows": eval_rows, "max_length": max_length, "gives": gives,
+        "label_names": label_names, "label_map": label_map, "trust": trust,
+        "perspectives": perspectives, "shift": shift, "adversarial": adversarial,
+        "anomaly": anomaly, "suite": suite, "device": device, "cluster": cluster,
+    }  # fmt: skip
     options.import_methods(imports)
-    tree = EVALUATE.tree(config, settings, assignments or ())
+    tree = nested(EVALUATE, config, given, assignments)
     from temper.cli.bars import progress
 
     with progress() as shown:
@@ -76,14 +82,15 @@ def evaluate(
         result = evaluate_classifier(
             model,
             out=out,
-            cluster=cluster,
-            cluster_cpus=cluster_cpus,
-            cluster_gpus=cluster_gpus,
             config=tree,
             progress=shown,
         )
     if card or card_path is not None:
-        options.write_card(model, card_file, result.folder, result.sources)
+        from temper.report.card import CardSources, write_card
+
+        written = write_card(CardSources(Path(model), result.folder, result.sources), card_file)
+        # With --json, stdout is for the scores.
+        say(f"Model card: {written}", as_json=True)
     if as_json:
         print_json({"out": str(result.folder), **result.content})
         return

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,47 +17,40 @@ from temper.evaluation.sources import PredictorSettings
 from temper.settings import section
 
 
-@options.with_settings(EXPORT)
 def export(
     model: Annotated[
         str,
         typer.Argument(help="Folder of a run, checkpoint or adapter, or a classifier's id."),
     ],
     *,
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder to write.")],
-    onnx: Annotated[
-        bool, typer.Option("--onnx", help="Write model.onnx too.", show_default=False)
-    ] = False,
-    int8: Annotated[
-        bool,
-        typer.Option(
-            "--int8",
-            help="Write model-int8.onnx too, with weights of eight bits: smaller, faster on a "
-            "processor, and a little different, which is told.",
-            show_default=False,
-        ),
-    ] = False,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            help="Rows that what was written is compared on, and labels that it should get right; "
-            "a few texts of our own if left out.",
-        ),
-    ] = None,
+    out: options.ExportOut,
+    data: options.ComparedData = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    eval_rows: options.EvalRows = None,
+    max_length: options.ModelLength = None,
+    label_names: options.LabelNames = None,
+    label_map: options.LabelMap = None,
+    onnx: options.Onnx = False,
+    int8: options.Int8 = False,
+    assignments: options.Assignments = None,
     as_json: options.Json = False,
-    **settings: Any,
 ) -> None:
     """Write a plain Transformers checkpoint with its calibration and a file that runs both.
 
     pipeline.py needs torch, numpy and Transformers, and answers as `temper predict` does; that is
     compared before the folder takes its place. An adapter is merged into its base.
     """
-    tree = EXPORT.tree(None, {"data": data, **settings})
+    given = {
+        "data": data, "text_column": text_column, "label_column": label_column,
+        "eval_rows": eval_rows, "max_length": max_length, "label_names": label_names,
+        "label_map": label_map,
+    }  # fmt: skip
+    tree = options.read_settings(EXPORT, given, assignments)
     reading = dict(tree.get("data", {}))
     max_length = reading.pop("max_length", None)
     if data is None and reading:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in reading)
+        names = ", ".join(f"`{name}`" for name in reading)
         raise SettingError(f"Without --data there are no rows: leave {names} out.")
     refuse([partial(check_predictor, model), *of_tables(tree), *of_paths(tree)])
     from temper.cli.bars import progress
@@ -70,7 +62,7 @@ def export(
     with progress() as shown:
         made = write(
             checkpoint,
-            to,
+            out,
             onnx=onnx,
             int8=int8,
             request=request,
@@ -79,7 +71,7 @@ def export(
             progress=shown,
         )
     if as_json:
-        print_json({"to": str(to), **made})
+        print_json({"out": str(out), **made})
         return
     compared = [
         {
@@ -92,4 +84,4 @@ def export(
     ]
     title = f"Compared on {made['compared']['rows']} rows"
     print_table(compared, tuple(compared[0]), title=title)
-    say(f"Exported: {to}. Run it with: python {to / 'pipeline.py'} TEXT")
+    say(f"Exported: {out}. Run it with: python {out / 'pipeline.py'} TEXT")

@@ -86,15 +86,14 @@ def show(
         sys.stdout.write(MARKDOWN[kind]())
         return
     if kind == "methods" and not as_json:
-        print_table(_methods(), ["name", "summary", "passes", "memory", "claims", "paper"])
-        say("The settings of each: temper list methods NAME")
+        print_table(_methods(), COLUMNS[kind])
+        say("More of each, and its settings: temper list methods NAME")
         return
     rows = KINDS[kind]()
     if as_json:
         print_json(rows)
         return
-    # A mapping inside a cell is for programs.
-    print_table(rows, [name for name in rows[0] if not isinstance(rows[0][name], dict)])
+    print_table(rows, COLUMNS.get(kind) or list(rows[0]))
 
 
 def _settings() -> list[dict[str, Any]]:
@@ -139,7 +138,11 @@ def _show_settings(pattern: str, *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    print_table(rows, list(rows[0]))
+    shown = [
+        {**row, "meaning": f"{row['meaning']} [{row['takes']}]" if row["takes"] else row["meaning"]}
+        for row in rows
+    ]
+    print_table(shown, COLUMNS["settings"])
     say("Set one by --set SETTING=VALUE. Settings of a method: temper list methods NAME")
 
 
@@ -154,6 +157,7 @@ def _show_method(name: str, *, as_json: bool) -> None:
         print_json({**named, "settings": described, "presets": about.config.PRESETS})
         return
     say(f"{name}: {about.summary} ({about.paper})")
+    say(f"Cost: {about.cost} (plain fine-tuning: 3F). Memory: {about.memory or 'none'}.")
     say(f"Claims for itself: {about.claims or 'nothing'}")
     if described:
         print_table(
@@ -268,6 +272,14 @@ MARKDOWN: dict[str, Callable[[], str]] = {
     "methods": _later("temper.methods.description", "markdown"),
     "trainer": _later("temper.training.supported", "markdown"),
 }
+COLUMNS = {
+    "methods": ("name", "summary", "passes"),
+    "settings": ("setting", "default", "meaning"),
+    "models": ("name", "source", "parameters", "learning_rate"),
+    "perspectives": ("name", "summary", "by_default"),
+    "tasks": ("name", "kind", "metrics", "published_rows"),
+}
+"""Columns that fit a terminal; --json has them all."""
 SHOWN = {
     "methods": "Methods; one method's settings with its NAME",
     "recipes": "Methods with settings that go together, and their evidence",

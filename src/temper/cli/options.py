@@ -1,19 +1,23 @@
-"""The options of commands: those made from the settings' models, and others that they share."""
+"""The options that commands share, each written once: name, help and group."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-from temper.api.keywords import Keyword, Keywords, split_list
-from temper.errors import SettingError
+from temper.api.keywords import Paths
+from temper.api.nested import nested, split_list
+from temper.errors import SettingError, unknown
 from temper.importing import check_file_exists
+from temper.settings import Faults, Tree
 
-Command = TypeVar("Command", bound=Callable[..., None])
+DATA, MODEL, OPTIMIZATION, EVALUATION, HARDWARE, SERVICE, OUTPUT = GROUPS = (
+    "Data", "Model and method", "Optimization", "Evaluation", "Hardware", "Service", "Output",
+)  # fmt: skip
+"""Groups of options in ``--help``, in this order."""
 
 
 def completing(names: Callable[[], Iterable[str]], sign: str = "") -> Callable[[str], list[str]]:
@@ -76,172 +80,383 @@ def _tasks() -> Iterable[str]:
 complete_method = completing(_methods, "+")
 complete_methods = completing(_methods, ",")
 complete_recipes = completing(_recipes, ",")
-COMPLETED = {
-    "model": completing(_models),
-    "method": complete_method,
-    "objective": complete_method,
-    "recipe": completing(_recipes),
-    "rule": complete_method,
-    "perspectives": completing(_perspectives, ","),
-    "suite": completing(_suites),
-    "task": completing(_tasks),
-}
-
-Full = Annotated[bool, typer.Option("--full", help="Print the whole table of scores too.")]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print the result as JSON on stdout; progress stays on stderr."),
-]
-Card = Annotated[
-    bool,
-    typer.Option("--card", help="Write a model card for the Hub, the model folder's README.md."),
-]
-CardPath = Annotated[
-    Path | None,
-    typer.Option("--card-path", metavar="FILE", help="Write the model card to that file instead."),
-]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set one value, for example train.epochs=3."),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", help="TOML file of settings; options and --set override it."),
-]
-Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
-StudyOut = Annotated[
-    str,
-    typer.Option(
-        "--out",
-        metavar="FOLDER|URL",
-        help="Folder to write; with --cluster also an object store, such as s3://BUCKET/STUDY.",
-    ),
-]
-Margin = Annotated[
-    float,
-    typer.Option(
-        "--margin",
-        min=0.0,
-        metavar="POINTS",
-        help="Difference that would matter: an interval that ends within it says equal, no worse "
-        "or no better. 0 asks for none.",
-    ),
-]
-Detect = Annotated[
-    float | None,
-    typer.Option(
-        "--detect",
-        metavar="POINTS",
-        help="Also print the approximate number of seeds that detect a true difference of this "
-        "size.",
-    ),
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="ADDRESS",
-        help="Ray cluster whose machines do the runs: auto, HOST:PORT or ray://HOST:PORT; they see "
-        "--out, data and model under the same paths or URLs.",
-    ),
-]
-ClusterCpus = Annotated[
-    int, typer.Option("--cluster-cpus", metavar="N", help="Cores and threads of each there.")
-]
-ClusterGpus = Annotated[
-    float,
-    typer.Option("--cluster-gpus", metavar="N", help="GPUs of each there; 0.5 shares one."),
-]
-Coverage = Annotated[
-    float | None,
-    typer.Option(
-        "--coverage",
-        help="How often prediction sets, or intervals of a regression, shall hold the truth. "
-        "The first one of `temper calibrate` if left out.",
-    ),
-]
-Abstain = Annotated[
-    str | None,
-    typer.Option(
-        "--abstain",
-        metavar="anomaly,set>K",
-        help="Say `abstain` and why on texts that are flagged as anomalies, or whose set is "
-        "empty or larger than K.",
-    ),
-]
-MaxRisk = Annotated[
-    float | None,
-    typer.Option(
-        "--max-risk",
-        help="Say `abstain` below the confidence from which on answers are wrong at this rate "
-        "at most, as the held-out rows of `temper calibrate` show.",
-    ),
-]
-Imports = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--import",
-        metavar="FILE.py|MODULE",
-        help="Import methods and perspectives of your own first; this runs that file's code.",
-    ),
-]
 MODEL_HELP = (
     "Folder of a checkpoint or PEFT adapter, Hub id of a classifier, scikit-learn pipeline in a "
-    ".skops file, or file.py:NAME or module:NAME of a function (this runs that file's code)."
+    ".skops file, or file.py:NAME or module:NAME of a function (this runs the code of that file)."
 )
 
 
-WITHOUT_OPTION = {
-    "augment_share", "augment_masked_model", "train_split", "group_column", "dev_share",
-    "unlabeled_rows", "accumulation", "weight_decay", "warmup_ratio", "schedule", "max_grad_norm",
-    "save_steps", "logging_steps", "group_by_length", "class_weights", "gradient_checkpointing",
-    "keep_share", "on_oom", "fsdp", "reference",
-}  # fmt: skip
-"""Settings that are set by ``--set`` and TOML files alone, to keep ``--help`` short."""
+def option(group: str, name: str, metavar: str, text: str, **more: Any) -> Any:
+    """Return an option of a command in a group of its help."""
+    return typer.Option(name, metavar=metavar or None, help=text, rich_help_panel=group, **more)
 
 
-def with_settings(keywords: Keywords) -> Callable[[Command], Command]:
-    """Give a command an option for its usual settings, which come in its ``**settings``.
+# fmt: off
+# Data.
+Data = Annotated[str | None, option(
+    DATA, "--data", "SOURCE",
+    "File, folder, Hub id or `demo`. Default: the dataset of --task.",
+)]
+Task = Annotated[str | None, option(
+    DATA, "--task", "NAME",
+    "Known task (see `temper list tasks`); sets labels, splits and metric.",
+    autocompletion=completing(_tasks),
+)]
+Tasks = Annotated[list[str] | None, option(
+    DATA, "--task", "NAME[=PATH]",
+    "Known task (see `temper list tasks`); sets labels, splits and metric. Given more than "
+    "once, or with a path: one encoder with a head per task (MT-DNN).",
+    autocompletion=completing(_tasks),
+)]
+TextColumn = Annotated[str | None, option(
+    DATA, "--text-column", "NAME",
+    "Column of the text. Default: guessed from the column names.",
+)]
+TextPairColumn = Annotated[str | None, option(
+    DATA, "--text-pair-column", "NAME",
+    "Column of the second text of a pair. Default: guessed.",
+)]
+LabelColumn = Annotated[str | None, option(
+    DATA, "--label-column", "NAME",
+    "Column of the label. Default: guessed from the column names.",
+)]
+Rows = Annotated[int | None, option(
+    DATA, "--rows", "N",
+    "Training rows to draw, with classes in proportion. Default: all.",
+)]
+EvalRows = Annotated[int | None, option(
+    DATA, "--eval-rows", "N",
+    "Maximum rows of each evaluated set. Default: all.",
+)]
+MaxLength = Annotated[int | None, option(
+    DATA, "--max-length", "TOKENS",
+    "Longest row in tokens; longer rows are truncated. Default: 128.",
+)]
+ModelLength = Annotated[int | None, option(
+    DATA, "--max-length", "TOKENS",
+    "Longest row in tokens; longer rows are truncated. Default: as in training.",
+)]
+EvaluatedData = Annotated[str | None, option(
+    DATA, "--data", "SOURCE",
+    "File, folder, Hub id or `demo`. Default: the validation set of the run.",
+)]
+HeldOutData = Annotated[str | None, option(
+    DATA, "--data", "SOURCE",
+    "Held-out labeled rows. Rows the model was trained or validated on are skipped.",
+)]
+WithDev = Annotated[bool, option(
+    DATA, "--with-dev", "",
+    "Use rows of the validation set too; later scores on them are then too good.",
+)]
+NewData = Annotated[str | None, option(
+    DATA, "--data", "SOURCE",
+    "File, folder or Hub id; `-`, or neither --data nor --text, reads one text a line from "
+    "stdin.",
+)]
+Text = Annotated[list[str] | None, option(
+    DATA, "--text", "TEXT",
+    "A text; may be given several times.",
+)]
+TextPair = Annotated[list[str] | None, option(
+    DATA, "--text-pair", "TEXT",
+    "The second text of each --text.",
+)]
+Columns = Annotated[str | None, option(
+    DATA, "--columns", "all|none|A,B",
+    "Other columns of --data to keep in the output. Default: all.",
+)]
+ComparedData = Annotated[str | None, option(
+    DATA, "--data", "SOURCE",
+    "Labeled rows to compare the exported model on. Default: a few built-in texts.",
+)]
 
-    Args:
-        keywords: What the command can be told.
+# Model and method.
+Model = Annotated[str | None, option(
+    MODEL, "--model", "NAME",
+    "Hub id, folder, or short name (see `temper list models`).",
+    autocompletion=completing(_models),
+)]
+Method = Annotated[str | None, option(
+    MODEL, "--method", "NAME",
+    "Method (see `temper list methods`), or a composition such as `r_drop + at`. Default: "
+    "that of the default recipe.",
+    autocompletion=complete_method,
+)]
+Methods = Annotated[str | None, option(
+    MODEL, "--methods", "A,B",
+    "Methods separated by commas; the first is the baseline. Default: vanilla,uegr, or none "
+    "with --recipes.",
+    autocompletion=complete_methods,
+)]
+Recipe = Annotated[str | None, option(
+    MODEL, "--recipe", "NAME",
+    "Method with settings that go together (see `temper list recipes`).",
+    autocompletion=completing(_recipes),
+)]
+Recipes = Annotated[str | None, option(
+    MODEL, "--recipes", "A,B",
+    "Recipes separated by commas (see `temper list recipes`).",
+    autocompletion=complete_recipes,
+)]
+Lora = Annotated[bool | None, option(
+    MODEL, "--lora/--no-lora", "",
+    "Train a LoRA adapter and the head only.",
+)]
+Peft = Annotated[str | None, option(
+    MODEL, "--peft", "FILE",
+    "Train the PEFT adapter that an adapter_config.json describes.",
+)]
+Imports = Annotated[list[str] | None, option(
+    MODEL, "--import", "FILE.py|MODULE",
+    "Import your own methods and perspectives first; this runs the code of that file.",
+)]
+Gives = Annotated[str | None, option(
+    MODEL, "--gives", "KIND",
+    "Output of a function: probabilities, logits or values. Default: its attribute `gives`.",
+)]
+LabelNames = Annotated[list[str] | None, option(
+    MODEL, "--label-names", "A,B",
+    "Class names in the order of the model's outputs. Default: those of the model.",
+)]
+LabelMap = Annotated[list[str] | None, option(
+    MODEL, "--label-map", "MODEL=DATA,...",
+    "Map the model's class names to those of the data, for example POSITIVE=pos,NEGATIVE=neg.",
+)]
+Trust = Annotated[list[str] | None, option(
+    MODEL, "--trust", "TYPE",
+    "Load this type from a .skops file, although skops does not know it.",
+)]
+Variants = Annotated[list[str] | None, option(
+    MODEL, "--variant", "NAME=METHOD,KEY=VALUE,...",
+    "Add a method under other settings, for example vanilla_x3=vanilla,train.epochs=9.",
+)]
+
+# Optimization.
+Epochs = Annotated[float | None, option(
+    OPTIMIZATION, "--epochs", "N",
+    "Passes over the training rows; fractions are allowed. Default: 3.",
+)]
+BatchSize = Annotated[int | None, option(
+    OPTIMIZATION, "--batch-size", "N",
+    "Rows of a micro-batch. Default: 16.",
+)]
+LearningRate = Annotated[float | None, option(
+    OPTIMIZATION, "--learning-rate", "RATE",
+    "Peak learning rate. Default: 2e-5.",
+)]
+Seed = Annotated[int | None, option(
+    OPTIMIZATION, "--seed", "N",
+    "Seed of every random draw. Default: 0.",
+)]
+Seeds = Annotated[str, option(
+    OPTIMIZATION, "--seeds", "A,B",
+    "Seeds separated by commas.",
+)]
+Budget = Annotated[str, option(
+    OPTIMIZATION, "--budget", "TIME|N runs",
+    "Total budget: 30m, 2h, or 12runs (trainings on all rows with plain fine-tuning).",
+)]
+Goal = Annotated[str, option(
+    OPTIMIZATION, "--goal", "GOAL",
+    "accuracy, robust, calibrated, balanced, or weights as in accuracy=2,calibration=1.",
+)]
+
+# Evaluation.
+Perspectives = Annotated[list[str] | None, option(
+    EVALUATION, "--perspectives", "A,B",
+    "What to measure (see `temper list perspectives`), separated by commas; or `default` or "
+    "`all`.",
+    autocompletion=completing(_perspectives, ","),
+)]
+Shift = Annotated[list[str] | None, option(
+    EVALUATION, "--shift", "NAME=PATH",
+    "Labeled data under distribution shift.",
+)]
+Adversarial = Annotated[list[str] | None, option(
+    EVALUATION, "--adversarial", "NAME=PATH",
+    "Labeled adversarial data.",
+)]
+Anomaly = Annotated[list[str] | None, option(
+    EVALUATION, "--anomaly", "NAME=PATH",
+    "Out-of-distribution texts.",
+)]
+Suite = Annotated[str | None, option(
+    EVALUATION, "--suite", "NAME",
+    "All sets of a task at once (see `temper list suites`), or your own TOML file; found in "
+    "the folder TEMPER_DATA.",
+    autocompletion=completing(_suites),
+)]
+Coverage = Annotated[float | None, option(
+    EVALUATION, "--coverage", "P",
+    "Probability that a prediction set or interval contains the true label. Default: the "
+    "first of `temper calibrate`.",
+)]
+Abstain = Annotated[str | None, option(
+    EVALUATION, "--abstain", "anomaly,set>K",
+    "Abstain on OOD texts, and on texts whose prediction set is empty or larger than K.",
+)]
+MaxRisk = Annotated[float | None, option(
+    EVALUATION, "--max-risk", "P",
+    "Abstain below the confidence at which this fraction of predictions is wrong, from the "
+    "rows of `temper calibrate`.",
+)]
+Margin = Annotated[float, option(
+    EVALUATION, "--margin", "POINTS",
+    "Largest difference that is negligible, for `equivalent` and `non-inferior`; 0 asks for "
+    "none.",
+    min=0.0,
+)]
+Detect = Annotated[float | None, option(
+    EVALUATION, "--detect", "POINTS",
+    "Also print about how many seeds detect a difference of this size.",
+)]
+Coverages = Annotated[list[str] | None, option(
+    EVALUATION, "--coverage", "A,B",
+    "Probabilities that a prediction set or interval contains the true label. Default: "
+    "0.9,0.95.",
+)]
+By = Annotated[str | None, option(
+    EVALUATION, "--by", "all|class",
+    "Where the coverage holds: over all rows (default), or in each true class.",
+)]
+FalseAlarms = Annotated[float | None, option(
+    EVALUATION, "--false-alarms", "P",
+    "Fraction of ordinary rows that may be flagged as OOD. Default: 0.05.",
+)]
+
+# Hardware.
+Precision = Annotated[str | None, option(
+    HARDWARE, "--precision", "TYPE",
+    "fp32, or mixed precision in bf16 or fp16. Default: fp32.",
+)]
+Device = Annotated[str | None, option(
+    HARDWARE, "--device", "NAME",
+    "cpu, cuda, cuda:N or mps. Default: a GPU if there is one.",
+)]
+Workers = Annotated[int, option(
+    HARDWARE, "--workers", "N",
+    "Processes that train and evaluate runs side by side; they share threads and GPUs.",
+)]
+Cluster = Annotated[str | None, option(
+    HARDWARE, "--cluster", "ADDRESS",
+    "Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Its machines read data and model under "
+    "the same paths. --set cluster.cpus=N and cluster.gpus=N for each run.",
+)]
+BatchRows = Annotated[int, option(
+    HARDWARE, "--batch-size", "N",
+    "Rows of a forward pass; changes no result.",
+    min=1,
+)]
+ServedRows = Annotated[int, option(
+    HARDWARE, "--batch-size", "N",
+    "Rows of a forward pass; changes no result. Small batches waste little on padding, which "
+    "is fastest on a CPU; a GPU is faster with larger ones.",
+    min=1,
+)]
+
+# Service.
+Host = Annotated[str | None, option(
+    SERVICE, "--host", "ADDRESS",
+    "Address to listen on. Default: this machine only; any other address needs the "
+    "environment variable TEMPER_TOKEN.",
+)]
+Port = Annotated[int | None, option(
+    SERVICE, "--port", "N",
+    "Port to listen on; 0 takes a free one. Default: 8000.",
+)]
+
+# Output.
+Assignments = Annotated[list[str] | None, option(
+    OUTPUT, "--set", "KEY=VALUE",
+    "Set anything of `temper list settings`, for example data.encoding=cp1252.",
+)]
+Config = Annotated[Path | None, option(
+    OUTPUT, "--config", "FILE",
+    "TOML file of settings; options and --set override it.",
+)]
+Out = Annotated[Path | None, option(
+    OUTPUT, "--out", "FOLDER",
+    "Folder to write. Default: a folder of runs/ named after data, method and settings.",
+)]
+StudyOut = Annotated[str | None, option(
+    OUTPUT, "--out", "FOLDER|URL",
+    "Folder to write; with --cluster also an object store, s3://BUCKET/STUDY. Default: a "
+    "folder of runs/ named after the data and settings.",
+)]
+Full = Annotated[bool, option(
+    OUTPUT, "--full", "",
+    "Print the whole table of scores too.",
+)]
+Json = Annotated[bool, option(
+    OUTPUT, "--json", "",
+    "Print the result as JSON on stdout; progress stays on stderr.",
+)]
+Card = Annotated[bool, option(
+    OUTPUT, "--card", "",
+    "Write a model card for the Hub, the README.md of the model's folder.",
+)]
+CardPath = Annotated[Path | None, option(
+    OUTPUT, "--card-path", "FILE",
+    "Write the model card to this file instead.",
+)]
+Restart = Annotated[bool, option(
+    OUTPUT, "--restart", "",
+    "Start a stopped run anew instead of resuming it.",
+)]
+EvaluationOut = Annotated[Path | None, option(
+    OUTPUT, "--out", "FOLDER",
+    "Folder to write. Default: RUN-evaluation next to the run.",
+)]
+Remove = Annotated[bool, option(
+    OUTPUT, "--remove", "",
+    "Remove the calibration of the folder.",
+)]
+AnswersOut = Annotated[Path | None, option(
+    OUTPUT, "--out", "FILE",
+    "File to write: .jsonl, .json or .csv. Default: stdout.",
+)]
+Raw = Annotated[bool, option(
+    OUTPUT, "--raw", "",
+    "With --out FILE.csv: do not escape texts that a spreadsheet would run as formulas.",
+)]
+Summary = Annotated[Path | None, option(
+    OUTPUT, "--summary", "FILE",
+    "JSON file for the summary: how many texts were abstained from or flagged, and whether "
+    "they have shifted.",
+)]
+ExportOut = Annotated[Path, option(
+    OUTPUT, "--out", "FOLDER",
+    "Folder to write.",
+)]
+Onnx = Annotated[bool, option(
+    OUTPUT, "--onnx", "",
+    "Also write model.onnx.",
+)]
+Int8 = Annotated[bool, option(
+    OUTPUT, "--int8", "",
+    "Also write model-int8.onnx with 8-bit weights: smaller, faster on a CPU, and slightly "
+    "different; the difference is reported.",
+)]
+# fmt: on
+
+
+def read_settings(
+    paths: Paths, given: Mapping[str, object], assignments: Iterable[str] | None
+) -> Tree:
+    """Return the nested settings of a command that reads nothing but those of its keywords.
+
+    Raises:
+        SettingError: As `nested`; or the command does not read a setting.
     """
-
-    def decorate(command: Command) -> Command:
-        signature = inspect.signature(command, eval_str=True)
-        listed = list(signature.parameters.values())[:-1]
-        taken = {parameter.name for parameter in listed}
-        offered = [name for name in keywords.settings if name not in WITHOUT_OPTION]
-        names = sorted(offered, key=lambda name: name not in ("model", "data", "task"))
-        options = [_option(name, keywords.settings[name]) for name in names if name not in taken]
-        needed = [parameter for parameter in listed if parameter.default is parameter.empty]
-        others = [parameter for parameter in listed if parameter not in needed]
-        command.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[*needed, *options, *others]
-        )
-        return command
-
-    return decorate
-
-
-def _option(name: str, keyword: Keyword) -> inspect.Parameter:
-    """Return the parameter that stands for a setting in a command's signature."""
-    flag, is_switch = f"--{name.replace('_', '-')}", keyword.kind is bool
-    meaning = keyword.meaning.replace("``", "`")
-    if keyword.default not in (None, False, (), {}):
-        meaning += f" [default: {'on' if keyword.default is True else keyword.default}]"
-    option = typer.Option(
-        None,
-        f"{flag}/--no{flag[1:]}" if is_switch else flag,
-        help=meaning,
-        metavar=None if is_switch else keyword.metavar or None,
-        autocompletion=COMPLETED.get(name),
-        show_default=False,
-    )
-    annotation = (list[str] if keyword.many else keyword.kind) | None
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=annotation
-    )
+    tree = nested(paths, None, given, assignments)
+    read = [".".join(path) for path in paths.values()]
+    names = [
+        ".".join((table, name))
+        for table, settings in tree.items()
+        for name in (settings if isinstance(settings, dict) else [""])
+    ]
+    Faults(unknown("setting", name, read) for name in names if name not in read).refuse()
+    return tree
 
 
 def import_methods(named: list[str] | None) -> None:
@@ -276,27 +491,3 @@ def split_seeds(text: str) -> list[int]:
         return [int(part) for part in split_list(text, "--seeds")]
     except ValueError as error:
         raise SettingError(f"--seeds takes whole numbers as in 0,1,2, got {text!r}.") from error
-
-
-def write_card(
-    model: Path | str,
-    path: Path,
-    evaluation: Path | None = None,
-    data: Mapping[str, str] | None = None,
-) -> None:
-    """Write a model card and say where.
-
-    Args:
-        model: Folder of the model.
-        path: The file, as `temper.report.card.check_card` found it.
-        evaluation: Folder of its evaluation; None takes the one in the model's folder or
-            beside it, if any.
-        data: Name of a set to its source.
-    """
-    from temper.cli.screen import say
-    from temper.report.card import CardSources
-    from temper.report.card import write_card as write
-
-    written = write(CardSources(Path(model), evaluation, data or {}), path)
-    # Where --json was asked for, stdout belongs to it.
-    say(f"Model card: {written}", as_json=True)

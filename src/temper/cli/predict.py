@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from temper.api.keywords import PREDICT, split_list
+from temper.api.keywords import PREDICT
+from temper.api.nested import split_list
 from temper.api.quick_checks import check_predictor, of_sources, refuse
 from temper.cli import options
 from temper.cli.screen import notice, print_json, print_table, say
@@ -35,61 +36,30 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 """What a cell begins with that a spreadsheet computes; some read the wide signs too."""
 
 
-@options.with_settings(PREDICT)
 def predict(
     model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
     *,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            help="File, folder or Hub id; `-`, or neither --data nor --text, reads one text a line "
-            "from stdin.",
-        ),
-    ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option("--text", metavar="TEXT", help="A text; may be given several times."),
-    ] = None,
-    text_pair: Annotated[
-        list[str] | None,
-        typer.Option("--text-pair", metavar="TEXT", help="The second text of each --text."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="File to write: .jsonl, .json or .csv.")
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            metavar="all|none|A,B",
-            help="Other columns of --data to keep in the output (default: all).",
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, help="Rows of a forward pass; changes no result.")
-    ] = 32,
-    raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw",
-            help="With --out FILE.csv: write texts as they are, also where a spreadsheet would "
-            "take them for formulas and run them.",
-        ),
-    ] = False,
+    data: options.NewData = None,
+    text: options.Text = None,
+    text_pair: options.TextPair = None,
+    text_column: options.TextColumn = None,
+    text_pair_column: options.TextPairColumn = None,
+    columns: options.Columns = None,
+    max_length: options.ModelLength = None,
+    gives: options.Gives = None,
+    label_names: options.LabelNames = None,
+    label_map: options.LabelMap = None,
+    trust: options.Trust = None,
     coverage: options.Coverage = None,
     abstain: options.Abstain = None,
     max_risk: options.MaxRisk = None,
-    summary: Annotated[
-        Path | None,
-        typer.Option(
-            "--summary",
-            help="JSON file to write what is said of the texts as a whole to: how many are "
-            "abstained from or flagged, and whether they have shifted.",
-        ),
-    ] = None,
+    device: options.Device = None,
+    batch_size: options.BatchRows = 32,
+    out: options.AnswersOut = None,
+    raw: options.Raw = False,
+    summary: options.Summary = None,
+    assignments: options.Assignments = None,
     as_json: options.Json = False,
-    **settings: Any,
 ) -> None:
     """Write label, probabilities and a score of anomaly of every text as JSON lines.
 
@@ -110,16 +80,21 @@ def predict(
             f"--text-pair gives the second text of each --text: got {len(text_pair)} for "
             f"{len(text or [])}."
         )
-    tree = PREDICT.tree(None, settings)
+    given = {
+        "text_column": text_column, "text_pair_column": text_pair_column,
+        "max_length": max_length, "gives": gives, "label_names": label_names,
+        "label_map": label_map, "trust": trust, "device": device,
+    }  # fmt: skip
+    tree = options.read_settings(PREDICT, given, assignments)
     reading = dict(tree.get("data", {}))
     max_length = reading.pop("max_length", None)
     source = None if text or data == "-" else data
     if out is not None and source is not None and _same_file(out, Path(source).expanduser()):
         raise SettingError(f"--out {out} is the file that --data reads. Give another --out.")
-    given = [*reading, *([] if columns is None else ["columns"])]
-    if given and source is None:
+    unread = [*reading, *([] if columns is None else ["columns"])]
+    if unread and source is None:
         what = "--text is" if text else "Stdin has no columns, it is"
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        names = ", ".join(f"`{name}`" for name in unread)
         raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
     refuse([partial(check_predictor, model), *of_sources([source] if source else [])])
     from temper.calibration.classifier import Classifier

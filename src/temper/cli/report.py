@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from temper.api.keywords import split_list
+from temper.api.nested import split_list
 from temper.api.quick_checks import check_reported, refuse
 from temper.cli import options
-from temper.cli.screen import notice, print_json, say
+from temper.cli.screen import notice, print_headline, print_json, say
 from temper.errors import SettingError
 from temper.functional.units import MARGIN
 
@@ -80,6 +80,10 @@ def report(
         typer.echo(found.markdown())
     else:
         page = build(folder, examples=examples, margin=margin, detect=detect)
+        if not as_json and (detect is not None or margin != MARGIN):
+            from temper.report import headline
+
+            print_headline(headline(comparison(folder, margin=margin, detect=detect)))
         files = export_figures(folder) if figures else []
         if as_json:
             print_json({"report": str(page), "figures": [str(file) for file in files]})

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from temper.report import Headline, Overview, TerminalTable
+    from temper.report import Headline
 
 SILENT = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -132,37 +132,6 @@ def print_headline(shown: Headline) -> None:
     for line in shown.lines:
         table.add_row(*map(Text, line))
     _print_with_notes(table, (shown.text,))
-
-
-def print_comparison(shown: TerminalTable) -> None:
-    """Print a comparison to stdout: its table by groups, then its notes."""
-    table = Table(title=shown.title, title_justify="left", box=None, pad_edge=False)
-    for place, heading in enumerate(shown.header):
-        table.add_column(Text(heading), justify="left" if place == 0 else "right", overflow="fold")
-    group = None
-    for name, cells in shown.rows:
-        if name != group:
-            table.add_row(Text(name, style="bold"))
-            group = name
-        table.add_row(*map(Text, cells))
-    _print_with_notes(table, shown.notes)
-
-
-def print_overview(shown: Overview, *, notes: Sequence[str]) -> None:
-    """Print a comparison of many columns to stdout, a line a column or a score, then the notes."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    cells = [[Text(heading) for heading in shown.header]]
-    for place, texts in enumerate(shown.lines):
-        styles = ["", *("bold" if place in best else "" for best in shown.best)]
-        cells.append([Text(text, style=style) for text, style in zip(texts, styles, strict=True)])
-    if shown.turned:
-        cells = [list(line) for line in zip(*cells, strict=True)]
-        cells[0][0] = Text("score")
-    for place, heading in enumerate(cells[0]):
-        table.add_column(heading, justify="left" if place == 0 else "right", overflow="fold")
-    for line in cells[1:]:
-        table.add_row(*line)
-    _print_with_notes(table, notes)
 
 
 def _print_with_notes(table: Table, notes: Sequence[str]) -> None:

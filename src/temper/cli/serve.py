@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,23 +23,22 @@ if TYPE_CHECKING:
 PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
 
-@options.with_settings(SERVE)
 def serve(
     model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
     *,
-    batch_size: Annotated[
-        int,
-        typer.Option(
-            "--batch-size",
-            min=1,
-            help="Rows of a forward pass; changes no result. Few waste little on padding, which "
-            "is fastest on a processor; a GPU is faster with more.",
-        ),
-    ] = 8,
+    max_length: options.ModelLength = None,
+    gives: options.Gives = None,
+    label_names: options.LabelNames = None,
+    label_map: options.LabelMap = None,
+    trust: options.Trust = None,
     coverage: options.Coverage = None,
     abstain: options.Abstain = None,
     max_risk: options.MaxRisk = None,
-    **settings: Any,
+    device: options.Device = None,
+    batch_size: options.ServedRows = 8,
+    host: options.Host = None,
+    port: options.Port = None,
+    assignments: options.Assignments = None,
 ) -> None:
     """Answer texts over HTTP as `temper predict` does, until SIGTERM or Ctrl-C.
 
@@ -48,7 +47,11 @@ def serve(
     every answer. Where others can reach it, the environment variable
     TEMPER_TOKEN must hold the token that requests bear.
     """
-    tree = SERVE.tree(None, settings)
+    given = {
+        "max_length": max_length, "gives": gives, "label_names": label_names,
+        "label_map": label_map, "trust": trust, "device": device, "host": host, "port": port,
+    }  # fmt: skip
+    tree = options.read_settings(SERVE, given, assignments)
     service = section(ServiceSettings, "service", tree.get("service", {}))
     _check_installed()
     refuse([partial(check_predictor, model)])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
-
 from temper.api.keywords import COMPARE
+from temper.api.nested import nested
 from temper.api.tune import BUDGET
 from temper.api.tune import tune as tune_recipes
 from temper.cli import options
@@ -18,93 +15,84 @@ SHOWN = 8
 """Rows of the table."""
 
 
-@options.with_settings(COMPARE)
 def tune(
     *,
-    out: options.StudyOut,
-    budget: Annotated[
-        str,
-        typer.Option(
-            "--budget",
-            metavar="TIME|N runs",
-            help="Total budget: 30m, 2h, or 12runs (trainings on all rows with plain fine-tuning).",
-        ),
-    ] = BUDGET,
-    goal: Annotated[
-        str,
-        typer.Option(
-            "--goal",
-            help="accuracy, robust, calibrated, balanced, or weights as in "
-            "accuracy=2,calibration=1.",
-        ),
-    ] = "balanced",
-    recipes: Annotated[
-        str | None,
-        typer.Option(
-            "--recipes",
-            metavar="A,B",
-            help="Recipes to search; default: all of `temper list recipes`. Plain fine-tuning is "
-            "always included.",
-            autocompletion=options.complete_recipes,
-        ),
-    ] = None,
-    seeds: Annotated[
-        str, typer.Option("--seeds", help="Seeds of the final comparison, separated by commas.")
-    ] = "0,1,2",
+    data: options.Data = None,
+    task: options.Task = None,
+    text_column: options.TextColumn = None,
+    text_pair_column: options.TextPairColumn = None,
+    label_column: options.LabelColumn = None,
+    rows: options.Rows = None,
+    eval_rows: options.EvalRows = None,
+    max_length: options.MaxLength = None,
+    model: options.Model = None,
+    recipes: options.Recipes = None,
+    budget: options.Budget = BUDGET,
+    goal: options.Goal = "balanced",
+    seeds: options.Seeds = "0,1,2",
+    perspectives: options.Perspectives = None,
+    shift: options.Shift = None,
+    adversarial: options.Adversarial = None,
+    anomaly: options.Anomaly = None,
+    suite: options.Suite = None,
+    device: options.Device = None,
     cluster: options.Cluster = None,
-    cluster_cpus: options.ClusterCpus = 1,
-    cluster_gpus: options.ClusterGpus = 0.0,
+    out: options.StudyOut = None,
     assignments: options.Assignments = None,
     config: options.Config = None,
     as_json: options.Json = False,
-    **settings: Any,
 ) -> None:
     """Search recipes and their settings for your data, and evaluate the winner once.
 
-    The search uses dev folds of the training rows. The test rows are used once, at the end. Run the
-    same command again to resume a stopped search.
+    Without --recipes all recipes are searched; plain fine-tuning is always included. The search
+    uses dev folds of the training rows. The test rows are used once, at the end, over --seeds. Run
+    the same command again to resume a stopped search.
     """
-    tree = COMPARE.tree(config, settings, assignments or ())
+    given = {
+        "data": data, "task": task, "text_column": text_column,
+        "text_pair_column": text_pair_column, "label_column": label_column, "rows": rows,
+        "eval_rows": eval_rows, "max_length": max_length, "model": model,
+        "perspectives": perspectives, "shift": shift, "adversarial": adversarial,
+        "anomaly": anomaly, "suite": suite, "device": device, "cluster": cluster,
+    }  # fmt: skip
+    tree = nested(COMPARE, config, given, assignments)
     numbers = options.split_seeds(seeds)
     from temper.cli.bars import progress
 
     with progress() as screen:
         tuned = tune_recipes(
-            out,
+            out=out,
             budget=budget,
             goal=goal,
             recipes=recipes or (),
             seeds=numbers,
-            cluster=cluster,
-            cluster_cpus=cluster_cpus,
-            cluster_gpus=cluster_gpus,
             config=tree,
             progress=screen,
         )
-    out, record = shown(out), tuned.record
-    page = f"{out}/{tuned.page.relative_to(tuned.folder).as_posix()}"
+    record, folder = tuned.record, shown(out or tuned.folder)
+    page = f"{folder}/{tuned.page.relative_to(tuned.folder).as_posix()}"
     if as_json:
-        print_json({"out": out, "report": page, **record})
+        print_json({"out": folder, "report": page, **record})
         return
-    rows = [
+    table = [
         {
             "recipe": line["recipe"],
             "trial": line["trial"],
             "improvement on dev folds": f"{100 * line['improvement']:+.1f}%",
             "cost": f"{line['cost']:.3g}x",
             "settings": ", ".join(
-                f"{table}.{name}={value}"
-                for table, values in line["settings"].items()
+                f"{name_of_table}.{name}={value}"
+                for name_of_table, values in line["settings"].items()
                 for name, value in values.items()
             ),
         }
         for line in record["ranking"][:SHOWN]
     ]
-    print_table(rows, list(rows[0]))
+    print_table(table, list(table[0]))
     say(tuned.summary)
     say(f"Report: {page}")
-    winner = f"{out}/winner.toml"
-    if is_url(out):
+    winner = f"{folder}/winner.toml"
+    if out is not None and is_url(out):
         say(f"Copy the settings of the winner: {winner}")
         winner = "winner.toml"
     say(f"Train it again: temper train --config {winner} --out RUN")

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import temper
+from temper.cluster.settings import ClusterSettings
 from temper.cluster.store import Store
 from temper.errors import SettingError, TemperError, install_command, one_line
+from temper.settings import section
 
 
 @dataclass(frozen=True)
@@ -33,34 +35,30 @@ class Cluster:
     store: Store | None = None
 
     @classmethod
-    def of(cls, address: str | None, cpus: int, gpus: float) -> Cluster | None:
-        """Return the checked cluster at an address; None without an address.
+    def of(cls, table: Any) -> Cluster | None:
+        """Return the checked cluster of the settings ``cluster``; None without an address.
 
         Raises:
             SettingError: As `check`; or cores or GPUs are given without an address.
         """
-        if address is not None:
-            cluster = cls(address, cpus, gpus)
+        settings = section(ClusterSettings, "cluster", table)
+        if settings.address is not None:
+            cluster = cls(settings.address, settings.cpus, settings.gpus)
             cluster.check()
             return cluster
-        if (cpus, gpus) != (1, 0.0):
+        if settings != ClusterSettings():
             raise SettingError(
-                "--cluster-cpus and --cluster-gpus are the resources of a run on a cluster. Give "
+                "`cluster.cpus` and `cluster.gpus` are the resources of a run on a cluster. Give "
                 "its address as --cluster, or leave them out."
             )
         return None
 
     def check(self) -> None:
-        """Check the settings and the address before any work; Ray would wait for minutes.
+        """Check the address before any work; Ray would wait for minutes.
 
         Raises:
-            SettingError: A number is out of bounds, Ray is not installed, or nothing listens.
+            SettingError: Ray is not installed, or nothing listens.
         """
-        if self.cpus < 1 or self.gpus < 0 or (self.gpus > 1 and self.gpus % 1):
-            raise SettingError(
-                "--cluster-cpus must be at least 1, and --cluster-gpus a whole number or a "
-                f"fraction of one GPU, got {self.cpus} and {self.gpus:g}."
-            )
         load_ray()
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         if not host or not port.isdigit():
@@ -102,8 +100,8 @@ class Cluster:
             if not self.at_once:
                 raise SettingError(
                     "No machine of the cluster has the resources of a run, "
-                    f"{self.cpus} cores and {self.gpus:g} GPUs. Reduce --cluster-cpus or "
-                    "--cluster-gpus; `ray status` lists what the machines have."
+                    f"{self.cpus} cores and {self.gpus:g} GPUs. Reduce `cluster.cpus` or "
+                    "`cluster.gpus`; `ray status` lists what the machines have."
                 )
             yield ray
         finally:

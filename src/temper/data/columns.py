@@ -19,9 +19,9 @@ LABEL_NAMES: tuple[str, ...] = tuple(_USUAL["label"])
 
 OPTIONS = {
     "text": "--text-column (`text_column`)",
-    "text_pair": "--text-pair-column (`text_pair_column`)",
+    "text_pair": "--set data.text_pair_column=NAME",
     "label": "--label-column (`label_column`)",
-    "group": "--set data.group_column=NAME (`group_column`)",
+    "group": "--set data.group_column=NAME",
 }
 """How each column is named: on the command line, and in Python and files of settings."""
 
@@ -246,7 +246,7 @@ def _texts(table: Table, column: str) -> Iterator[str]:
         if fault is not None:
             raise DataError(
                 f"{table.where(index)}: {column!r} must be a text, got {fault}. Mend or remove "
-                "the row, or leave such rows out with --skip-bad-rows (`skip_bad_rows`)."
+                "the row, or leave such rows out with --set data.skip_bad_rows=true."
             )
         yield str(value)
 

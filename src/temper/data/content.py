@@ -64,7 +64,7 @@ def check_encoding(name: str | None) -> str | None:
     """Return an encoding's name in Python, None where there is none.
 
     Args:
-        name: What ``--encoding`` names.
+        name: What ``data.encoding`` names.
 
     Raises:
         SettingError: If it is no encoding of text.
@@ -72,7 +72,7 @@ def check_encoding(name: str | None) -> str | None:
     try:
         return None if name is None else known_encoding(name)
     except ValueError as error:
-        raise SettingError(f"--encoding {error}, got {name!r}.") from error
+        raise SettingError(f"`data.encoding` {error}, got {name!r}.") from error
 
 
 @dataclass(frozen=True)
@@ -175,14 +175,14 @@ class TextFile:
         where = f"{self.path}, line {line}: byte 0x{raw[error.start]:02x} at offset {error.start}"
         if not self.is_usual:
             return DataError(
-                f"{where} is not {self.encoding}. Give the file's encoding with --encoding "
-                "(`encoding`)."
+                f"{where} is not {self.encoding}. Give the file's encoding: "
+                "--set data.encoding=NAME."
             )
         begin = max(raw.rfind(b"\n", 0, error.start) + 1, error.start - _AROUND)
         shown = raw[begin : error.start + _AROUND].splitlines()[0].decode("cp1252", "replace")
         return DataError(
-            f"{where} is not UTF-8. Save the file as UTF-8, or give its encoding: --encoding "
-            f"cp1252 (`encoding`) would read {shown!r} there."
+            f"{where} is not UTF-8. Save the file as UTF-8, or give its encoding: "
+            f"--set data.encoding=cp1252 would read {shown!r} there."
         )
 
     def _is_beyond_ascii(self) -> bool:

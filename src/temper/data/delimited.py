@@ -106,7 +106,7 @@ def read_delimited(
 def _bad_row(
     path: str, line: int, fault: str, names: Sequence[str], *, hint: str = ""
 ) -> DataError:
-    skip = "or leave such rows out with --skip-bad-rows (`skip_bad_rows`)"
+    skip = "or leave such rows out with --set data.skip_bad_rows=true"
     if fault.startswith("quotes"):
         return DataError(
             f"{path}, line {line}: the quotes do not close ({fault.partition(': ')[2]}). Close "

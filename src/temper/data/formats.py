@@ -144,8 +144,8 @@ def _parse_row(line: str, *, where: str) -> dict[str, object]:
     if not isinstance(row, dict):
         raise DataError(
             f'{where}: expected an object such as {{"text": "...", "label": 0}}, got '
-            f"{type(row).__name__}. Mend the line, or leave such out with --skip-bad-rows "
-            "(`skip_bad_rows`)."
+            f"{type(row).__name__}. Mend the line, or leave such out with "
+            "--set data.skip_bad_rows=true."
         )
     return row
 
@@ -182,7 +182,7 @@ def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: Tabl
             row = next(iter(bad))
             raise DataError(
                 f"{path}, row {row + 1}: expected an object, got {bad[row].removeprefix('a ')}. "
-                "Mend the row, or leave such out with --skip-bad-rows (`skip_bad_rows`)."
+                "Mend the row, or leave such out with --set data.skip_bad_rows=true."
             )
         # An object without a key has None there.
         objects = [row if isinstance(row, dict) else {} for row in content]

@@ -124,7 +124,7 @@ class LabelColumn:
             raise self._bad(
                 missing[0],
                 f"must be a label, got {came} ({len(missing)} of {len(raw)} rows). Give every row "
-                "a label or none, or leave such rows out with --skip-bad-rows (`skip_bad_rows`).",
+                "a label or none, or leave such rows out with --set data.skip_bad_rows=true.",
             )
         values = self._of_one_type(raw)
         if "-1" not in (self.names or ()) and all(v in (-1, "-1", "-1.0") for v in values):
@@ -236,7 +236,7 @@ class LabelColumn:
             raise self._bad(
                 first[alien],
                 f"must be a string or a number, got a {alien}. Give one label per row, or leave "
-                "such rows out with --skip-bad-rows (`skip_bad_rows`).",
+                "such rows out with --set data.skip_bad_rows=true.",
             )
         if len(first) > 1:
             raise self._mixed(first, raw)
@@ -263,7 +263,7 @@ class LabelColumn:
             return None
         if bad is not None:
             first = {"number": words.index(numeral), "string": words.index(bad)}
-            raise self._mixed(first, words, "set --kind classification (`kind`), ")
+            raise self._mixed(first, words, "--set data.kind=classification, ")
         # int() and float() also take "1_000", " 1" and non-ASCII digits; the patterns above have
         # sorted these out.
         whole = all(map(_INTEGER.fullmatch, distinct))
@@ -297,7 +297,7 @@ class LabelColumn:
                     words.index(word),
                     f"must be one label, got a list, {word!r:.60} ({lists} of {len(words)} rows "
                     "hold lists). Give one label per row, or leave such rows out with "
-                    "--skip-bad-rows (`skip_bad_rows`).",
+                    "--set data.skip_bad_rows=true.",
                 )
         notices = () if self.names is not None else self._doubts(words, names)
         return Labels([index_of[word] for word in words], names, "classification", notices)
@@ -367,13 +367,13 @@ class LabelColumn:
             such = f"{title}: labels such as {float(numbers[0])} in {self.name!r} are whole numbers"
             if min(whole) != 0 or not 1 <= max(whole) == len(set(whole)) - 1:
                 return targets(
-                    f"{such} and are read as the targets of a regression; set --kind "
-                    "classification (`kind`) if they are classes."
+                    f"{such} and are read as the targets of a regression; give "
+                    "--set data.kind=classification if they are classes."
                 )
             notices = (
                 *notices,
-                f"{such} from 0 to {max(whole)} and are read as classes; set --kind regression "
-                "(`kind`) if they are targets.",
+                f"{such} from 0 to {max(whole)} and are read as classes; give "
+                "--set data.kind=regression if they are targets.",
             )
         if self.names is not None:
             return self._from_codes(whole, written, notices)
@@ -382,7 +382,8 @@ class LabelColumn:
             raise self._bad(
                 negative,
                 f"must be >= 0, got {whole[negative]}, which may be a class, a target or a missing "
-                "label. Set --kind classification or regression (`kind`), or remove such rows.",
+                "label. Give --set data.kind=classification or --set data.kind=regression, or "
+                "remove such rows.",
             )
         codes = {value: _code(value) for value in dict.fromkeys(written)}
         if negative is None and all(map(_is_index, codes.values())):
@@ -392,7 +393,7 @@ class LabelColumn:
             notices = (
                 *notices,
                 f"{title}: numbers such as {shown} in {self.name!r} are read as class names; "
-                "set --kind regression (`kind`) if they are targets.",
+                "--set data.kind=regression if they are targets.",
             )
         names = tuple(sorted(set(codes.values()), key=lambda code: (int(code), code)))
         alike = [(a, b) for a, b in pairwise(names) if int(a) == int(b)]

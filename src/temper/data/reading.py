@@ -333,7 +333,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
     if dev.labels is None:
         raise DataError(
             f"{opened.title}: split {dev_split!r} has no labels to evaluate on. Choose another "
-            "with --eval-split (`eval_split`)."
+            "with --set data.eval_split=NAME."
         )
     test = None
     notices: tuple[str, ...] = ()
@@ -393,7 +393,7 @@ def read_like(
     except DataError as error:
         raise DataError(
             f"{error} The labels must be those of split {train.source['split']!r}, which is "
-            "trained on. Leave other rows out with --skip-bad-rows (`skip_bad_rows`)."
+            "trained on. Leave other rows out with --set data.skip_bad_rows=true."
         ) from error
     return replace(mapped, label_names=train.label_names, numbers=examples.numbers)
 
@@ -420,12 +420,12 @@ def _with_named_codes(train: Examples, opened: Opened, kind: LabelKind | None) -
     if kind is None and len(train) < 2 * len(codes):
         raise DataError(
             f"{opened.title}: {column!r} holds {len(codes)} different whole numbers in "
-            f"{len(train)} rows ({shown}), which may be classes or targets. Set --kind "
-            "classification or --kind regression (`kind`)."
+            f"{len(train)} rows ({shown}), which may be classes or targets. Give "
+            "--set data.kind=classification or --set data.kind=regression."
         )
     notice = (
         f"{opened.title}: the whole numbers {shown} in {column!r} are read as {len(codes)} "
-        "classes; set --kind regression (`kind`) if they are targets.",
+        "classes; --set data.kind=regression if they are targets.",
     )
     return replace(named, notices=(*named.notices, *(notice if kind is None else ())))
 

@@ -166,8 +166,8 @@ def _shared(rows: Examples, evaluated: Sequence[Examples]) -> list[str]:
         if shared:
             some = "row is" if shared == 1 else "rows are"
             found.append(
-                f"{shared} {rows.name} {some} also in {split.name} (--drop-overlap leaves such "
-                "rows out)"
+                f"{shared} {rows.name} {some} also in {split.name} "
+                "(--set data.drop_overlap=true leaves such rows out)"
             )
     return found
 

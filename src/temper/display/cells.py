@@ -7,14 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from temper.display.records import NamedRecord, Parameters
-from temper.display.wording import folded, plural
+from temper.display.wording import plural
 from temper.functional.effects import LEAST_SEEDS, effect
 from temper.functional.units import MARGIN, Unit
 
 NAMED = 6
 """Columns up to which a title names them all."""
-SHOWN = 40
-"""Scores up to which a terminal shows them all."""
 
 Verdict = Literal[
     "better",
@@ -231,23 +229,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class TerminalTable:
-    """Hold the comparison as strings for a terminal.
-
-    Args:
-        title: What was compared.
-        header: One heading a column of text.
-        rows: ``(group, cells)``; cells are as many as headings.
-        notes: Sentences to print below: the answer, missing runs, notices.
-    """
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class TrainingCost:
     """Say what a column's training takes, as a mean over its runs; None where none recorded it.
 
@@ -409,29 +390,3 @@ class Comparison:
             for row in self.rows
         ]
         return document
-
-    def rows_for_terminal(self) -> TerminalTable:
-        """Return the comparison as strings, for `temper compare` to print.
-
-        Where there are many scores, those that sum up their perspective; the last note says so.
-        """
-        header = ["score"]
-        for kind, text in self.headings:
-            header += [text, ""] if kind == "difference" else [text]
-        rows = []
-        leading = [row for row in self.shown if row.leads]
-        for row in self.shown if len(self.shown) <= SHOWN else leading:
-            texts = [row.heading()]
-            for name, cell in row.cells.items():
-                texts.append(row.text(name))
-                if cell.difference is not None:
-                    difference = " ".join(row.difference_text(name)).rstrip()
-                    outlook = row.outlook(name) if cell.difference.verdict == NOISE else ""
-                    verdict = cell.difference.said
-                    texts += [difference, f"{verdict}: {outlook}" if outlook else verdict]
-            rows.append((row.group, tuple(texts)))
-        said = (self.answer, *self.missing, *folded(self.notices))
-        notes = tuple(note for note in said if note)
-        if len(rows) < len(self.shown):
-            notes += (f"{len(rows)} of {len(self.shown)} scores; all of them are in the report.",)
-        return TerminalTable(self.title, tuple(header), tuple(rows), notes)

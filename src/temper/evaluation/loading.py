@@ -195,7 +195,7 @@ def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) 
     if trained:
         raise DataError(
             f"{model} was trained on pairs of texts, and {rows} lack a second one. Give it: "
-            "`text_pairs`, --text-pair, or its column with --text-pair-column."
+            "`text_pairs`, --text-pair, or its column as `text_pair_column`."
         )
     raise DataError(
         f"{model} was trained on single texts, and {rows} have a second one. Leave it out: "

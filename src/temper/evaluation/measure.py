@@ -281,7 +281,7 @@ def _check_run_data(model: Checkpoint, settings: DataSettings, run_data: DataSet
         raise SettingError(
             f"{model} was trained on {settings.source}, and its own dev rows are read as it read "
             f"them, but {'; '.join(changed)}. Leave that out, or name the split that is to be read "
-            "otherwise with --eval-split."
+            "otherwise with --set data.eval_split=NAME."
         )
 
 

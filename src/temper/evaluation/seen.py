@@ -94,7 +94,7 @@ def trained_rows(model: Checkpoint) -> tuple[Examples | None, tuple[str, ...]]:
     try:
         return model.training_rows(), ()
     except CheckpointError as error:
-        advice = "Detectors that learn from them are left out; --fit PATH gives them rows."
+        advice = "Detectors that learn from them are left out; --set sets.fit=PATH gives them rows."
         return None, (f"{error} {advice}",)
 
 

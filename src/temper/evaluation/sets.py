@@ -135,8 +135,8 @@ def load_sets(
         held_out = _apart(rows, apart, what="held out for a temperature", notices=told, why=why)
         if held_out is None:
             raise DataError(
-                f"All {len(rows)} rows of --held-out {sources.held_out} {why}, so none is left to "
-                "fit a temperature on. Give other rows."
+                f"All {len(rows)} rows of `sets.held_out`, {sources.held_out}, {why}, so none is "
+                "left to fit a temperature on. Give other rows."
             )
         held_out = replace(held_out, name="held_out")
     metric = default_metric(settings.source, kind, task=settings.task)
@@ -265,10 +265,11 @@ class _Unseen:
             raise DataError(
                 f"All {len(examples):,} rows of set {name!r} were trained on, so scores on them "
                 "say nothing about new rows. Give rows that the model has not seen, or score these "
-                "with --seen-rows keep (`seen_rows`)."
+                "with --set sets.seen_rows=keep."
             )
         self.seen.append(
-            f"{sentence} and are left out of its scores (--seen-rows keep scores them too)."
+            f"{sentence} and are left out of its scores (--set sets.seen_rows=keep scores them "
+            "too)."
         )
         return examples.select(kept)
 

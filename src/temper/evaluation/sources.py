@@ -231,13 +231,13 @@ class SetSources(BaseModel):
         faults = []
         if self.fit is not None and not self.detects(settings):
             faults.append(
-                "--fit names rows that detectors of anomalies learn from, but no anomalies are "
-                "measured. Leave it out, or give --anomaly NAME=PATH."
+                "`sets.fit` names rows that detectors of anomalies learn from, but no anomalies "
+                "are measured. Leave it out, or give --anomaly NAME=PATH."
             )
         if self.held_out is not None and "calibration" not in settings.perspectives:
             faults.append(
-                "--held-out names rows that a temperature is fitted on, but `calibration` is not "
-                "measured. Leave it out, or add that perspective."
+                "`sets.held_out` names rows that a temperature is fitted on, but `calibration` is "
+                "not measured. Leave it out, or add that perspective."
             )
         return faults
 
@@ -247,7 +247,7 @@ def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:
     if name is None:
         if root is not None:
             raise SettingError(
-                "--data-root says where a suite's sets lie, but there is no suite. Give --suite "
+                "`data_root` is the folder of a suite's sets, but there is no suite. Give --suite "
                 "NAME, or leave it out."
             )
         return None
@@ -257,7 +257,7 @@ def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:
     root = os.environ.get(ROOT) if root is None else root
     if not root:
         raise SettingError(
-            f"Suite {suite.name!r} looks for its sets in a folder of data, and none is named. Give "
-            f"--data-root DIR, or set the environment variable {ROOT}."
+            f"Suite {suite.name!r} looks for its sets in a folder of data, and none is named. Set "
+            f"the environment variable {ROOT}, or give --set data_root=DIR."
         )
     return find_sets(suite, root)

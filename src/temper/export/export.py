@@ -152,7 +152,7 @@ def export(
     """
     progress = progress or Progress()
     put_back(to)
-    check_room(to, what=FILE, held=(to / FILE).exists, option="--to")
+    check_room(to, what=FILE, held=(to / FILE).exists, option="--out")
     if onnx or int8:
         check_onnx_installed()
     classifier, predictor = _load(model, max_length, settings)
@@ -172,7 +172,7 @@ def export(
         if kept.get("key") != key:
             raise CheckpointError(
                 f"{to} holds another export: of another model, other rows or other options. Give "
-                "another --to, or remove that folder."
+                "another --out, or remove that folder."
             )
         progress.notice(f"{to} holds this very export already; it is kept.")
         return kept

@@ -125,7 +125,7 @@ class GivenNames:
         if self.label_names:
             if len(self.label_names) != len(new):
                 raise ModelError(
-                    f"`label_names` (--label-names) gives {len(self.label_names)} names, "
+                    f"`label_names` gives {len(self.label_names)} names, "
                     f"{', '.join(self.label_names)}, and the model has {len(new)} classes, "
                     f"{', '.join(new)}. Give one name per output."
                 )
@@ -133,8 +133,7 @@ class GivenNames:
         for name in self.label_map:
             if name not in new:
                 raise ModelError(
-                    f"`label_map` (--label-map MODEL=DATA): {unknown('class', name, new)} Map the "
-                    "model's own class names."
+                    f"`label_map`: {unknown('class', name, new)} Map the model's own class names."
                 )
         new = [self.label_map.get(name, name) for name in new]
         if len(set(new)) < len(new):

@@ -15,9 +15,9 @@ from temper.models.blocks import find_head
 from temper.models.modes import in_mode
 
 TO_MATCH = (
-    "Map the checkpoint's names to the data's with --label-map MODEL=DATA,... (`label_map`), name "
-    "its outputs in their order with --label-names A,B (`label_names`), or draw a new head with "
-    "--new-head (`new_head`)."
+    "Map the checkpoint's names to the data's with --set train.label_map=MODEL=DATA,..., name its "
+    "outputs in their order with --set train.label_names=A,B, or draw a new head with "
+    "--set train.new_head=true."
 )
 # PEFT keeps two copies of a fully trained head: the original one and the trained one.
 _COPIES = re.compile(r"\.(modules_to_save\.\w+|original_module)(?=\.|$)")

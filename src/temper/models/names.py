@@ -46,7 +46,7 @@ def resolve(name: str) -> str:
     if name == MULTI_TASK:
         raise ModelError(
             f"{name!r} is one encoder under the heads of several tasks. Name the encoder, and each "
-            "task (temper train --model minilm --multi-task NAME --multi-task NAME ...)."
+            "task (temper train --model minilm --task NAME --task NAME ...)."
         )
     if name == "minilm":
         try:

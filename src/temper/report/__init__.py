@@ -1,19 +1,17 @@
 """Reports: rows and JSON in, tables with intervals, figures and one self-contained page out."""
 
-from temper.display.cells import Comparison, TerminalTable
+from temper.display.cells import Comparison
 from temper.report.first_screen import first_screen
 from temper.report.headline import Headline, headline
-from temper.report.overview import MANY, Overview, overview
+from temper.report.overview import Overview, overview
 from temper.report.page import build
 from temper.report.table import comparison, write
 from temper.report.trained import verdict
 
 __all__ = [
-    "MANY",
     "Comparison",
     "Headline",
     "Overview",
-    "TerminalTable",
     "build",
     "comparison",
     "first_screen",

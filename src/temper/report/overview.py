@@ -15,8 +15,6 @@ from temper.report.markdown import LEGEND, mark_of
 
 SEEDS = 3
 """Seeds from which on a best mean is marked."""
-MANY = 5
-"""Columns from which on a terminal shows the overview in place of the whole table."""
 _IMPROVEMENTS = {
     SUMMARY.name: "Relative improvement",
     AFTER.name: "Relative improvement, with what needs no training",

@@ -88,6 +88,6 @@ def _next(record: RunRecord, folder: str) -> str:
         command += f" --eval-rows {wanted}"
     # The command comes last and bare, to be copied.
     return (
-        "Nothing else is measured yet; whether it is right elsewhere, holds under attack and knows "
-        f"what it does not know, this says: {command}"
+        "Calibration and robustness to attacks and noise are not measured yet (with --shift and "
+        f"--anomaly: distribution shift and OOD detection too): {command}"
     )

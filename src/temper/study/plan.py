@@ -180,7 +180,7 @@ class StudyConfig:
             names = ", ".join(repr(column.name) for column in columns)
             faults.append(
                 f"There is text without labels, but no column trains on it ({names}). Leave "
-                "--unlabeled PATH (`data.unlabeled`) out, or add a method that does."
+                "`data.unlabeled` out, or add a method that does."
             )
         faults.refuse()
         return cls(base, tuple(columns), tuple(seeds), evaluate, sets, runs)

@@ -106,7 +106,7 @@ class MultiTaskConfig:
         if not isinstance(tables, Mapping) or len(tables) < 2:
             found.append(
                 "`tasks` must be a table with a table of settings for each of two or more tasks. "
-                "Give --multi-task NAME=PATH for each, or --task and --data for one."
+                "Give --task NAME=PATH for each, or --task and --data for one."
             )
             tables = {}
         if not isinstance(shared, Mapping):

@@ -271,7 +271,7 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
     if head is None:
         if given.label_map:
             raise SettingError(
-                f"`train.label_map` (--label-map) renames the classes of {config.model}, whose "
+                f"`train.label_map` renames the classes of {config.model}, whose "
                 "head is new. Leave it out."
             )
         return splits if given.label_names is None else _named_like(splits, given.label_names)

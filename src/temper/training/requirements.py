@@ -32,13 +32,13 @@ def check_unlabelled(method: Method, *, given: bool) -> None:
     if wanted and not given:
         raise SettingError(
             f"The method {method.name!r} trains on text without labels too, and there is none. "
-            "Give --unlabeled PATH (`data.unlabeled`; of RobustTrainer unlabeled_dataset=)."
+            "Give --set data.unlabeled=PATH (of RobustTrainer unlabeled_dataset=)."
         )
     if given and not wanted:
         raise SettingError(
             f"There is text without labels, but the method {method.name!r} has no phase for it. "
-            "Leave --unlabeled PATH (`data.unlabeled`; of RobustTrainer unlabeled_dataset=) out, "
-            "or use a method that does."
+            "Leave `data.unlabeled` (of RobustTrainer unlabeled_dataset=) out, or use a method "
+            "that does."
         )
 
 

@@ -245,7 +245,7 @@ def _open(name: str, run: TrackedRun, known: str | None) -> Tracker:
     except Exception as error:
         raise SettingError(
             f"The tracker {name!r} cannot be opened: {_reason(error)} Mend that, or leave it out "
-            "of --report-to."
+            "of `train.report_to`."
         ) from error
 
 

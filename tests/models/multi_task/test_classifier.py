@@ -217,7 +217,7 @@ def test_what_is_no_encoder_is_refused(config: Any) -> None:
 
 
 def test_the_architecture_by_itself_is_no_model_to_load() -> None:
-    with pytest.raises(ModelError, match=r"'mt_dnn' is one encoder .* --model minilm --multi-task"):
+    with pytest.raises(ModelError, match=r"'mt_dnn' is one encoder .* --model minilm --task"):
         load_classifier("mt_dnn", labels=["a", "b"])
 
 

@@ -258,7 +258,7 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
     if not folder.is_dir():
         raise SettingError(
             f"The data root of suite {suite.name!r} must be a folder, and {root} is none. Give "
-            "the folder that holds the suite's sets as --data-root."
+            "the folder that holds its sets: TEMPER_DATA=DIR, or --set data_root=DIR."
         )
     sets: dict[str, dict[str, FoundSet]] = {kind: {} for kind in KINDS}
     missing: dict[str, str] = {}
@@ -280,7 +280,7 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
         first = next(iter(missing.values()))
         raise SettingError(
             f"None of the {len(missing)} sets of suite {suite.name!r} is under {folder}: {first}. "
-            "Give the folder that holds them as --data-root."
+            "Give the folder that holds them: TEMPER_DATA=DIR, or --set data_root=DIR."
         )
     return FoundSuite(suite, **sets, missing=missing)
 

@@ -64,7 +64,7 @@ def task_source(name: str, root: Path | str | None) -> str:
     if not folder.is_dir():
         raise SettingError(
             f"The data root of task {name!r} must be a folder, and {root} is none. Give the folder "
-            "that holds the tasks' folders as --data-root."
+            "that holds the tasks' folders: TEMPER_DATA=DIR, or --set data_root=DIR."
         )
     wanted = {plain(name), plain(f"{name}_public")}
     folders = sorted(entry for entry in folder.iterdir() if entry.is_dir())
@@ -78,7 +78,7 @@ def task_source(name: str, root: Path | str | None) -> str:
         held = ", ".join(entry.name for entry in folders[:8]) or "no folders"
         raise SettingError(
             f"No folder of task {name!r} is under {root}, which holds {held}. Expected one called "
-            f"{name} (case and signs do not matter). Give another --data-root, or the task's own "
+            f"{name} (case and signs do not matter). Give another `data_root`, or the task's own "
             "folder as --data."
         )
     return str(matching[0])
@@ -194,8 +194,8 @@ def _read_glue(
         index, size = next(iter(short.items()))
         raise DataError(
             f"{path}, line {lines[index]}: expected at least {last + 1} fields with tabs between "
-            f"them, got {size}. Copy the file again, or leave such rows out with --skip-bad-rows "
-            "(`skip_bad_rows`)."
+            f"them, got {size}. Copy the file again, or leave such rows out with "
+            "--set data.skip_bad_rows=true."
         )
     columns: dict[str, list[object]] = {
         use: [record[place] if len(record) > last else None for _, record in rows]

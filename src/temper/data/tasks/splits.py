@@ -240,7 +240,7 @@ class TaskCopy:
         """Say that the test split is evaluated, and what else could be done."""
         return (
             f"{self.opened.title} has no dev split: its test split is evaluated, and stands as "
-            "'dev'. --eval-split dev carves dev rows from train instead."
+            "'dev'. --set data.eval_split=dev carves dev rows from train instead."
         )
 
     def check_labels(self, examples: Examples, splits: Sequence[str]) -> None:
@@ -249,5 +249,5 @@ class TaskCopy:
             raise DataError(
                 f"{self.opened.title}: split {splits[0]!r} of task {self.task.name!r} has no "
                 "labels, because the benchmark scores it on a server of its own. Evaluate on dev: "
-                "leave --eval-split out."
+                "leave `data.eval_split` out."
             )

@@ -1,0 +1,318 @@
+"""Nested settings from a TOML file, keywords and ``KEY=VALUE``, not checked yet."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from temper.api.keywords import Paths
+from temper.data.settings import source_name
+from temper.errors import SettingError, brief, unknown
+from temper.evaluation.sources import ROOT
+from temper.settings import Faults, Tree, override, parse_assignment, parse_value, read_toml
+from temper.training.settings import without_alias
+
+LISTS = (
+    "augment", "class_weights", "coverage", "label_names", "perspectives", "report_to", "trust",
+)  # fmt: skip
+"""Keywords that take a list, also written as a text with commas."""
+NUMBERS = ("class_weights", "coverage")
+OF_ONE_DATASET = {
+    "data", "text_column", "text_pair_column", "label_column", "train_split", "eval_split",
+}  # fmt: skip
+"""Keywords that describe one dataset, so that a run on several tasks has no use for them."""
+
+
+def nested(
+    paths: Paths,
+    config: Any = None,
+    given: Mapping[str, Any] | None = None,
+    assignments: Iterable[str] | None = None,
+) -> Tree:
+    """Join a file of settings, keywords and ``KEY=VALUE`` to nested settings.
+
+    Args:
+        paths: The setting of each keyword.
+        config: The settings that the others override: path of a TOML file, nested settings, or a
+            checked run's.
+        given: Values by keyword; None stands for one that is not given.
+        assignments: Texts ``KEY=VALUE``; a key is a setting's dotted name or a keyword.
+
+    Returns:
+        Nested settings, not checked yet.
+
+    Raises:
+        SettingError: A name is unknown, a text has another form, or two set the same.
+
+    Example:
+        >>> from temper.api.keywords import TRAIN
+        >>> nested(TRAIN, None, {"data": "a.csv", "epochs": 1.0}, ["seed=2"])
+        {'data': {'source': 'a.csv'}, 'train': {'epochs': 1.0}, 'seed': 2}
+    """
+    tree = _config(config)
+    values = {name: value for name, value in (given or {}).items() if value is not None}
+    faults = Faults(unknown("setting", name, paths) for name in values if name not in paths)
+    assigned: list[tuple[tuple[str, ...], Any]] = []
+    for text in assignments or ():
+        with faults.caught():
+            path, value = parse_assignment(text)
+            if len(path) == 1 and path[0] in paths and path[0] not in values:
+                values[path[0]] = value
+            elif path[-1] in LISTS and len(path) == 2 and isinstance(value, str):
+                assigned.append((path, _listed(path[-1], value)))
+            else:
+                assigned.append((path, value))
+    faults.refuse()
+    lora = values.pop("lora", None)
+    pairs: list[tuple[tuple[str, ...], Any]] = []
+    for table, settings in _joined(values, tree, has_tasks="tasks" in paths).items():
+        pairs += [((table, name), value) for name, value in settings.items()]
+    for name, value in values.items():
+        path = paths[name]
+        if name == "peft":
+            pairs.append((path, _peft_table(value)))
+        elif name == path[0] and isinstance(value, Mapping | BaseModel):
+            pairs += [((name, key), each) for key, each in _table(name, value).items()]
+        else:
+            pairs.append((path, _listed(name, value) if name in LISTS else value))
+    tree = override(tree, [without_alias(*pair) for pair in (*pairs, *assigned)])
+    if lora and isinstance(train := tree.setdefault("train", {}), dict):
+        train["lora"] = train.get("lora") or {} if lora is True else dict(_table("lora", lora))
+    elif lora is False and isinstance(train := tree.get("train"), dict):
+        train.pop("lora", None)
+    return tree
+
+
+def split_list(text: str, option: str) -> list[str]:
+    """Split ``a,b,c``.
+
+    Raises:
+        SettingError: There is nothing between two commas.
+
+    Example:
+        >>> split_list("vanilla,uegr", "--methods")
+        ['vanilla', 'uegr']
+    """
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise SettingError(f"{option} takes names with commas between them, got {text!r}.")
+    return names
+
+
+def _listed(name: str, value: Any) -> Any:
+    """Return the parts of texts with commas; ``class_weights`` may be one word, too."""
+    parts: list[Any] = []
+    for each in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
+        parts += split_list(each, f"`{name}`") if isinstance(each, str) else [each]
+    if name in NUMBERS:
+        parts = [parse_value(part) if isinstance(part, str) else part for part in parts]
+    return "balanced" if parts == ["balanced"] else parts
+
+
+def _joined(values: dict[str, Any], tree: Tree, *, has_tasks: bool) -> dict[str, dict[str, Any]]:
+    """Take out the names that only together say where data are and which method it is."""
+    joined: dict[str, dict[str, Any]] = {}
+    if isinstance(values.get("method"), str):
+        joined["method"] = {"name": values.pop("method")}
+    root = values.pop("data_root", None)
+    task, tasks = values.pop("task", None), values.pop("tasks", None)
+    if has_tasks and tasks is None and task is not None:
+        named = [task] if isinstance(task, str) else list(task)
+        if len(named) > 1 or any("=" in name for name in named):
+            tasks, task = named, None
+        else:
+            (task,) = named
+    if tasks:
+        used = sorted(OF_ONE_DATASET & set(values))
+        if used or task is not None:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in used or ["task"])
+            raise SettingError(
+                f"{options} is of one dataset, and there are several tasks. Leave it out, or set "
+                "it for each: --set tasks.NAME.KEY=VALUE."
+            )
+        return {**joined, "tasks": tasks_settings(tasks, root)}
+    sets = tree.get("sets", {})
+    suite = values.get("suite") or (sets.get("suite") if isinstance(sets, Mapping) else None)
+    if suite is not None and root is not None:
+        joined["sets"] = {"data_root": root}
+    source = source_name(values.pop("data", None))
+    joined["data"] = task_settings(task, source, root, suite=suite)
+    return joined
+
+
+def default_folder(tree: Mapping[str, Any], name: str, *apart: object) -> Path:
+    """Return the folder of a call without ``out``, the same for the same settings.
+
+    Args:
+        tree: Nested settings.
+        name: Its method, recipe or command.
+        apart: Further settings that need a folder of their own.
+
+    Example:
+        >>> default_folder({"data": {"source": "data/reviews.csv"}}, "uegr").as_posix()
+        'runs/reviews-uegr-e6b44d'
+    """
+    data = tree.get("data", {})
+    said = data.get("task") or data.get("source") if isinstance(data, Mapping) else None
+    source = Path(str(said or "-".join(tree.get("tasks", {})) or "data"))
+    words = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{source.stem[:24]}-{name}").strip("-.")
+    # --epochs 2 is 2.0, and epochs=2 is 2.
+    text = re.sub(r"(\d)\.0\b", r"\1", json.dumps([tree, apart], sort_keys=True, default=str))
+    return Path("runs", f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:6]}")
+
+
+def task_settings(
+    task: str | None, data: str | None, root: Path | str | None, *, suite: str | None = None
+) -> dict[str, Any]:
+    """Find the data of a task.
+
+    Args:
+        task: The task's name.
+        data: A copy of its data, or other data if no task is named.
+        root: Folder that holds the folders of tasks; None takes ``TEMPER_DATA``, and the Hub if
+            that is not set.
+        suite: The suite whose sets are under the root too.
+
+    Returns:
+        Settings of ``data``.
+
+    Raises:
+        SettingError: The task is unknown, its data are not under the root, or the root is not read.
+
+    Example:
+        >>> task_settings(None, "reviews.csv", None)
+        {'source': 'reviews.csv'}
+    """
+    if root is not None and suite is None and (task is None or data is not None):
+        why = "there is neither" if task is None else f"the task's data are --data {data}"
+        raise SettingError(
+            f"`data_root` is the folder of the data of --task and --suite, but {why}. Leave it "
+            "out, or give --task NAME without --data."
+        )
+    if task is not None and data is None:
+        from temper.data.tasks.layouts import task_source
+
+        data = task_source(task, root or os.environ.get(ROOT))
+    settings = {"task": task, "source": data}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def tasks_settings(
+    named: Iterable[str] | Mapping[str, Any], root: Path | str | None = None
+) -> dict[str, dict[str, Any]]:
+    """Find the data of several tasks.
+
+    Args:
+        named: Texts ``NAME`` or ``NAME=PATH``, or a mapping of names to data or to settings; a name
+            without data is one that ``--task`` takes.
+        root: As `task_settings` takes it.
+
+    Returns:
+        Settings of each of ``tasks``: its ``source``, and ``task`` if the name is one that
+        ``--task`` takes.
+
+    Raises:
+        SettingError: A name occurs twice or has no data.
+
+    Example:
+        >>> tasks_settings(["reviews=a.csv", "rte=data/RTE"])
+        {'reviews': {'source': 'a.csv'}, 'rte': {'task': 'rte', 'source': 'data/RTE'}}
+    """
+    from temper.data.tasks.layouts import task_source
+    from temper.data.tasks.registry import task_named
+
+    pairs: list[tuple[str, Any]] = []
+    for each in named.items() if isinstance(named, Mapping) else named:
+        if not isinstance(each, str):
+            pairs.append(each)
+            continue
+        name, equals, path = each.partition("=")
+        if equals and not path:
+            raise SettingError(f"--task must be NAME or NAME=PATH, got {each!r}.")
+        pairs.append((name, path or None))
+    settings: dict[str, dict[str, Any]] = {}
+    root_is_read = False
+    for name, source in pairs:
+        if name in settings:
+            raise SettingError(f"--task names {name!r} twice. Name it once.")
+        if isinstance(source, Mapping) and source.keys() & {"source", "task"}:
+            settings[name] = dict(source)
+            continue
+        settings[name] = {}
+        try:
+            settings[name]["task"] = task_named(name).name
+        except ValueError as error:
+            if source is None:
+                raise SettingError(f"{error} Give its data: {name}=PATH.") from error
+        root_is_read |= source is None
+        settings[name]["source"] = (
+            task_source(name, root or os.environ.get(ROOT))
+            if source is None
+            else source_name(source)
+        )
+    if root is not None and not root_is_read:
+        raise SettingError(
+            "`data_root` is the folder of the data of tasks, but each --task names its own. Leave "
+            "it out, or give --task NAME without =PATH."
+        )
+    return settings
+
+
+def _config(config: Any) -> Tree:
+    if config is None or isinstance(config, Mapping):
+        return _without_aliases(config or {})
+    if isinstance(config, str | Path):
+        return _without_aliases(read_toml(Path(config)))
+    if not hasattr(config, "settings"):
+        raise SettingError(
+            "`config` must be the path of a TOML file, nested settings or a checked run's, got "
+            f"{brief(config)}."
+        )
+    return {"model": config.model, "seed": config.seed, **config.settings()}
+
+
+def _without_aliases(tree: Mapping[str, Any]) -> Tree:
+    """Return nested settings with the settings of ``train`` under their own names."""
+    if not isinstance(tree.get("train"), Mapping):
+        return dict(tree)
+    pairs = [without_alias(("train", name), value) for name, value in tree["train"].items()]
+    return {**tree, **override({"train": {}}, pairs)}
+
+
+def _peft_table(given: Any) -> dict[str, Any]:
+    """Return the arguments of a PEFT configuration: of a JSON file, a mapping or the object."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    if hasattr(given, "to_dict"):
+        # Sets and enumerations become what JSON has.
+        return dict(json.loads(json.dumps(given.to_dict(), default=list)))
+    path = Path(given)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingError(f"--peft {path} is not a readable JSON file: {error}.") from error
+    if not isinstance(content, dict):
+        raise SettingError(f"--peft {path} must be a JSON object with a `peft_type`.")
+    return content
+
+
+def _table(name: str, table: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]:
+    """Return a table of settings, or the settings that an object was made with."""
+    if isinstance(table, Mapping):
+        return table
+    if name != "method":
+        return table.model_dump(exclude_unset=True)
+    from temper.methods import Composed, Method, name_of
+
+    assert isinstance(table, Method)
+    return {
+        "name": table.name if isinstance(table, Composed) else name_of(table),
+        **table.settings(),
+    }
