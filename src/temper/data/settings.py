@@ -152,7 +152,7 @@ class DataSettings(AugmentationSettings):
     task: str | None = Field(
         default=None,
         description="Benchmark task (`temper list tasks`): sets labels, splits and metrics. Its "
-        "data are read from `--data-root`, else from the Hub. Default: recognized by "
+        "data are read from `data_root`, else from the Hub. Default: recognized by "
         "the name of the source.",
     )
     config: str | None = Field(default=None, description="Configuration of a Hub dataset.")
