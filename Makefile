@@ -2,6 +2,7 @@
 #   make demo                                  the main job on a generated corpus, offline
 #   make demo DATA=../shared/data/sst2         the same on a folder, a file or a Hub id
 #   make test                                  what continuous integration runs
+#   make test-oldest                           the tests on the oldest versions that pyproject.toml allows
 #   make docs                                  the documentation site, in site/
 #   make dist                                  source and wheel, checked, in dist/
 #   make sbom                                  what is installed, as an SBOM in dist/; offline
@@ -45,7 +46,7 @@ endif
 # Attacks on 100 rows show the curves; raise it for numbers to rely on.
 SETTINGS ?= --set train.epochs=$(EPOCHS) --set evaluate.attack_rows=100 --set evaluate.embedding_attack.pgd.steps=3
 
-.PHONY: requirements install demo test test-narrow lint docs docs-version dist sbom audit coverage mutants bench bench-memory gpu-kit gpu clean
+.PHONY: requirements install demo test test-narrow test-oldest lint docs docs-version dist sbom audit coverage mutants bench bench-memory gpu-kit gpu clean
 
 install: $(INSTALLED)
 
@@ -132,6 +133,23 @@ sbom: $(TOOLS)/.installed
 audit: sbom
 	$(TOOLS)/bin/pip-audit --strict --disable-pip --no-deps --progress-spinner off $(patsubst %,-r %,$(wildcard requirements/*.txt)) \
 		2> >(tail -n 1 >&2)
+
+# The tests again on the oldest versions of the dependencies; the extras keep the pinned ones. torch is that of
+# TORCH: TORCH=torch==2.11.0 is the oldest.
+OLDEST := .venv-oldest
+$(OLDEST)/.installed: $(TOOLS)/.installed pyproject.toml
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/$(PIP) $(TORCH)
+	$(OLDEST)/bin/$(LOCKED) requirements/dev.txt
+	mkdir -p build
+	$(TOOLS)/bin/uv pip compile pyproject.toml --resolution lowest-direct --no-build --quiet \
+		--python $(OLDEST)/bin/python | grep -vE '^(torch|triton|nvidia|cuda)' > build/oldest.txt
+	$(OLDEST)/bin/$(PIP) --no-deps --requirement build/oldest.txt
+	$(OLDEST)/bin/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
+	@touch $@
+
+test-oldest: $(OLDEST)/.installed
+	$(subst $(BIN),$(OLDEST)/bin,$(PYTEST)) tests
 
 # Lines and branches of src/ that tests reach, subprocesses too: a table by package in Markdown, and by file with
 # `coverage report --sort=cover`. All tests take about 25 minutes of two cores; TESTS names others.

@@ -104,7 +104,7 @@ class Classifier:
     @classmethod
     def load(
         cls,
-        model: str | Path | TrainingResult,
+        model: str | Path | TrainingResult | Checkpoint,
         *,
         max_length: int | None = None,
         batch_size: int = 32,

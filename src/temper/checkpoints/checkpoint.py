@@ -43,6 +43,8 @@ class Checkpoint:
     @classmethod
     def of(cls, model: object) -> Self:
         """Open a model by its name or path, or wrap an object in memory."""
+        if isinstance(model, cls):
+            return model
         if isinstance(model, str | Path):
             return cls(str(model))
         # A name with parentheses is no file's.

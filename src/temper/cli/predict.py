@@ -23,6 +23,7 @@ from temper.settings import section
 
 if TYPE_CHECKING:
     from temper.calibration.answers import Answers
+    from temper.checkpoints.checkpoint import Checkpoint
     from temper.data.examples import Examples
 
 FORMATS = (".jsonl", ".csv", ".json")
@@ -102,6 +103,7 @@ def predict(
     from temper.evaluation.loading import check_pairs
     from temper.files import write_json
 
+    checkpoint = Checkpoint(model)
     if text:
         from temper.data.examples import Examples
 
@@ -109,11 +111,11 @@ def predict(
     elif source is None:
         examples = read_lines(sys.stdin.buffer.read())
     else:
-        examples = _read_table(model, source, reading, columns=columns or "all")
+        examples = _read_table(checkpoint, source, reading, columns=columns or "all")
     source_name = "these texts" if source is None else f"the rows of {source}"
-    check_pairs(model, Checkpoint(model).paired, examples.text_pair is not None, rows=source_name)
+    check_pairs(model, checkpoint.paired, examples.text_pair is not None, rows=source_name)
     classifier = Classifier.load(
-        model,
+        checkpoint,
         max_length=max_length,
         batch_size=batch_size,
         settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
@@ -153,9 +155,10 @@ def _check_folder(file: Path, option: str) -> None:
         raise SettingError(f"The folder {file.parent} of {option} does not exist. Make it first.")
 
 
-def _read_table(model: str, data: str, reading: Mapping[str, Any], *, columns: str) -> Examples:
+def _read_table(
+    model: Checkpoint, data: str, reading: Mapping[str, Any], *, columns: str
+) -> Examples:
     """Read texts from a file, a folder or the Hub; a run says columns and encoding too."""
-    from temper.checkpoints.checkpoint import Checkpoint
     from temper.data.columns import Columns
     from temper.data.content import check_encoding
     from temper.data.sources import load_examples
@@ -166,11 +169,11 @@ def _read_table(model: str, data: str, reading: Mapping[str, Any], *, columns: s
         columns=Columns(reading.get("text_column"), reading.get("text_pair_column")),
         labelled=False,
         reading=TableOptions(
-            check_encoding(reading.get("encoding")) or Checkpoint(model).encoding,
+            check_encoding(reading.get("encoding")) or model.encoding,
             reading.get("skip_bad_rows", False),
             others=columns != "none",
         ),
-        known=Checkpoint(model).columns,
+        known=model.columns,
     )
     for text in examples.notices:
         notice(text)

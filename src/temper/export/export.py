@@ -228,7 +228,7 @@ def _load(
             f"{model} is code or a pipeline of another library. What is exported is a classifier "
             "of Transformers: a run, a checkpoint or an adapter."
         )
-    classifier = Classifier.load(model.name, max_length=max_length, device="cpu", settings=settings)
+    classifier = Classifier.load(model, max_length=max_length, device="cpu", settings=settings)
     predictor = classifier.predictor
     assert isinstance(predictor, ClassifierPredictor)
     kind = _config(predictor).model_type

@@ -144,7 +144,7 @@ def _token() -> str:
 
 def _checkpoint(folder: Path) -> dict[str, Path]:
     """Return the files of a finished checkpoint by their paths, as its record names them."""
-    record = Checkpoint(str(folder)).run
+    record = Checkpoint.of(folder).run
     if record is None:
         raise CheckpointError(
             f"{folder} is no folder of a run. Give the --out folder of `temper train`; of a "
