@@ -26,7 +26,7 @@ def answered(
         return [-row for row in rows]
 
     async def asked() -> list[list[int] | BaseException]:
-        batcher: Batcher[bool, int, int] = Batcher(
+        batcher = Batcher(
             answer,
             length=lambda row: row,
             window=0.0,
@@ -91,7 +91,7 @@ def test_who_is_answered_asks_again_while_the_next_pass_is_computed() -> None:
                 asyncio.run_coroutine_threadsafe(again.wait(), loop).result(60)
             return rows
 
-        batcher: Batcher[bool, int, int] = Batcher(
+        batcher = Batcher(
             answer,
             length=lambda row: row,
             window=0.0,

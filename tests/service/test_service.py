@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import threading
 import time
@@ -309,15 +308,9 @@ def test_counters_say_what_went_on() -> None:
     assert found["temper_waiting_rows"] == 0
 
 
-def test_the_interface_is_described_and_its_page_loads_nothing(client: Client) -> None:
+def test_the_interface_is_described(client: Client) -> None:
     schema = client.ask("GET", "/openapi.json").content
     assert set(schema["paths"]) == {"/predict", "/health", "/metrics"}
     body = schema["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]
     assert set(body["schema"]["properties"]) == {"texts", "text_pairs", "coverage"}
-    page = client.ask("GET", "/docs")
-    text = page.body.decode()
-    assert "POST /predict" in text
-    assert page.headers["content-security-policy"] == "default-src 'none'"
-    assert not re.search(r"<(script|link|img|iframe)|src=|@import", text)
-    assert re.findall(r'href="([^"]*)"', text) == ["openapi.json"]
     assert json.loads(client.ask("GET", "/health").body)["status"] == "ok"

@@ -42,7 +42,7 @@ def serve(
 ) -> None:
     """Answer texts over HTTP as `temper predict` does, until SIGTERM or Ctrl-C.
 
-    POST /predict takes {"texts": [...]}; /health, /metrics (Prometheus), /docs and /openapi.json
+    POST /predict takes {"texts": [...]}; /health, /metrics (Prometheus) and /openapi.json
     say how it fares and what it takes. What --coverage, --abstain and --max-risk ask for is in
     every answer. Where others can reach it, the environment variable
     TEMPER_TOKEN must hold the token that requests bear.
@@ -72,7 +72,8 @@ def serve(
         made = Service(classifier, service, terms, token=token)
         for said in classifier.notices(terms):
             notice(said)
-        say(f"Serving {model} at {address_of(bound)} (what it takes: {address_of(bound)}/docs)")
+        url = address_of(bound)
+        say(f"Serving {model} at {url} (what it takes: {url}/openapi.json)")
         run(made, bound, stopped=_say_end)
 
 

@@ -1,4 +1,4 @@
-"""Join the questions of many clients into passes of one model, in a thread of its own."""
+"""Join the requests of many clients into passes of one model, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -6,22 +6,16 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Generic, TypeVar
-
-Key = TypeVar("Key", bound=Hashable)
-Row = TypeVar("Row")
-Reply = TypeVar("Reply")
+from typing import Any, NamedTuple
 
 
 class QueueFullError(Exception):
-    """Report that no more rows may wait.
+    """No more rows may wait.
 
     Args:
-        seconds: After how many there should be room again, >= 1.
+        seconds: Expected seconds until there is room, >= 1.
     """
 
     def __init__(self, seconds: int) -> None:
@@ -29,39 +23,38 @@ class QueueFullError(Exception):
         self.seconds = seconds
 
 
-@dataclass(frozen=True)
-class _Waiting(Generic[Key, Row, Reply]):
-    """A question, and where its asker waits."""
+class _Waiting(NamedTuple):
+    """The rows of a request, when they came, and their replies."""
 
-    key: Key
-    rows: Sequence[Row]
+    key: Hashable
+    rows: Sequence[Any]
     since: float
-    reply: asyncio.Future[list[Reply]]
+    reply: asyncio.Future[list[Any]]
 
 
-class Batcher(Generic[Key, Row, Reply]):
-    """Answer questions in batches, first come first served, off the event loop.
+class Batcher:
+    """Answer requests in batches, first come first served, off the event loop.
 
-    The first question of a batch waits ``window`` for others; while a batch is computed the next
-    one gathers. Only questions of one key are joined. A batch is answered in passes, its questions
-    in the order of their lengths: little is padded, and who is answered early asks again while the
-    next pass is computed, so that the model never waits. Where a pass fails, each of its questions
-    is asked by itself, so that none pays for another's text.
+    The first request of a batch waits ``window`` for others of its key; while a batch is computed,
+    the next one gathers. A batch is answered in passes, its requests in the order of their lengths:
+    little is padded, and clients that are answered early ask again while the next pass is computed,
+    so the model never waits. The requests of a pass that fails are repeated one by one, so a text
+    that breaks the model costs its own request only.
 
     Args:
-        answer: Called in one thread with a key and rows, returns one reply a row.
-        length: What a row costs a pass, and with it each row that is padded to it.
+        answer: Called in one thread with a key and rows; returns one reply per row.
+        length: Length of a row, to which the other rows of its pass are padded.
         window: Seconds, >= 0.
-        pass_rows: Rows of a pass, >= 1, except for one larger question.
-        batch_rows: Rows of a batch, >= 1, except for one larger question.
-        queue_rows: Rows that may wait, >= 1; a larger question is let in where nothing waits.
+        pass_rows: Rows of a pass, >= 1, except for one larger request.
+        batch_rows: Rows of a batch, >= 1, except for one larger request.
+        queue_rows: Rows that may wait, >= 1; a larger request is accepted if none wait.
     """
 
     def __init__(
         self,
-        answer: Callable[[Key, list[Row]], Sequence[Reply]],
+        answer: Callable[[Any, list[Any]], Sequence[Any]],
         *,
-        length: Callable[[Row], int],
+        length: Callable[[Any], int],
         window: float,
         pass_rows: int,
         batch_rows: int,
@@ -69,101 +62,85 @@ class Batcher(Generic[Key, Row, Reply]):
     ) -> None:
         self._answer, self._length, self._window = answer, length, window
         self._pass_rows, self._batch_rows, self._queue_rows = pass_rows, batch_rows, queue_rows
-        self._queue: deque[_Waiting[Key, Row, Reply]] = deque()
+        self._queue: list[_Waiting] = []
         self.waiting = 0
         """Rows that wait."""
+        self._working = 0
+        self._seconds_a_row = 0.0
         self._some, self._enough = asyncio.Event(), asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._seconds_a_row = 0.0
-        self._rows_at_work = 0
-        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to answer, in the running event loop."""
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """End the thread, once nobody waits."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        """End the thread, once nothing waits."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
         self._thread.shutdown()
 
-    def submit(self, key: Key, rows: Sequence[Row]) -> asyncio.Future[list[Reply]]:
+    def submit(self, key: Hashable, rows: Sequence[Any]) -> asyncio.Future[list[Any]]:
         """Put rows into the queue.
 
         Args:
-            key: What they may share a batch by.
+            key: Only rows of one key share a batch.
             rows: At least one.
 
         Returns:
-            Their replies, or what ``answer`` raises at these very rows.
+            Their replies, or the error that ``answer`` raises on these rows alone.
 
         Raises:
             QueueFullError: Too many rows wait.
         """
         if self.waiting and self.waiting + len(rows) > self._queue_rows:
-            ahead = (self.waiting + self._rows_at_work) * self._seconds_a_row
+            ahead = (self.waiting + self._working) * self._seconds_a_row
             raise QueueFullError(max(1, math.ceil(ahead)))
-        reply: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._queue.append(_Waiting(key, rows, time.monotonic(), reply))
-        self.waiting += len(rows)
-        self._some.set()
-        if self.waiting >= self._batch_rows:
-            self._enough.set()
+        self._count(len(rows))
         return reply
+
+    def _count(self, rows: int) -> None:
+        """Count rows that come, or, below 0, that no longer wait."""
+        self.waiting += rows
+        for event, least in ((self._some, 1), (self._enough, self._batch_rows)):
+            if self.waiting >= least:
+                event.set()
+            else:
+                event.clear()
 
     async def _work(self) -> None:
         while True:
             await self._some.wait()
-            await self._gather()
+            window = self._queue[0].since + self._window - time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._enough.wait(), max(window, 0.0))
             batch = self._take()
-            self._rows_at_work = sum(len(each.rows) for each in batch)
+            self._working = sum(len(each.rows) for each in batch)
             for part in self._passes(batch):
-                replies = await self._ask_together(part)
-                for each, reply in zip(part, replies, strict=True):
-                    self._rows_at_work -= len(each.rows)
-                    if each.reply.cancelled():
-                        continue
-                    if isinstance(reply, Exception):
-                        each.reply.set_exception(reply)
-                    else:
-                        each.reply.set_result(reply)
+                await self._reply(part)
 
-    async def _gather(self) -> None:
-        """Wait until the first question's window is over or a batch is full."""
-        ends = self._queue[0].since + self._window
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._enough.wait(), max(ends - time.monotonic(), 0.0))
-
-    def _take(self) -> list[_Waiting[Key, Row, Reply]]:
-        """Take the first question out of the queue, and those of its key that fit beside it."""
-        taken, rows = [self._queue.popleft()], 0
-        rows = len(taken[0].rows)
-        left: deque[_Waiting[Key, Row, Reply]] = deque()
+    def _take(self) -> list[_Waiting]:
+        """Take the first request out of the queue, and those of its key that fit."""
+        taken, left, rows = list[_Waiting](), [], 0
         for each in self._queue:
-            if each.key == taken[0].key and rows + len(each.rows) <= self._batch_rows:
+            size = len(each.rows)
+            if not taken or (each.key == taken[0].key and rows + size <= self._batch_rows):
                 taken.append(each)
-                rows += len(each.rows)
+                rows += size
             else:
                 left.append(each)
         self._queue = left
-        self.waiting -= rows
-        if not left:
-            self._some.clear()
-        if self.waiting < self._batch_rows:
-            self._enough.clear()
+        self._count(-rows)
         return taken
 
-    def _passes(
-        self, batch: list[_Waiting[Key, Row, Reply]]
-    ) -> list[list[_Waiting[Key, Row, Reply]]]:
-        """Cut a batch into passes of questions of like length."""
-        batch.sort(key=lambda each: max(map(self._length, each.rows)))
-        passes: list[list[_Waiting[Key, Row, Reply]]] = []
+    def _passes(self, batch: list[_Waiting]) -> list[list[_Waiting]]:
+        """Cut a batch into passes of requests of similar length."""
+        passes: list[list[_Waiting]] = []
         room = 0
-        for each in batch:
+        for each in sorted(batch, key=lambda each: max(map(self._length, each.rows))):
             if len(each.rows) > room:
                 passes.append([])
                 room = self._pass_rows
@@ -171,22 +148,26 @@ class Batcher(Generic[Key, Row, Reply]):
             room -= len(each.rows)
         return passes
 
-    async def _ask_together(
-        self, batch: list[_Waiting[Key, Row, Reply]]
-    ) -> list[list[Reply] | Exception]:
-        """Ask a pass at once; where that fails, each question by itself."""
-        rows = [row for each in batch for row in each.rows]
-        begin = time.monotonic()
+    async def _reply(self, part: list[_Waiting]) -> None:
+        """Answer a pass; if it fails, each of its requests by itself."""
+        rows, begin = [row for each in part for row in each.rows], time.monotonic()
+        loop = asyncio.get_running_loop()
         try:
-            found = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._answer, batch[0].key, rows
-            )
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who ask hear of it
-            if len(batch) == 1:
-                return [error]
-            return [one for each in batch for one in await self._ask_together([each])]
-        taken = (time.monotonic() - begin) / len(rows)
-        before = self._seconds_a_row or taken
-        self._seconds_a_row = 0.8 * before + 0.2 * taken
-        places = iter(found)
-        return [[next(places) for _ in each.rows] for each in batch]
+            found = await loop.run_in_executor(self._thread, self._answer, part[0].key, rows)
+        except Exception as error:  # noqa: BLE001 - the client gets any error
+            if len(part) > 1:
+                for each in part:
+                    await self._reply([each])
+                return
+            self._working -= len(rows)
+            if not part[0].reply.cancelled():
+                part[0].reply.set_exception(error)
+            return
+        seconds = (time.monotonic() - begin) / len(rows)
+        self._seconds_a_row = 0.8 * (self._seconds_a_row or seconds) + 0.2 * seconds
+        replies = iter(found)
+        for each in part:
+            self._working -= len(each.rows)
+            own = [next(replies) for _ in each.rows]
+            if not each.reply.cancelled():
+                each.reply.set_result(own)

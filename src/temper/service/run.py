@@ -8,12 +8,13 @@ import re
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from ipaddress import ip_address
 
 import uvicorn
 
 from temper.errors import SettingError
 from temper.service.settings import ServiceSettings
-from temper.service.web import Service, is_local
+from temper.service.web import Service
 
 TOKEN = "TEMPER_TOKEN"
 """Environment variable of the token that requests must bear."""
@@ -73,6 +74,19 @@ def bind(settings: ServiceSettings, *, token: str | None) -> socket.socket:
             ) from error
         stack.pop_all()
     return bound
+
+
+def is_local(host: str) -> bool:
+    """Return whether no other machine can reach a host.
+
+    Example:
+        >>> is_local("localhost"), is_local("127.0.0.1"), is_local("::1"), is_local("0.0.0.0")
+        (True, True, True, False)
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def address_of(bound: socket.socket) -> str:
