@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import temper
 from dev.drills.cluster import two_machines
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cluster.machines import Cluster, cause_of
-from temper.cluster.spread import _Predict, joined, spread, whole_name
+from temper.cluster.spread import _predict, spread, whole_name
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError, TemperError
-from temper.evaluation.loading import predictor_identity
+from temper.evaluation.loading import load_predictor, predictor_identity
+from temper.evaluation.predictor import Prediction, Predictor
 from temper.evaluation.sources import PredictorSettings
 from temper.export.verify import verify
 
@@ -42,18 +44,23 @@ def scores(folder: Path) -> Any:
     return json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
 
 
-def on_machine(model: Path, *, identity: str | None = None, version: str = "") -> _Predict:
+def on_machine(model: Path, *, identity: str | None = None, version: str = "") -> Prediction:
     settings, name = PredictorSettings(), str(model)
     identity = identity or predictor_identity(Checkpoint(name), settings)
     given = {"model": name, "settings": settings, "max_length": 16, "batch_size": 8}
-    return _Predict(version or temper.__version__, (), identity, 1, **given)
+    return _predict(["good"], None, version or temper.__version__, (), identity, 1, **given)
+
+
+def local(model: Path) -> Predictor:
+    return load_predictor(
+        Checkpoint.of(model), settings=PredictorSettings(), max_length=16, batch_size=8
+    )
 
 
 def test_a_cluster_answers_as_one_machine(
     tmp_path: Path,
     machines: tuple[str, Callable[[str], None]],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "odd_lengths.py").write_text(CODE, encoding="utf-8")
     rows = [{"text": "a" * (row % 90 + 1), "label": row % 2} for row in range(ROWS)]
@@ -71,24 +78,35 @@ def test_a_cluster_answers_as_one_machine(
     )
     assert scores(there.folder) == scores(here.folder)
     assert all(not found.faults for found in verify(there.folder))
-    assert "streaming_executor" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_a_machine_answers_in_the_rows_order_and_says_what_was_cut(
-    tiny_model: Path, pairs: bool
+def test_machines_answer_in_the_rows_order_and_say_what_was_cut(
+    tiny_model: Path, pairs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [f"word{row} " * (row % 30 + 1) for row in range(20)]
     examples = Examples("dev", texts, text_pair=texts[::-1] if pairs else None)
-    machine = on_machine(tiny_model)
-    whole = machine.predictor.predict(examples)
-    rows = {"index": np.arange(20), "text": np.array(texts, dtype=object)}
-    if pairs:
-        rows["text_pair"] = np.array(texts[::-1], dtype=object)
-    batches = [
-        {name: each[part] for name, each in rows.items()} for part in (slice(12), slice(12, 20))
-    ]
-    found = joined([machine(batch) for batch in reversed(batches)])
+    predictor = local(tiny_model)
+    whole, sizes = predictor.predict(examples), list[int]()
+
+    def remote(rows: list[str], text_pairs: list[str] | None, **loading: Any) -> Prediction:
+        sizes.append(len(rows))
+        return _predict(rows, text_pairs, **loading)
+
+    monkeypatch.setattr("temper.cluster.spread.ROWS", 8)
+    monkeypatch.setattr(Cluster, "at_once", 5)
+    monkeypatch.setattr(Cluster, "task", lambda *_: SimpleNamespace(remote=remote))
+    monkeypatch.setattr("ray.get", list)
+    twin = spread(
+        predictor,
+        Checkpoint.of(tiny_model),
+        PredictorSettings(),
+        Cluster("nowhere"),
+        max_length=16,
+        batch_size=8,
+    )
+    found = twin.predict(examples)
+    assert sizes == [7, 7, 6]
     np.testing.assert_allclose(found.probabilities, whole.probabilities, rtol=0, atol=1e-6)
     assert found.logits is not None
     assert found.prediction.tolist() == whole.prediction.tolist()
@@ -103,7 +121,7 @@ def test_a_machine_refuses_another_model_or_version(tiny_model: Path) -> None:
 
 
 def test_a_spread_predictor_keeps_its_class_and_its_few_rows(tiny_model: Path) -> None:
-    predictor = on_machine(tiny_model).predictor
+    predictor = local(tiny_model)
     twin = spread(predictor, Checkpoint.of(tiny_model), PredictorSettings(), Cluster("nowhere"))
     assert type(twin) is type(predictor)
     examples = Examples("dev", ["good", "bad"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from temper.cluster.store import Store
 from temper.errors import CheckpointError, SettingError, TemperError, WriteError
 from temper.export.verify import verify
 from temper.progress import Progress
-from temper.study.cluster import Ended, Job, _do_stored
+from temper.study.cluster import Job, _do_stored
 from tests.cli.calls import call
 from tests.cli.tiny_project import study_tree
 from tests.study.test_workers import one_thread, weights
@@ -33,18 +33,20 @@ class OneMachine(Progress):
 
     runs = 1
 
-    def __init__(self, cluster: Cluster, at_step: Callable[[int], object]) -> None:
-        assert cluster.store is not None
-        self.store, self.at_step = cluster.store, at_step
+    def __init__(self, at_step: Callable[[int], object]) -> None:
+        self.at_step = at_step
         self.notices: list[str] = []
         self.trained = 0
 
-    def do(self, jobs: Sequence[Job]) -> Generator[Ended]:
-        self.store.push()
+    def do_runs(
+        self, jobs: Sequence[Job], cluster: Cluster, progress: Progress
+    ) -> Generator[tuple[Job, float | None]]:
+        assert cluster.store is not None
+        cluster.store.push()
         for job in jobs:
-            seconds = _do_stored(job.folder.load(), job.cell, self.store, self)
-            self.store.fetch(job.run.path)
-            yield Ended(job, seconds)
+            seconds = _do_stored(job.folder.load(), job.cell, cluster.store, self)
+            cluster.store.fetch(job.run.path)
+            yield job, seconds
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
         self.trained += 1
@@ -57,23 +59,18 @@ class OneMachine(Progress):
 @pytest.fixture
 def study(
     tiny_model: Path, tiny_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., OneMachine | None]:
+) -> Callable[..., OneMachine]:
     """Return a function that does a small study: in a folder here, or at a URL on a machine."""
 
     def do(
         out: object,
         at_step: Callable[[int], object] = lambda _: None,
         seeds: tuple[int, ...] = (0,),
-    ) -> OneMachine | None:
-        made: list[OneMachine] = []
-
-        @contextmanager
-        def connected(cluster: Cluster, _: Progress) -> Iterator[OneMachine]:
-            made.append(OneMachine(cluster, at_step))
-            yield made[0]
-
+    ) -> OneMachine:
+        machine = OneMachine(at_step)
         monkeypatch.setattr(Cluster, "check", lambda _: None)
-        monkeypatch.setattr("temper.study.cluster.connected", connected)
+        monkeypatch.setattr(Cluster, "connection", lambda _: nullcontext())
+        monkeypatch.setattr("temper.study.cluster.do_runs", machine.do_runs)
         temper.compare(
             out=str(out),
             methods="vanilla,ema",
@@ -81,7 +78,7 @@ def study(
             cluster="HOST:1" if "://" in str(out) else None,
             config=study_tree(tiny_model, tiny_data / "reviews", train=TRAIN),
         )
-        return made[0] if made else None
+        return machine
 
     return do
 

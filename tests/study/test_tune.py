@@ -6,7 +6,7 @@ import importlib.util
 import json
 import math
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from temper.methods.recipes import Recipe, recipes
 from temper.progress import Progress
 from temper.study import search as module
 from temper.study.budget import Budget
-from temper.study.cluster import Ended, Job
+from temper.study.cluster import Job
 from temper.study.dev_folds import FOLDS, check_apart, dev_folds
 from temper.study.goals import GOALS, goal_weights, improvement
 from tests.cli.tiny_project import make_model, sentences, write_csv
@@ -177,46 +177,36 @@ def test_a_fold_that_is_trained_on_is_refused(project: Path) -> None:
         check_apart(both, [])
 
 
-class TwoMachines:
-    """A fake cluster of two machines: runs are loaded as there, and done one after the other."""
-
-    runs = 2
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress, self.rounds = progress, []
-
-    def do(self, jobs: Sequence[Job]) -> Generator[Ended]:
-        assert len({job.key for job in jobs}) == len(jobs)
-        self.rounds.append(len(jobs))
-        for job in reversed(jobs):
-            seconds = job.folder.load().do(job.cell, progress=self.progress)
-            yield Ended(job, seconds)
-
-
 @pytest.fixture
-def two_machines(monkeypatch: pytest.MonkeyPatch) -> list[TwoMachines]:
-    """Replace every cluster by a fake one; return those of each connection."""
-    made: list[TwoMachines] = []
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Do the runs of a cluster here, loaded as there; return how many were asked for at once."""
+    found: list[int] = []
 
-    @contextmanager
-    def connected(_: Cluster, progress: Progress) -> Iterator[TwoMachines]:
-        made.append(TwoMachines(progress))
-        yield made[-1]
+    def do_runs(
+        jobs: Sequence[Job], _: Cluster, progress: Progress
+    ) -> Generator[tuple[Job, float | None]]:
+        assert len({job.key for job in jobs}) == len(jobs)
+        found.append(len(jobs))
+        for job in reversed(jobs):
+            yield job, job.folder.load().do(job.cell, progress=progress)
 
     monkeypatch.setattr(Cluster, "check", lambda _: None)
-    for module_of in ("final", "cluster"):
-        monkeypatch.setattr(f"temper.study.{module_of}.connected", connected)
-    return made
+    monkeypatch.setattr(Cluster, "connection", lambda _: nullcontext())
+    for module_of in ("search", "cluster"):
+        monkeypatch.setattr(f"temper.study.{module_of}.do_runs", do_runs)
+    return found
 
 
 def test_a_cluster_that_cannot_do_the_runs_leaves_no_record_behind(
-    project: Path, tmp_path: Path, two_machines: list[TwoMachines], monkeypatch: pytest.MonkeyPatch
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    @contextmanager
+    def refuse(_: Cluster) -> Iterator[None]:
         raise SettingError("No machine of the cluster has what a run takes")
+        yield
 
     monkeypatch.setattr(Cluster, "check", lambda _: None)
-    monkeypatch.setattr("temper.study.final.connected", refuse)
+    monkeypatch.setattr(Cluster, "connection", refuse)
     with pytest.raises(SettingError, match="No machine of the cluster"):
         temper.tune(out=tmp_path / "out", **options(project, cluster="HOST:1"))
     assert not (tmp_path / "out" / "tune.json").exists()
@@ -278,12 +268,12 @@ def test_a_trial_whose_loss_is_not_finite_fails_alone(
 
 
 def test_a_cluster_runs_the_folds_of_a_trial_at_once_with_the_scores_of_one_process(
-    project: Path, searched: Path, tmp_path: Path, two_machines: list[TwoMachines]
+    project: Path, searched: Path, tmp_path: Path, rounds: list[int]
 ) -> None:
     given = options(project, cluster="HOST:1")
     temper.tune(out=tmp_path / "whole", **given)
     # The last round is the final comparison: plain fine-tuning and the winner.
-    *trials, _ = two_machines[0].rounds + two_machines[1].rounds
+    *trials, _ = rounds
     assert len(trials) >= 2
     assert set(trials) == {FOLDS}
     out = tmp_path / "stopped"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,9 @@ from temper.cluster.settings import ClusterSettings
 from temper.cluster.store import Store
 from temper.errors import SettingError, TemperError, install_command, one_line
 from temper.settings import section
+
+RETRIES = 5
+"""How often Ray repeats a task whose machine or process is lost."""
 
 
 @dataclass(frozen=True)
@@ -108,17 +110,22 @@ class Cluster:
             if is_new:
                 ray.shutdown()
 
+    def task(self, function: Callable[..., Any]) -> Any:
+        """Return the Ray task of a function, with the resources of a run."""
+        return load_ray().remote(
+            num_cpus=self.cpus,
+            num_gpus=self.gpus,
+            max_retries=RETRIES,
+            scheduling_strategy="SPREAD",
+        )(function)
+
     @property
     def at_once(self) -> int:
         """How many runs the connected cluster can do at once."""
+        needed = {"CPU": self.cpus, "GPU": self.gpus}
         alive = [node["Resources"] for node in load_ray().nodes() if node["Alive"]]
         return sum(
-            int(
-                min(
-                    each.get("CPU", 0.0) / self.cpus,
-                    each.get("GPU", 0.0) / self.gpus if self.gpus else math.inf,
-                )
-            )
+            int(min(each.get(name, 0.0) / amount for name, amount in needed.items() if amount))
             for each in alive
         )
 

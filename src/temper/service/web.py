@@ -19,6 +19,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from temper import __version__
@@ -138,10 +139,11 @@ class Service:
             docs_url=None,
             redoc_url=None,
             redirect_slashes=False,
+            telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         body = {"application/json": {"schema": Question.model_json_schema()}}
         # This one answers: the route of FastAPI, which describes it, takes twice the time.
-        app.add_route(PREDICT, self.predict, methods=["POST"])
+        app.router.routes.insert(0, Route(PREDICT, self.predict, methods=["POST"]))
         app.post(
             PREDICT,
             summary="Answer texts.",

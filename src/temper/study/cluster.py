@@ -37,8 +37,6 @@ from temper.study.work import GridCell, StudyFolder, Work
 from temper.study.workers import load_work, run_in_words
 from temper.training.config import run_key
 
-RETRIES = 5
-"""How often Ray repeats a run whose machine or process is lost."""
 LOST = 180.0
 """Seconds in which the lock of a lost machine is waited for."""
 
@@ -64,21 +62,6 @@ class Job:
     def run(self) -> RunFolder:
         """The run's folder."""
         return self.folder.run(self.cell)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The end of a job.
-
-    Args:
-        job: The job.
-        seconds: The median seconds of a step, if known.
-        error: The error that stopped it; None if the run is finished.
-    """
-
-    job: Job
-    seconds: float | None = None
-    error: BaseException | None = None
 
 
 @contextmanager
@@ -134,89 +117,58 @@ def on_cluster(
         TemperError: The first error of a run.
     """
     jobs = [Job(work.folder, cell) for cell in work.folder.config.order()]
-    with connected(cluster, progress) as machines, closing(machines.do(jobs)) as done:
-        for ended in done:
-            if ended.error is not None:
-                raise ended.error
-            yield ended.job.cell, ended.seconds
+    with cluster.connection(), closing(do_runs(jobs, cluster, progress)) as done:
+        for job, seconds in done:
+            yield job.cell, seconds
 
 
-@contextmanager
-def connected(cluster: Cluster, progress: Progress) -> Iterator[Machines]:
-    """Connect to a cluster inside this context; see `Cluster.connection`."""
-    with cluster.connection():
-        yield Machines(cluster, progress)
-
-
-@dataclass(frozen=True)
-class Machines:
-    """The machines of a connected cluster.
+def do_runs(
+    jobs: Sequence[Job], cluster: Cluster, progress: Progress
+) -> Generator[tuple[Job, float | None]]:
+    """Do runs on a connected cluster, and yield each as it ends with the seconds of its step.
 
     Args:
+        jobs: The runs.
         cluster: The cluster.
         progress: Receives the runs that begin, and their notices.
+
+    Raises:
+        TemperError: The first error of a run, or one was lost too often with its machine.
     """
-
-    cluster: Cluster
-    progress: Progress
-
-    def do(self, jobs: Sequence[Job]) -> Generator[Ended]:
-        """Do runs, and yield each as it ends.
-
-        Args:
-            jobs: The runs.
-
-        Raises:
-            TemperError: A run was lost too often with its machine.
-        """
-        ray, store = load_ray(), self.cluster.store
-        if store is not None:
-            store.push()
-        for folder in {job.folder.path for job in jobs}:
-            # A machine that does not see it must not begin.
-            folder.mkdir(parents=True, exist_ok=True)
-        task: Any = ray.remote(
-            num_cpus=self.cluster.cpus,
-            num_gpus=self.cluster.gpus,
-            max_retries=RETRIES,
-            scheduling_strategy="SPREAD",
-        )(_do_run)
-        shared = (store, self.cluster.cpus, plugins.loaded(), temper.__version__)
-        pending, running = list(jobs), dict[Any, Job]()
-        try:
-            while pending or running:
-                while pending and len(running) < max(1, self.cluster.at_once):
-                    job = pending.pop(0)
-                    number = len(jobs) - len(pending)
-                    self.progress.runs(number, len(jobs), run_in_words(job.cell))
-                    running[task.remote(job, *shared)] = job
-                # A limit, because machines may join.
-                done, _ = ray.wait(list(running), timeout=10.0)
-                for reference in done:
-                    yield self._ended(running.pop(reference), reference)
-        except SystemExit as error:
-            # Ray replaces the exit code of a signal by 1.
-            raise Terminated from error
-        finally:
-            if running:
-                for reference in running:
-                    ray.cancel(reference)
-                # Each saves a checkpoint first.
-                ray.wait(list(running), num_returns=len(running), timeout=GRACE + 10.0)
-
-    def _ended(self, job: Job, reference: Any) -> Ended:
-        ray, store = load_ray(), self.cluster.store
-        try:
-            seconds, notices = ray.get(reference)
-        except ray.exceptions.RayTaskError as error:
-            return Ended(job, error=cause_of(error))
-        except ray.exceptions.RayError as error:
-            # Not an error of the run: the retries are used up, or the cluster is gone.
-            raise cause_of(error) from error
-        self.progress.notice_all(notices)
-        if store is not None:
-            store.fetch(job.run.path)
-        return Ended(job, seconds)
+    ray, store, task = load_ray(), cluster.store, cluster.task(_do_run)
+    if store is not None:
+        store.push()
+    for folder in {job.folder.path for job in jobs}:
+        # A machine that does not see it must not begin.
+        folder.mkdir(parents=True, exist_ok=True)
+    shared = (store, cluster.cpus, plugins.loaded(), temper.__version__)
+    pending, running = list(jobs), dict[Any, Job]()
+    try:
+        while pending or running:
+            while pending and len(running) < max(1, cluster.at_once):
+                job = pending.pop(0)
+                progress.runs(len(jobs) - len(pending), len(jobs), run_in_words(job.cell))
+                running[task.remote(job, *shared)] = job
+            # A limit, because machines may join.
+            done, _ = ray.wait(list(running), timeout=10.0)
+            for reference in done:
+                job = running.pop(reference)
+                seconds, notices = ray.get(reference)
+                progress.notice_all(notices)
+                if store is not None:
+                    store.fetch(job.run.path)
+                yield job, seconds
+    except ray.exceptions.RayError as error:
+        raise cause_of(error) from error
+    except SystemExit as error:
+        # Ray replaces the exit code of a signal by 1.
+        raise Terminated from error
+    finally:
+        if running:
+            for reference in running:
+                ray.cancel(reference)
+            # Each saves a checkpoint first.
+            ray.wait(list(running), num_returns=len(running), timeout=GRACE + 10.0)
 
 
 # Below: the functions that run on the machines.

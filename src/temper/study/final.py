@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from temper.files import make_folder, write_json, write_text
 from temper.methods.recipes import PLAIN, Recipe
 from temper.progress import Progress
 from temper.study.alternatives import Alternative, fit_alternative
-from temper.study.cluster import connected
 from temper.study.goals import ACCURACY
 from temper.study.plan import Column, StudyConfig
 from temper.study.schedule import Study, load_study, run_study
@@ -75,10 +73,9 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
         search.allowed()
     record = {"key": digest(identity), "request": identity}
     cluster = request.cluster
-    machines = nullcontext() if cluster is None else connected(cluster, progress)
-    with held_folder(folder), machines as found:
+    with held_folder(folder), nullcontext() if cluster is None else cluster.connection():
         write_json(folder / RECORD, {**record, "status": "searching"})
-        return _finish(replace(search, machines=found), record)
+        return _finish(search, record)
 
 
 def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from temper.seeding import derive_seed
 from temper.settings import Tree, override
 from temper.study.alternatives import Alternative, alternatives
 from temper.study.budget import Budget
-from temper.study.cluster import Job, Machines
+from temper.study.cluster import Job, do_runs
 from temper.study.dev_folds import FOLDS, FoldFolder, dev_folds
 from temper.study.goals import fold_evaluation, goal_weights, improvement, part_scores
 from temper.study.plan import Column, StudyConfig
@@ -139,7 +139,6 @@ class Search:
         splits: The rows.
         folder: The out folder.
         progress: Receives notices.
-        machines: The connected cluster; None runs in this process.
     """
 
     request: Request
@@ -147,7 +146,6 @@ class Search:
     splits: Splits
     folder: Path
     progress: Progress
-    machines: Machines | None = None
 
     @cached_property
     def weights(self) -> dict[str, float]:
@@ -197,17 +195,15 @@ class Search:
         Raises:
             TemperError: A run failed.
         """
-        if self.machines is None:
-            for job in jobs:
-                splits = self.folds[job.cell[1]]
-                work = Work(job.folder, splits, evaluation_sets(job.folder.config, splits))
-                work.do(job.cell, progress=self.progress)
+        cluster = self.request.cluster
+        if cluster is not None:
+            with closing(do_runs(jobs, cluster, self.progress)) as done:
+                list(done)
             return
-        with closing(self.machines.do(jobs)) as done:
-            errors = [ended.error for ended in done if ended.error is not None]
-        if errors:
-            # A loss that is not finite fails the trial only, any other error the search.
-            raise min(errors, key=lambda error: isinstance(error, NonFiniteError))
+        for job in jobs:
+            splits = self.folds[job.cell[1]]
+            work = Work(job.folder, splits, evaluation_sets(job.folder.config, splits))
+            work.do(job.cell, progress=self.progress)
 
     def allowed(self, trial: float | None = None) -> Allowed:
         """Return what the budget allows.
@@ -377,7 +373,7 @@ def _objective(search: Search, trial: Any) -> float:
     baseline = finished[0].user_attrs["scores"] if finished else scores
     charge = 0.0
     # A cluster runs all folds at once.
-    step = 1 if search.machines is None else FOLDS
+    step = 1 if search.request.cluster is None else FOLDS
     for start in range(0, FOLDS, step):
         jobs = [search.job(candidate, fold) for fold in range(start, start + step)]
         begun = time.monotonic()
