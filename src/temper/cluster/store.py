@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,27 +108,26 @@ class Store:
         if (last := self._prefix(folder) + mark) not in files:
             return
         with self._opened() as (remote, root):
-            if remote.exists(f"{root}/{last}"):
-                remote.rm_file(f"{root}/{last}")
-            place = f"{root}/{self._prefix(folder)}".rstrip("/")
-            if remote.exists(place):
-                remote.rm(place, recursive=True)
-            self._upload(remote, root, [name for name in files if name != last])
-            self._upload(remote, root, [last])
+            for name in (last, self._prefix(folder).rstrip("/")):
+                if remote.exists(f"{root}/{name}"):
+                    remote.rm(f"{root}/{name}", recursive=True)
+            self._upload(remote, root, files)
 
     def push(self) -> None:
         """Write to the store what has changed in the copy since it was fetched or pushed."""
         states = self._states(self.folder)
-        changed = [name for name in states if states[name] != self.known.get(name)]
         with self._opened() as (remote, root):
-            self._upload(remote, root, [name for name in changed if Path(name).name not in MARKS])
-            self._upload(remote, root, [name for name in changed if Path(name).name in MARKS])
+            changed = [name for name in states if states[name] != self.known.get(name)]
+            self._upload(remote, root, changed)
         self.known.update(states)
 
-    def _upload(self, remote: Any, root: str, names: list[str]) -> None:
-        if names:
-            copies = [str(self.folder / name) for name in names]
-            remote.put(copies, [f"{root}/{name}" for name in names])
+    def _upload(self, remote: Any, root: str, names: Collection[str]) -> None:
+        """Write files, the marks last."""
+        marks = {name for name in names if Path(name).name in MARKS}
+        for part in ([name for name in names if name not in marks], sorted(marks)):
+            if part:
+                copies = [str(self.folder / name) for name in part]
+                remote.put(copies, [f"{root}/{name}" for name in part])
 
     def _prefix(self, folder: Path) -> str:
         inside = folder.relative_to(self.folder).as_posix()

@@ -26,6 +26,7 @@ from temper.files import make_folder, write_json, write_text
 from temper.methods.recipes import PLAIN, Recipe
 from temper.progress import Progress
 from temper.study.alternatives import Alternative, fit_alternative
+from temper.study.dev_folds import dev_folds
 from temper.study.goals import ACCURACY
 from temper.study.plan import Column, StudyConfig
 from temper.study.schedule import Study, load_study, run_study
@@ -54,7 +55,8 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
     plan = request.comparison([Column(PLAIN, request.recipes[PLAIN].method)], request.seeds)
     recipes = _fitting(request, progress)
     splits, _ = load_study(plan, progress)
-    search = Search(request, recipes, splits, folder, progress)
+    folds = dev_folds(splits, seed=plan.data.seed)
+    search = Search(request, recipes, splits, folds, folder, progress)
     if splits.train.kind == "regression" and set(search.weights) != {ACCURACY}:
         raise SettingError(
             "The labels are numbers, which have no calibration, and robustness is counted in "
@@ -68,7 +70,6 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
     if before.get("status") == "finished":
         progress.notice(f"Up to date: {folder}")
         return before
-    search.folds  # noqa: B018 - too few rows are an error before any work, as is a small budget
     if request.budget.unit == "runs":
         search.allowed()
     record = {"key": digest(identity), "request": identity}

@@ -26,8 +26,8 @@ GOALS: Final[Mapping[str, Mapping[str, float]]] = {
     "calibrated": {CALIBRATION: 1.0},
     "balanced": dict.fromkeys(PARTS, 1.0),
 }
-ATTACKED = 100
-"""Attacked rows of a fold."""
+ATTACKED: Final = 100
+"""Attacked rows of a fold, and of the final comparison if no perspectives are given."""
 LEAST_ERROR: Final = 0.01
 """Smallest error of the baseline that improvements are relative to."""
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -33,8 +33,8 @@ from temper.settings import Tree, override
 from temper.study.alternatives import Alternative, alternatives
 from temper.study.budget import Budget
 from temper.study.cluster import Job, do_runs
-from temper.study.dev_folds import FOLDS, FoldFolder, dev_folds
-from temper.study.goals import fold_evaluation, goal_weights, improvement, part_scores
+from temper.study.dev_folds import FOLDS, FoldFolder
+from temper.study.goals import ATTACKED, fold_evaluation, goal_weights, improvement, part_scores
 from temper.study.plan import Column, StudyConfig
 from temper.study.work import Work, evaluation_sets
 from temper.training.config import RunConfig, run_key
@@ -42,8 +42,6 @@ from temper.training.passes import PLAIN as PASSES
 
 SPREAD: Final = 4.0
 """A trial multiplies the given learning rate by a factor between 1 / SPREAD and SPREAD."""
-ATTACKED: Final = 100
-"""Rows attacked in the final comparison if no perspectives are given."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +135,7 @@ class Search:
         request: What the user asked for.
         recipes: The recipes that fit the model and the data.
         splits: The rows.
+        folds: The dev folds.
         folder: The out folder.
         progress: Receives notices.
     """
@@ -144,6 +143,7 @@ class Search:
     request: Request
     recipes: Mapping[str, Recipe]
     splits: Splits
+    folds: Sequence[Splits]
     folder: Path
     progress: Progress
 
@@ -156,11 +156,6 @@ class Search:
     def plain_run(self) -> RunConfig:
         """Plain fine-tuning with the given settings."""
         return self._config(Candidate(self.recipes[PLAIN]), 0).any_run
-
-    @cached_property
-    def folds(self) -> list[Splits]:
-        """The dev folds."""
-        return dev_folds(self.splits, seed=self.plain_run.data.seed)
 
     @cached_property
     def fold_rows(self) -> float:
@@ -247,10 +242,6 @@ class Search:
         return Allowed([PLAIN, *names], seeds, list(beside), trial, reserve)
 
 
-class OutOfBudget(Exception):  # noqa: N818
-    """The next trial and the final comparison do not fit into the budget."""
-
-
 def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
     """Run trials until the budget is used.
 
@@ -269,9 +260,28 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
         pruner=optuna.pruners.MedianPruner(n_startup_trials=1),
         load_if_exists=True,
     )
-    prepare = partial(_prepare, search)
-    prepare(study)
-    study.optimize(partial(_objective, search), callbacks=[prepare], catch=(OutOfBudget,))
+    budget, seed = search.request.budget, search.plain_run.data.seed % 2**32
+    while True:
+        finished = _finished(study)
+        study.sampler = optuna.samplers.TPESampler(
+            seed=derive_seed(seed, "tune", len(finished)) % 2**32
+        )
+        # The first trial is the baseline: plain fine-tuning with the given settings.
+        candidate = Candidate(search.recipes[PLAIN])
+        if finished:
+            allowed = _allowed(search, study)
+            _enqueue(search, study, allowed)
+        trial = study.ask()
+        if finished:
+            candidate = _suggest(search, trial, allowed)
+            needed = candidate.cost * allowed.trial + allowed.reserve
+            if _spent(finished) + needed > budget.amount + 1e-9:
+                study.tell(trial, state=TrialState.FAIL)
+                break
+        value = _train(search, trial, candidate)
+        state = TrialState.PRUNED if value is None else TrialState.COMPLETE
+        study.tell(trial, value, state=state)
+        _report(search, _finished(study))
     candidates = [
         Candidate(
             search.recipes[trial.user_attrs["recipe"]],
@@ -280,14 +290,14 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
             trial.value,
             number,
         )
-        for number, trial in enumerate(_finished(study))
+        for number, trial in enumerate(finished)
         if trial.state == TrialState.COMPLETE
     ]
-    return sorted(candidates, key=lambda each: -each.value), _allowed(search, study)
+    return sorted(candidates, key=lambda each: -each.value), allowed
 
 
 def _finished(study: Any) -> list[Any]:
-    """Return the finished trials; failed ones were stopped, and are repeated."""
+    """Return the finished trials; failed and running ones were stopped, and are repeated."""
     states = (TrialState.COMPLETE, TrialState.PRUNED)
     finished: list[Any] = study.get_trials(deepcopy=False, states=states)
     return finished
@@ -320,22 +330,18 @@ def _spent(trials: Iterable[Any]) -> float:
     return float(sum(trial.user_attrs["charge"] for trial in trials))
 
 
-def _prepare(search: Search, study: Any, last: Any = None) -> None:
-    """Seed the sampler for the next trial, and enqueue its recipe if the sampler is not to choose.
+def _enqueue(search: Search, study: Any, allowed: Allowed) -> None:
+    """Enqueue the recipe of the next trial, unless the sampler is to choose it.
 
     Every recipe starts with its own settings. Plain fine-tuning gets the budget of any other.
     """
-    finished = _finished(study)
-    if last is not None and last.state.name != "FAIL":
-        _report(search, finished)
-    seed = derive_seed(search.plain_run.data.seed % 2**32, "tune", len(finished)) % 2**32
-    study.sampler = optuna.samplers.TPESampler(seed=seed)
-    if not finished or study.get_trials(states=(TrialState.WAITING,)):
+    if study.get_trials(states=(TrialState.WAITING,)):
         return
-    allowed = _allowed(search, study)
-    tried = {trial.user_attrs["recipe"] for trial in finished}
-    spent = {n: _spent(t for t in finished if t.user_attrs["recipe"] == n) for n in tried}
-    name = next((name for name in allowed.recipes if name not in tried), None)
+    spent = dict[str, float]()
+    for trial in _finished(study):
+        name = trial.user_attrs["recipe"]
+        spent[name] = spent.get(name, 0.0) + _spent([trial])
+    name = next((name for name in allowed.recipes if name not in spent), None)
     if name is not None:
         first = {f"{name}.{key}": each[1] for key, each in search.recipes[name].search.items()}
         study.enqueue_trial({"recipe": name, "rate": 1.0, f"{name}.length": 1, **first})
@@ -353,25 +359,19 @@ def _report(search: Search, finished: Sequence[Any]) -> None:
     )
 
 
-def _objective(search: Search, trial: Any) -> float:
-    """Train and evaluate a candidate on the folds; return its mean improvement over the baseline.
+def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
+    """Train and evaluate a candidate on the folds.
 
-    The first trial is the baseline: plain fine-tuning with the given settings.
+    Returns:
+        Its mean improvement over the baseline; None if it failed or was stopped early.
     """
     study, finished = trial.study, _finished(trial.study)
-    candidate, scores = Candidate(search.recipes[PLAIN]), list[dict[str, float]]()
-    if finished:
-        allowed = _allowed(search, study)
-        candidate = _suggest(search, trial, allowed)
-        needed = candidate.cost * allowed.trial + allowed.reserve
-        if _spent(finished) + needed > search.request.budget.amount + 1e-9:
-            study.stop()
-            raise OutOfBudget
+    scores = list[dict[str, float]]()
     trial.set_user_attr("recipe", candidate.recipe.name)
     trial.set_user_attr("settings", candidate.settings)
     trial.set_user_attr("length", candidate.length)
     baseline = finished[0].user_attrs["scores"] if finished else scores
-    charge = 0.0
+    charge, value = 0.0, None
     # A cluster runs all folds at once.
     step = 1 if search.request.cluster is None else FOLDS
     for start in range(0, FOLDS, step):
@@ -393,7 +393,7 @@ def _objective(search: Search, trial: Any) -> float:
         trial.set_user_attr("charge", charge)
         trial.set_user_attr("scores", scores)
         if not scores:
-            raise optuna.TrialPruned
+            return None
         if not finished:
             # A budget that is too small is reported as early as possible.
             _measured(search, trial)
@@ -401,7 +401,7 @@ def _objective(search: Search, trial: Any) -> float:
         value = fmean(improvement(mine, plain, search.weights) for mine, plain in pairs)
         trial.report(value, len(scores))
         if len(scores) < FOLDS and trial.should_prune():
-            raise optuna.TrialPruned
+            return None
     return value
 
 

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import cached_property
+from logging.handlers import QueueHandler
 from multiprocessing import active_children, connection, get_context, parent_process
 from multiprocessing.process import BaseProcess
 from time import monotonic
@@ -173,9 +175,13 @@ class SharedProgress:
         """Pass on what the workers have said since."""
         while True:
             try:
-                cell, kind, content = messages.get_nowait()
+                message = messages.get_nowait()
             except queue.Empty:
                 return
+            if isinstance(message, logging.LogRecord):
+                logging.getLogger("temper").log(message.levelno, message.getMessage())
+                continue
+            cell, kind, content = message
             if kind == "begin":
                 self._started += 1
                 self._steps[cell] = (0, 0)
@@ -185,8 +191,6 @@ class SharedProgress:
                 self._steps[cell] = content
                 done, total = (sum(part) for part in zip(*self._steps.values(), strict=True))
                 self._progress.steps(done, total, loss=None)
-            elif kind == "log":
-                logging.getLogger("temper").log(*content)
             else:
                 getattr(self._progress, kind)(*content)
 
@@ -237,27 +241,22 @@ class WorkerProgress(Progress):
             signal.raise_signal(signal.SIGTERM)
 
 
-class _LogForwarder(logging.Handler):
-    """Send log lines to the study's process."""
-
-    def __init__(self, messages: Any) -> None:
-        super().__init__()
-        self._messages = messages
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._messages.put((("", 0), "log", (record.levelno, record.getMessage())))
-
-
 @dataclass(frozen=True)
 class _Worker:
-    """One process between its start and its end."""
+    """What the initializer of a worker leaves for its runs."""
 
-    work: Work
+    folder: StudyFolder
+    imports: tuple[str, ...]
     messages: Any
     stop: Any
 
+    @cached_property
+    def work(self) -> Work:
+        """The data, loaded in the first run: an error of the initializer would break the pool."""
+        return load_work(self.folder, self.imports)
 
-_worker: _Worker | TemperError | None = None
+
+_worker: _Worker
 
 
 def load_work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
@@ -284,7 +283,7 @@ def _start_worker(
     numbers: Any,
     stop: Any,
 ) -> None:
-    """Begin a worker: its share of the machine, its data. What fails is raised by the first run."""
+    """Begin a worker: its share of the machine, and the study that it works for."""
     global _worker
     # Ctrl-C reaches every process of a terminal; the study's own decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -293,30 +292,21 @@ def _start_worker(
     warnings.simplefilter("ignore")
     messages.cancel_join_thread()
     logger = logging.getLogger("temper")
-    logger.addHandler(_LogForwarder(messages))
+    logger.addHandler(QueueHandler(messages))
     logger.propagate = False
     number = numbers.get()
     if len(gpus) > 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
     torch.set_num_threads(threads)
     in_memory.restore(held)
-    try:
-        work = load_work(folder, imports)
-    except TemperError as error:
-        _worker = error
-        return
-    _worker = _Worker(work, messages, stop)
+    _worker = _Worker(folder, imports, messages, stop)
 
 
 def _do_run(cell: GridCell) -> float | None:
     """Do one run in a worker."""
-    if _worker is None:
-        raise RuntimeError("A worker was asked for a run before it began.")
-    if isinstance(_worker, TemperError):
-        raise _worker
-    progress = WorkerProgress(cell, _worker.messages, _worker.stop)
+    progress, work = WorkerProgress(cell, _worker.messages, _worker.stop), _worker.work
     _worker.messages.put((cell, "begin", os.getpid()))
-    return _worker.work.do(cell, progress=progress)
+    return work.do(cell, progress=progress)
 
 
 def _end_with_parent() -> None:
