@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
 from temper.api.keywords import TRAIN
+from temper.api.nested import nested
 from temper.backward.rule import InitialWeightsRule, implements
 from temper.data.sources import load_splits
 from temper.errors import ModelError, SettingError
@@ -211,7 +212,9 @@ def test_an_adapter_of_any_type_is_trained_kept_and_read_again(
     assert logits(out, project).isfinite().all()
     # A file that PEFT wrote gives the same adapter again.
     again = train(
-        RunConfig.of(TRAIN.tree(tree(project, lora=None), {"peft": out / "adapter_config.json"})),
+        RunConfig.of(
+            nested(TRAIN, tree(project, lora=None), {"peft": out / "adapter_config.json"})
+        ),
         project / f"{out.name}-again",
     )
     file = "adapter_model.safetensors"
