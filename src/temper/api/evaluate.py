@@ -47,7 +47,7 @@ def evaluate(
     """Measure a classifier, whether Temper trained it or not.
 
     What cannot be measured on it, for instance attacks on the embeddings of a scikit-learn
-    pipeline, is left out and told.
+    pipeline, is skipped and reported.
 
     Args:
         model: What `temper.train` returned; the folder of a checkpoint or of a PEFT adapter, the

@@ -15,7 +15,7 @@ from temper.checkpoints.folder import RUN, TRACKED
 
 CHUNK = 1 << 20
 MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
-# What Temper writes beside a model's files does not decide what its weights are.
+# Files that Temper writes next to a model's files do not change its weights.
 CALIBRATION = "calibration.json"
 RECORDS = {
     RUN,

@@ -302,8 +302,8 @@ MaxRisk = Annotated[float | None, option(
 )]
 Margin = Annotated[float, option(
     EVALUATION, "--margin", "POINTS",
-    "Largest difference that is negligible, for `equivalent` and `non-inferior`; 0 asks for "
-    "none.",
+    "Largest negligible difference, for the verdicts `equal` and `no worse`; 0 turns both "
+    "off.",
     min=0.0,
 )]
 Detect = Annotated[float | None, option(

@@ -195,7 +195,7 @@ class Mixout(Method):
     )
     unit: Unit = Field(
         default="entry",
-        description="What is replaced at once: an `entry`, or a `neuron`'s outgoing weights (the "
+        description="Unit of replacement: an `entry`, or a `neuron`'s outgoing weights (the "
         "paper and its code).",
     )
 
