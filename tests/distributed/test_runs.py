@@ -143,7 +143,6 @@ WORDS = {
     "device": "`train.device` is 'cuda:1'.*Use 'auto', 'cuda' or 'cpu'",
     "lora": "An adapter .*`train.peft`. is not supported with `train.fsdp`",
     "teacher": "A teacher of the method is for a run of one process",
-    "masked": "Rows changed by a model .* for a run of one process",
     "tasks": "A run on several tasks trains in one process, and there are 2",
     "unknown": "Unknown method 'uerg'",
 }

@@ -62,7 +62,6 @@ class RowsKeywords(TypedDict, total=False):
     drop_overlap: bool
     augment: Many
     augment_share: float
-    augment_masked_model: str | None
     unlabeled: Source
     unlabeled_rows: int | None
 

@@ -51,7 +51,6 @@ from temper.training.prepared import (
     unknown_tokens,
 )
 from temper.training.recorder import DEV
-from temper.training.rewriting import rewriters_of
 from temper.training.run import ActiveRun
 
 FOLDER = "tasks"
@@ -281,10 +280,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
         rows = splits[name].train
         encoded = LazilyEncoded(rows, tokenizer, max_length=run.data.max_length)
         notices += tuple(f"{name}: {notice}" for notice in unknown_tokens(run, encoded, tokenizer))
-        rewriters = rewriters_of(run.data, device=run.train.device)
-        parts[name] = augmented(
-            encoded, rows, tokenizer, run.data, seed=config.seed, rewriters=rewriters
-        )
+        parts[name] = augmented(encoded, rows, tokenizer, run.data, seed=config.seed)
     mixed: Any = TaskRows(parts, temperature=config.mixing.temperature)
     scored = tuple(
         each

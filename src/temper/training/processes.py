@@ -254,7 +254,6 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         faults.append(fault)
     one_process = {
         "`train.on_oom` 'halve'": train.on_oom == HALVE,
-        "Rows changed by a model (`data.augment`)": config.data.augment_masked_model is not None,
         "A teacher of the method": bool(teachers_of(methods.build(config.method_config()))),
     }
     faults += [
