@@ -566,7 +566,7 @@ class RobustTrainer(Trainer):
         progress = read_state(self._checkpoint, name=f"progress_{rank}")
         self._tr_loss = progress["loss"].to(self.args.device)
         self._globalstep_last_logged = progress["last_logged"]
-        self.rows_at_once = progress.get("rows_at_once", 0)
+        self.rows_at_once = progress["rows_at_once"]
         self.running().log.load_state_dict(progress["log"], self.args.device)
         # `train_loss` stays the mean over the steps of this call.
         self._total_loss_scalar = -float(self._tr_loss)
