@@ -140,7 +140,6 @@ class TrainKeywords(DataKeywords, RowsKeywords, LoopKeywords, total=False):
     peft: Any
     train: Table
     architecture: Mapping[str, Any]
-    mixing: Mapping[str, Any]
 
 
 class CompareKeywords(_Named, DataKeywords, RowsKeywords, LoopKeywords, SetKeywords, total=False):
@@ -192,7 +191,7 @@ _MEASURED = {
     "evaluate": ("evaluate",),
     "cluster": ("cluster", "address"),
 }
-TRAIN: Paths = {**_TRAINED, **_alone("seed", "method", "recipe", "tasks", "mixing")}
+TRAIN: Paths = {**_TRAINED, **_alone("seed", "method", "recipe", "tasks")}
 COMPARE: Paths = {**_TRAINED, **_MEASURED}
 EVALUATE: Paths = {
     **_DATA,

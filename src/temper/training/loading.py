@@ -7,10 +7,8 @@ mixes them either: a short last one of the first phase is filled up with empty b
 
 Several tasks: the steps of all tasks are shuffled together (Liu et al. 2019, arXiv 1901.11504,
 algorithm 1: the rows of each task are packed into mini-batches, and the mini-batches of all tasks
-are merged and shuffled, so that tasks come in proportion to their size). The temperature is that of
-multilingual pre-training (Devlin 2019; Raffel et al. 2020, equation 1): tasks in proportion to
-size ** (1 / temperature). A mini-batch of theirs is an optimiser step here, so that accumulating
-splits it and changes nothing.
+are merged and shuffled, so that tasks come in proportion to their size). A mini-batch of theirs is
+an optimizer step here, so accumulation splits it and changes nothing.
 """
 
 from __future__ import annotations
@@ -145,13 +143,9 @@ class TaskRows(ConcatDataset[Any]):
 
     Args:
         parts: The rows of each task, by name, in the order of the model's tasks.
-        temperature: T >= 1. At 1 (the paper) an epoch has every row of every task once. Above, it
-            has as many steps, of which a task has a share in proportion to
-            ``steps ** (1 / T)``, at least one; each task still goes through all its rows before
-            one comes again, over as many epochs as that takes.
 
     Raises:
-        SettingError: If there are no tasks, one has no rows or is a stream, or T is below 1.
+        SettingError: If there are no tasks, or one has no rows or is a stream.
 
     Example:
         >>> rows = TaskRows({"rte": ["a", "b"], "cola": ["c"]})
@@ -159,18 +153,13 @@ class TaskRows(ConcatDataset[Any]):
         (3, 'c')
     """
 
-    def __init__(self, parts: Mapping[str, Any], *, temperature: float = 1.0) -> None:
-        if not temperature >= 1:
-            raise SettingError(
-                f"`temperature` must be >= 1, got {temperature}. Use 1 for no effect."
-            )
+    def __init__(self, parts: Mapping[str, Any]) -> None:
         bad = [name for name, rows in parts.items() if not countable(rows) or not len(rows)]
         if bad or not parts:
             which = f"and {bad[0]!r} has none" if bad else "and there is no task"
             raise SettingError(f"Every task must have rows that can be counted, {which}.")
         super().__init__(parts.values())
         self.parts = dict(parts)
-        self.temperature = temperature
 
     @property
     def truncated(self) -> float:
@@ -217,9 +206,7 @@ class Phases(Sampler[list[int]]):
         followers: Sequence[Any] = (),
     ) -> None:
         self.labelled, self.unlabelled = labelled, unlabelled
-        self.offset = offset
-        self.accumulation = accumulation
-        self.followers = list(followers)
+        self.offset, self.accumulation, self.followers = offset, accumulation, followers
         self._alone = False
 
     def set_epoch(self, epoch: int) -> None:
@@ -267,9 +254,8 @@ class MixedBatches(Sampler[list[int]]):
             one epoch.
         sizes: Rows of each task.
         seed: Any integer.
-        temperature: As `TaskRows` says.
-        accumulation: Micro-batches of an optimiser step.
-        followers: For each task what must hear which of its passes is asked for, by ``set_epoch``.
+        accumulation: Micro-batches of an optimizer step.
+        followers: Samplers and loaders whose ``set_epoch`` is called with each new epoch.
 
     Example:
         >>> sorted(MixedBatches([[[0, 1], [2]], [[0]]], sizes=[3, 1], seed=0))
@@ -282,77 +268,33 @@ class MixedBatches(Sampler[list[int]]):
         *,
         sizes: Sequence[int],
         seed: int,
-        temperature: float = 1.0,
         accumulation: int = 1,
-        followers: Sequence[Sequence[Any]] | None = None,
+        followers: Sequence[Any] = (),
     ) -> None:
-        self.parts = list(parts)
-        self.offsets = [0, *accumulate(sizes)][:-1]
-        self.seed = seed
-        self.followers = [list(each) for each in followers or [()] * len(self.parts)]
-        self.accumulation = accumulation
-        self.steps = [-(-len(part) // accumulation) for part in self.parts]
-        self.quotas = quotas(self.steps, temperature=temperature)
+        self.parts, self.offsets = parts, [0, *accumulate(sizes)][:-1]
+        self.seed, self.accumulation, self.followers = seed, accumulation, followers
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, from 0; the next iteration follows its order."""
         self.epoch = epoch
+        for follower in self.followers:
+            follower.set_epoch(epoch)
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch, empty ones among them."""
-        return sum(self.quotas) * self.accumulation
+        return sum(-(-len(part) // self.accumulation) for part in self.parts) * self.accumulation
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the epoch's batches."""
-        steps: list[list[list[int]]] = []
-        for task, offset in enumerate(self.offsets):
-            for step in self._of_epoch(task):
-                steps.append([[offset + row for row in batch] for batch in step])
+        steps = [
+            [[offset + row for row in batch] for batch in step]
+            for offset, part in zip(self.offsets, self.parts, strict=True)
+            for step in pack_steps(part, size=self.accumulation)
+        ]
         draw = generator(derive_seed(self.seed, "tasks", self.epoch))
         for place in torch.randperm(len(steps), generator=draw).tolist():
             yield from steps[place]
-
-    def _of_epoch(self, task: int) -> list[list[list[int]]]:
-        """Return the part of this epoch in a task's passes, which follow each other endlessly."""
-        each, wanted = self.steps[task], self.quotas[task]
-        begin = self.epoch * wanted
-        found: list[list[list[int]]] = []
-        for number in range(begin // each, -(-(begin + wanted) // each)):
-            for follower in self.followers[task]:
-                follower.set_epoch(number)
-            first = number * each
-            steps = pack_steps(self.parts[task], size=self.accumulation)
-            found += steps[max(begin - first, 0) : begin + wanted - first]
-        return found
-
-
-def quotas(steps: Sequence[int], *, temperature: float) -> list[int]:
-    """Share an epoch's steps out between tasks.
-
-    Args:
-        steps: Optimiser steps that each task has, >= 1.
-        temperature: T >= 1; the share is in proportion to ``steps ** (1 / T)``.
-
-    Returns:
-        Steps of each task in an epoch, at least 1 each; they sum to what there are.
-
-    Example:
-        >>> quotas([90, 10], temperature=1.0), quotas([90, 10], temperature=2.0)
-        ([90, 10], [75, 25])
-    """
-    if temperature == 1:
-        return list(steps)
-    whole, weights = sum(steps), [count ** (1 / temperature) for count in steps]
-    exact = [whole * weight / sum(weights) for weight in weights]
-    shares = [max(1, int(value)) for value in exact]
-    # Tasks below one step have taken from the others.
-    while sum(shares) > whole:
-        larger = [task for task, share in enumerate(shares) if share > 1]
-        shares[max(larger, key=lambda task: shares[task] - exact[task])] -= 1
-    while sum(shares) < whole:
-        shares[max(range(len(shares)), key=lambda task: exact[task] - shares[task])] += 1
-    return shares
 
 
 @dataclass(frozen=True)
@@ -400,7 +342,7 @@ def join(loaders: Sequence[tuple[Any, Any]], *, accumulation: int = 1) -> tuple[
         unlabelled.batch_sampler,
         offset=len(labelled.dataset),
         accumulation=accumulation,
-        followers=[each for pair in loaders for each in _followers(*pair)],
+        followers=_followers(loaders),
     )
     second = partial(_without_labels, collator=unlabelled.collate_fn)
     collators = [labelled.collate_fn, second]
@@ -427,9 +369,8 @@ def mix(
         [loader.batch_sampler for loader, _ in loaders],
         sizes=[len(part) for part in rows.parts.values()],
         seed=seed,
-        temperature=rows.temperature,
         accumulation=accumulation,
-        followers=[_followers(*pair) for pair in loaders],
+        followers=_followers(loaders),
     )
     collators = [
         partial(_with_task, collator=loader.collate_fn, task=task)
@@ -438,10 +379,10 @@ def mix(
     return _joined([loader for loader, _ in loaders], order=order, collators=collators), order
 
 
-def _followers(loader: Any, sampler: Any) -> list[Any]:
-    """Return what must hear of a new epoch of one dataset."""
+def _followers(loaders: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """Return the loaders and samplers that each new epoch is set on."""
     # Accelerate reaches its own samplers, and not ours behind the shares of several processes.
-    return [loader] if sampler is None else [loader, sampler]
+    return [each for pair in loaders for each in pair if each is not None]
 
 
 def _joined(loaders: Sequence[Any], *, order: Any, collators: Sequence[Callable[..., Any]]) -> Any:
