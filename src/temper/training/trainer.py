@@ -33,9 +33,8 @@ from temper.training.checkpoint_files import read_state, write_state
 from temper.training.given_loss import task_loss_of
 from temper.training.loading import (
     ROW,
-    MixedBatches,
+    JoinedBatches,
     NumberedRows,
-    Phases,
     RowKeeper,
     countable,
     share_equally,
@@ -113,7 +112,7 @@ class RobustTrainer(Trainer):
         self._micro = 0
         self._stop, self._agreed = StopRequest(), 0
         self._kept: list[Batch] = []
-        self.sampler: LengthBucketSampler | Phases | MixedBatches | None = None
+        self.sampler: LengthBucketSampler | JoinedBatches | None = None
         self._checkpoint: str | None = None
         if args is not None:
             check_arguments(args)

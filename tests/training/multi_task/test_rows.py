@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from temper.data.batches import LengthBucketSampler
 from temper.errors import SettingError
-from temper.training.loading import MixedBatches, NumberedRows, RowKeeper, TaskRows, mix
+from temper.training.loading import JoinedBatches, NumberedRows, RowKeeper, TaskRows, join
 
 Sizes = st.lists(st.integers(1, 17), min_size=1, max_size=4)
 
@@ -28,7 +28,6 @@ def mixed(sizes: list[int], *, size: int, rank: int = 0, ranks: int = 1) -> Any:
     """Return the loader of tasks on one process; row r of task t is the number 1000 t + r."""
     parts = {f"task{task}": list(range(1000 * task, 1000 * task + n)) for task, n in
              enumerate(sizes)}  # fmt: skip
-    rows = TaskRows(parts)
     loaders = []
     for part in parts.values():
         sampler = LengthBucketSampler([1 + row % 3 for row in part], batch_size=size, seed=5)
@@ -37,7 +36,7 @@ def mixed(sizes: list[int], *, size: int, rank: int = 0, ranks: int = 1) -> Any:
         )
         prepared = prepare_data_loader(plain, num_processes=ranks, process_index=rank)
         loaders.append((prepared, sampler))
-    return mix(loaders, rows, seed=7)
+    return join(loaders, seed=7)
 
 
 @settings(max_examples=40)
@@ -82,7 +81,7 @@ def test_all_processes_have_the_same_task_at_the_same_time_and_share_its_rows(
 
 def test_the_order_is_one_of_seed_and_epoch_and_goes_through_the_tasks_mixed() -> None:
     def order(seed: int, epoch: int) -> list[list[int]]:
-        batches = MixedBatches(
+        batches = JoinedBatches(
             [[[0], [1], [2], [3], [4]], [[0], [1], [2]]], sizes=[5, 3], seed=seed
         )
         batches.set_epoch(epoch)
