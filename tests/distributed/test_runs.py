@@ -124,7 +124,7 @@ def test_a_stopped_run_goes_on_with_as_many_processes_alone(launch: Launch) -> N
 def test_processes_that_disagree_are_one_error_before_any_work(launch: Launch) -> None:
     first, second = (report["disagree"] for report in launch.reports)
     assert first["error"] == "SettingError"
-    assert "process 1 of 2 has others than process 0: seed is 0 and there 1" in first["message"]
+    assert "process 1 of 2 has others than process 0: seed: 0 -> 1" in first["message"]
     assert second["error"] == "OtherProcessError"
     assert not (launch.folder / "out" / "disagree").exists()
 

@@ -295,20 +295,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def differences(
-    before: Any,
-    now: Any,
-    *,
-    path: str = "",
-    words: str = "{path}: {before!r} -> {now!r}",
-) -> list[str]:
+def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
     """Name the settings that differ between two nested tables.
 
     Args:
         before: Settings of the folder.
         now: Settings of this call.
         path: Dotted name of the table, for the lines.
-        words: How a phrase is put.
 
     Returns:
         One phrase per differing value.
@@ -318,18 +311,13 @@ def differences(
         ['train.epochs: 3 -> 1']
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
-        names = dict.fromkeys([*before, *now])
+        inner = f"{path}." if path else ""
         return [
             line
-            for name in names
-            for line in differences(
-                before.get(name),
-                now.get(name),
-                path=f"{path}.{name}" if path else name,
-                words=words,
-            )
+            for name in dict.fromkeys([*before, *now])
+            for line in differences(before.get(name), now.get(name), path=f"{inner}{name}")
         ]
-    return [] if before == now else [words.format(path=path, before=before, now=now)]
+    return [] if before == now else [f"{path}: {before!r} -> {now!r}"]
 
 
 def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

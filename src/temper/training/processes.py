@@ -123,9 +123,7 @@ class Processes:
         with self.together():
             for rank, other in enumerate(said):
                 if other != said[0]:
-                    what = "; ".join(
-                        differences(said[0], other, words="{path} is {before!r} and there {now!r}")
-                    )
+                    what = "; ".join(differences(said[0], other))
                     raise SettingError(
                         "The processes of a run train with the same settings, rows and versions, "
                         f"and process {rank} of {self.count} has others than process 0: {what}. "

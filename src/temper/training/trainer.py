@@ -126,7 +126,6 @@ class RobustTrainer(Trainer):
         self._signature_columns = [*columns, "labels", ROW, TEACHER]
         checks.check_processes(self)
         check_sequence_classifier(self.model)
-        checks.check_loss_call(self.compute_loss_func)
         method = smoothed(self.method, self.args.label_smoothing_factor)
         checks.check_task_loss(method, self.compute_loss_func, self.class_weights)
         if self.args.fsdp:
