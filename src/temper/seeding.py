@@ -11,7 +11,7 @@ torch is imported only where a generator is made: modules that do without it der
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -36,24 +36,6 @@ def derive_seed(seed: int, *key: object) -> int:
     """
     digest = hashlib.blake2b(repr((seed, *key)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
-
-
-def derive_seeds(seed: int, name: str, keys: Iterable[str]) -> Iterator[int]:
-    """Yield ``derive_seed(seed, name, key)`` for each of many keys.
-
-    Args:
-        seed: The run's seed.
-        name: What the draws are for.
-        keys: Where each stands.
-
-    Example:
-        >>> list(derive_seeds(0, "mask", ["a"])) == [derive_seed(0, "mask", "a")]
-        True
-    """
-    head = repr((seed, name)).removesuffix(")")
-    for key in keys:
-        digest = hashlib.blake2b(f"{head}, {key!r})".encode(), digest_size=8).digest()
-        yield int.from_bytes(digest, "little") >> 1
 
 
 @dataclass(frozen=True)

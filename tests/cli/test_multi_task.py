@@ -60,13 +60,9 @@ def test_a_file_of_settings_may_name_the_tasks(
 ) -> None:
     source = json.dumps(str(tiny_data / "reviews"))
     file = tmp_path / "tasks.toml"
-    file.write_text(
-        f"[tasks.one]\nsource = {source}\n[tasks.two]\nsource = {source}\nrows = 4\n"
-        "[mixing]\ntemperature = 2.0\n"
-    )
+    file.write_text(f"[tasks.one]\nsource = {source}\n[tasks.two]\nsource = {source}\nrows = 4\n")
     told = answer("train", "--model", tiny_model, "--config", file, *STEP, "--out", tmp_path / "r")
     assert told["data"]["two"]["train"]["rows"] == 4
-    assert told["settings"]["mixing"] == {"temperature": 2.0}
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -1,9 +1,8 @@
-"""Training rows changed anew each epoch: by perturbations or models."""
+"""Training rows changed anew each epoch by perturbations."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -146,58 +145,9 @@ def test_without_names_the_rows_are_the_very_same() -> None:
     assert (made.settings, made.seed) == (on, 4)
 
 
-class Numbering:
-    """Puts how often it was asked, and by which seed, before each row."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[int, list[str]]] = []
-
-    def rewritten(self, examples: Examples, *, seed: int) -> Examples:
-        assert examples.labels is None
-        self.asked.append((seed, list(examples.text)))
-        texts = [f"{len(self.asked)} {each}" for each in examples.text]
-        # One of them is left as it is.
-        texts[0] = examples.text[0]
-        return replace(examples, text=texts, rows=[])
-
-
-def test_a_rewriter_changes_the_rows_of_an_epoch_together_and_once() -> None:
-    source, numbering = examples(40), Numbering()
-    tokenizer = Letters()
-    clean = LazilyEncoded(source, tokenizer, max_length=64)
-    settings = settings_of("lowercase", "model", share=0.8)
-    rows = AugmentedExamples(
-        source, clean, tokenizer, settings, seed=3, rewriters={"model": numbering}
-    )
-    for epoch in range(2):
-        rows.set_epoch(epoch)
-        chosen = [place for place in range(40) if rows.chosen(place) == "model"]
-        assert 5 < len(chosen) < 35
-        for place in (*range(40), *range(40)):
-            item = rows[place]
-            old = source.text[place]
-            kept = {None: old, "lowercase": old.lower()}.get(rows.chosen(place), old)
-            asked = place in chosen[1:]
-            assert text(item) == (f"{epoch + 1} {old}"[:64] if asked else kept)
-            assert item["labels"] == place % 2
-        assert len(numbering.asked) == epoch + 1
-        assert numbering.asked[epoch][1] == [source.text[place] for place in chosen]
-    assert numbering.asked[0][0] != numbering.asked[1][0]
-    # The same epoch again, as a resumed run has it, asks by the same seed.
-    rows.set_epoch(0)
-    _ = rows[chosen[0]], [rows[place] for place in range(40)]
-    assert numbering.asked[2] == numbering.asked[0]
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (
-            {"augment": "masked"},
-            "augment names masked, which needs a masked .*--set data.augment_masked_mo",
-        ),
-        ({"augment": "typos", "augment_masked_model": "m"}, "'m', but nothing asks it"),
-        ({"augment": "mask"}, "Unknown perturbation 'mask'. Did you mean 'masked'"),
         ({"augment": ["typo"]}, "Unknown perturbation 'typo'. Did you mean 'typos'"),
         ({"augment": ["typos", "typos"]}, "`data.augment` must not name one twice"),
         ({"augment": "typos", "augment_share": 0.0}, "`data.augment_share` must be > 0"),

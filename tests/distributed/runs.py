@@ -47,7 +47,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "device": {"train": {"device": "cuda:1"}},
     "lora": {"train": {"fsdp": True, "lora": {"rank": 2}}},
     "teacher": {"method": {"name": "distil", "teacher": {"kind": "ensemble", "folders": ["tiny"]}}},
-    "masked": {"data": {"augment": ["masked"], "augment_masked_model": "tiny"}},
     "tasks": {"tasks": {"one": {}, "two": {}}},
     "unknown": {"method": {"name": "uerg"}},
 }

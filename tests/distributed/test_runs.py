@@ -124,7 +124,7 @@ def test_a_stopped_run_goes_on_with_as_many_processes_alone(launch: Launch) -> N
 def test_processes_that_disagree_are_one_error_before_any_work(launch: Launch) -> None:
     first, second = (report["disagree"] for report in launch.reports)
     assert first["error"] == "SettingError"
-    assert "process 1 of 2 has others than process 0: seed is 0 and there 1" in first["message"]
+    assert "process 1 of 2 has others than process 0: seed: 0 -> 1" in first["message"]
     assert second["error"] == "OtherProcessError"
     assert not (launch.folder / "out" / "disagree").exists()
 
@@ -143,7 +143,6 @@ WORDS = {
     "device": "`train.device` is 'cuda:1'.*Use 'auto', 'cuda' or 'cpu'",
     "lora": "An adapter .*`train.peft`. is not supported with `train.fsdp`",
     "teacher": "A teacher of the method is for a run of one process",
-    "masked": "Rows changed by a model .* for a run of one process",
     "tasks": "A run on several tasks trains in one process, and there are 2",
     "unknown": "Unknown method 'uerg'",
 }

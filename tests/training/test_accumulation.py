@@ -22,7 +22,7 @@ from temper import AT, UEGR, Vanilla, methods
 from temper.data.batches import LengthBucketSampler, pack_steps
 from temper.errors import SettingError
 from temper.models.multi_task import share_encoder
-from temper.training.loading import MixedBatches, Phases, TaskRows
+from temper.training.loading import JoinedBatches, TaskRows
 from temper.training.trainer import RobustTrainer
 from tests.training.alternating import Alternating
 from tests.training.tiny_training import (
@@ -101,8 +101,7 @@ def test_no_step_mixes_rows_with_and_without_labels_however_it_is_split(
     assert farthest(weights(whole.model), weights(parts.model)) < ROUNDING
 
 
-@pytest.mark.parametrize("temperature", [1.0, 3.0])
-def test_no_step_mixes_tasks_however_it_is_split(tmp_path: Path, temperature: float) -> None:
+def test_no_step_mixes_tasks_however_it_is_split(tmp_path: Path) -> None:
     tasks = {"two": ("no", "yes"), "again": ("no", "yes")}
 
     def run(size: int, accumulation: int) -> Any:
@@ -111,7 +110,7 @@ def test_no_step_mixes_tasks_however_it_is_split(tmp_path: Path, temperature: fl
             size=size,
             accumulation=accumulation,
             model=share_encoder(quiet_model(), tasks).double(),
-            rows=TaskRows({"two": Rows(38), "again": Rows(19)}, temperature=temperature),
+            rows=TaskRows({"two": Rows(38), "again": Rows(19)}),
         )
 
     whole, parts = run(16, 1), run(4, 4)
@@ -192,12 +191,12 @@ def test_every_step_has_as_many_micro_batches_and_ends_with_a_full_one(
 
 
 def test_the_orders_know_how_many_batches_they_have() -> None:
-    phases = Phases([[0], [1], [2]], [[1], [0]], offset=3, accumulation=2)
+    phases = JoinedBatches([[[0], [1], [2]], [[1], [0]]], sizes=[3, 2], accumulation=2)
     assert list(phases) == [[0], [1], [], [2], [4], [3]]
     assert len(phases) == 6
-    with phases.labelled_alone():
-        assert list(phases) == [[0], [1], [2]]
-        assert len(phases) == 3
-    mixed = MixedBatches([[[0], [1], [2]], [[0]]], sizes=[3, 1], seed=0, accumulation=2)
+    with phases.first_alone():
+        assert list(phases) == [[0], [1], [], [2]]
+        assert len(phases) == 4
+    mixed = JoinedBatches([[[0], [1], [2]], [[0]]], sizes=[3, 1], seed=0, accumulation=2)
     assert len(list(mixed)) == len(mixed) == 6
     assert torch.tensor([len(batch) for batch in mixed]).sum() == 4

@@ -150,15 +150,6 @@ def test_a_loss_function_beside_what_it_would_ignore_is_refused(
         make_trainer(tmp_path, more={"compute_loss_func": summed, **more}, **changes)
 
 
-def test_a_loss_function_that_cannot_be_called_is_refused_where_it_is_given(tmp_path: Path) -> None:
-    def short(outputs: Any, labels: Tensor) -> Tensor:
-        return cross_entropy(outputs.logits, labels)
-
-    said = r"num_items_in_batch=\.\.\.\), and short cannot be"
-    with pytest.raises(SettingError, match=said):
-        make_trainer(tmp_path, more={"compute_loss_func": short})
-
-
 @pytest.mark.parametrize(
     ("value", "came"),
     [

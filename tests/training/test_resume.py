@@ -20,7 +20,6 @@ from transformers import TrainerCallback
 from temper import AT, RAT, RATSU, UEGR
 from temper.errors import CheckpointError, SettingError
 from temper.methods import Method, configure
-from temper.training.step_log import StepLog
 from temper.training.trainer import RobustTrainer
 from tests.methods.tiny import of_each_kind
 from tests.training.test_trainer_data import Stream, as_table
@@ -349,10 +348,3 @@ def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(CheckpointError, match="The optimizer of .* does not fit this training"):
         trainer.train(resume_from_checkpoint=str(uninterrupted("uegr") / "checkpoint-2"))
-
-
-def test_a_log_of_an_earlier_release_is_refused_with_what_to_do() -> None:
-    saved = StepLog().state_dict()
-    del saved["counts"]
-    with pytest.raises(CheckpointError, match="no counts: another release.*Remove `checkpoints`"):
-        StepLog().load_state_dict(saved, torch.device("cpu"))

@@ -15,14 +15,16 @@ from temper.training.trackers import KNOWN, TrackedRun, Tracker, tracked
 from tests.cli.tiny_project import make_data, make_model, study_tree
 
 
-class Broken(Tracker):
+def broken(*_: object) -> Tracker:
     """Open, and take nothing."""
 
-    def send(self, values: Mapping[str, float], step: int) -> None:
+    def send(values: Mapping[str, float], step: int) -> None:
         raise ConnectionError("no route\nto the host.")
 
-    def close(self, *, failed: bool) -> None:
+    def close(failed: bool) -> None:
         raise OSError(f"failed is {failed}.")
+
+    return Tracker("run", send, close)
 
 
 class Heard(Progress):
@@ -38,15 +40,9 @@ def test_a_tracker_that_fails_is_a_notice_and_others_still_get_the_scores(
 ) -> None:
     sent: list[Any] = []
 
-    class Working(Broken):
-        def send(self, values: Mapping[str, float], step: int) -> None:
-            sent.append((values, step))
-
-        def close(self, *, failed: bool) -> None:
-            sent.append(failed)
-
-    monkeypatch.setitem(KNOWN, "tensorboard", Broken)
-    monkeypatch.setitem(KNOWN, "wandb", Working)
+    working = Tracker("run", lambda *values: sent.append(values), sent.append)
+    monkeypatch.setitem(KNOWN, "tensorboard", broken)
+    monkeypatch.setitem(KNOWN, "wandb", lambda *_: working)
     heard = Heard()
     with tracked(TrackedRun(tmp_path, {}), ["tensorboard", "wandb"], heard.notice) as trackers:
         trackers.send({"a": 0.5, "b": None}, 3)

@@ -62,7 +62,6 @@ class RowsKeywords(TypedDict, total=False):
     drop_overlap: bool
     augment: Many
     augment_share: float
-    augment_masked_model: str | None
     unlabeled: Source
     unlabeled_rows: int | None
 
@@ -141,7 +140,6 @@ class TrainKeywords(DataKeywords, RowsKeywords, LoopKeywords, total=False):
     peft: Any
     train: Table
     architecture: Mapping[str, Any]
-    mixing: Mapping[str, Any]
 
 
 class CompareKeywords(_Named, DataKeywords, RowsKeywords, LoopKeywords, SetKeywords, total=False):
@@ -193,7 +191,7 @@ _MEASURED = {
     "evaluate": ("evaluate",),
     "cluster": ("cluster", "address"),
 }
-TRAIN: Paths = {**_TRAINED, **_alone("seed", "method", "recipe", "tasks", "mixing")}
+TRAIN: Paths = {**_TRAINED, **_alone("seed", "method", "recipe", "tasks")}
 COMPARE: Paths = {**_TRAINED, **_MEASURED}
 EVALUATE: Paths = {
     **_DATA,

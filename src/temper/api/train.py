@@ -52,7 +52,7 @@ def train(
         progress: Receives steps and notices; None logs the notices.
         settings: Any setting of ``data`` and ``train`` by its name (``epochs``, ``rows`` ...; see
             ``temper list settings``), ``task``, ``tasks``, ``seed``, ``lora``, ``peft``, and the
-            tables ``train``, ``architecture`` and ``mixing``.
+            tables ``train`` and ``architecture``.
 
     Returns:
         The run.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from temper.errors import CheckpointError, LockedError, SettingError, shown
 from temper.files import (
@@ -56,12 +56,12 @@ class RunFolder:
     """The folder of one training run.
 
     Args:
-        path: Where it lies, or shall lie.
+        path: The folder, which need not exist.
+        writes: Whether this process writes it; else it is only read, and nothing changes it.
     """
 
-    writes: ClassVar[bool] = True
-
     path: Path
+    writes: bool = True
 
     @property
     def checkpoints(self) -> Path:
@@ -93,11 +93,12 @@ class RunFolder:
 
     def held(self) -> AbstractContextManager[bool]:
         """Hold the folder inside a context, as `held_folder` does."""
-        return held_folder(self.path)
+        return held_folder(self.path) if self.writes else nullcontext(False)
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write ``run.json`` in one go."""
-        write_json(self.path / RUN, record)
+        if self.writes:
+            write_json(self.path / RUN, record)
 
     def last_checkpoint(self) -> Path | None:
         """Return the newest complete checkpoint, None where there is none."""
@@ -109,7 +110,7 @@ class RunFolder:
         Args:
             step: Optimiser steps that the checkpoint holds; 0 drops all.
         """
-        if not self.metrics.exists():
+        if not self.writes or not self.metrics.exists():
             return
         kept = []
         for line in self.metrics.read_text(encoding="utf-8").splitlines():
@@ -125,6 +126,8 @@ class RunFolder:
 
     def append_metrics(self, entry: Mapping[str, Any]) -> None:
         """Add one log to ``metrics.jsonl``; what is not finite has no JSON and becomes null."""
+        if not self.writes:
+            return
         plain = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in entry.items()
@@ -140,7 +143,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove what a stopped run left, and nothing that is not a run's."""
-        for name in OWN_FILES:
+        for name in OWN_FILES if self.writes else ():
             entry = self.path / name
             if entry.is_dir():
                 shutil.rmtree(entry)
@@ -166,9 +169,9 @@ class RunFolder:
 
     def drop_unfinished(self) -> None:
         """Remove checkpoints and files that were not written to their end."""
-        shutil.rmtree(self.staging, ignore_errors=True)
-        for entry in self.checkpoints.glob(f"{PARTIAL}*"):
-            shutil.rmtree(entry, ignore_errors=True)
+        for entry in self.staging, *self.checkpoints.glob(f"{PARTIAL}*"):
+            if self.writes:
+                shutil.rmtree(entry, ignore_errors=True)
 
     def sweep_finished(self) -> None:
         """Remove what a process left that was killed after its run was finished."""
@@ -179,35 +182,8 @@ class RunFolder:
 
     def drop_checkpoints(self) -> None:
         """Remove the checkpoints of a finished run; what cannot go is left to the next command."""
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
-
-
-class WatchedFolder(RunFolder):
-    """The folder of a run that another process writes: here it is read, and nothing changes it."""
-
-    writes: ClassVar[bool] = False
-
-    def held(self) -> AbstractContextManager[bool]:
-        """Leave holding it to the process that writes it."""
-        return nullcontext(False)
-
-    def write_record(self, record: Mapping[str, Any]) -> None:
-        """Write nothing."""
-
-    def cut_metrics(self, step: int) -> None:
-        """Drop nothing."""
-
-    def append_metrics(self, entry: Mapping[str, Any]) -> None:
-        """Add nothing."""
-
-    def clear(self) -> None:
-        """Remove nothing."""
-
-    def drop_unfinished(self) -> None:
-        """Remove nothing."""
-
-    def drop_checkpoints(self) -> None:
-        """Remove nothing."""
+        if self.writes:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
 @contextmanager
@@ -319,20 +295,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def differences(
-    before: Any,
-    now: Any,
-    *,
-    path: str = "",
-    words: str = "{path}: {before!r} -> {now!r}",
-) -> list[str]:
+def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
     """Name the settings that differ between two nested tables.
 
     Args:
         before: Settings of the folder.
         now: Settings of this call.
         path: Dotted name of the table, for the lines.
-        words: How a phrase is put.
 
     Returns:
         One phrase per differing value.
@@ -342,18 +311,13 @@ def differences(
         ['train.epochs: 3 -> 1']
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
-        names = dict.fromkeys([*before, *now])
+        inner = f"{path}." if path else ""
         return [
             line
-            for name in names
-            for line in differences(
-                before.get(name),
-                now.get(name),
-                path=f"{path}.{name}" if path else name,
-                words=words,
-            )
+            for name in dict.fromkeys([*before, *now])
+            for line in differences(before.get(name), now.get(name), path=f"{inner}{name}")
         ]
-    return [] if before == now else [words.format(path=path, before=before, now=now)]
+    return [] if before == now else [f"{path}: {before!r} -> {now!r}"]
 
 
 def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

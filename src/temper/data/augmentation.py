@@ -2,39 +2,22 @@
 
 A row is changed with a given probability, and by one of the chosen changes, each as likely.
 Whether, how and where follow from seed, epoch and row alone: neither batches nor the order of the
-rows matter, and a resumed run sees what the whole one saw. Perturbations change a row when it is
-asked for; what asks a model changes all rows of an epoch together, when the first is asked for.
+rows matter, and a resumed run sees what the whole one saw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from torch.utils.data import Dataset
 
 from temper.data.encode import LazilyEncoded, encode
 from temper.data.examples import Examples
-from temper.data.perturbations import PERTURBATIONS, perturbed
+from temper.data.perturbations import perturbed
 from temper.data.settings import DataSettings
 from temper.seeding import derive_seed
-
-
-class Rewriter(Protocol):
-    """Changes texts and keeps what they mean for the label."""
-
-    def rewritten(self, examples: Examples, *, seed: int) -> Examples:
-        """Change rows.
-
-        Args:
-            examples: n rows without labels; left as they are.
-            seed: Of the draws, which are keyed by it and each row's hash.
-
-        Returns:
-            The n rows; one in which nothing is to be changed comes back as it is.
-        """
-        ...
 
 
 class AugmentedExamples(Dataset[dict[str, Any]]):
@@ -48,10 +31,8 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         examples: The training rows.
         clean: The same, encoded.
         tokenizer: The tokenizer that encoded them.
-        settings: With ``augment``, ``augment_share`` and ``max_length``. What is done to rows are
-            perturbations of `temper.data.perturbations`, or names of ``rewriters``.
+        settings: With ``augment``, ``augment_share`` and ``max_length``.
         seed: Seed of the draws.
-        rewriters: Who does what is no perturbation, by name.
     """
 
     def __init__(
@@ -62,7 +43,6 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         settings: DataSettings,
         *,
         seed: int,
-        rewriters: Mapping[str, Rewriter] | None = None,
     ) -> None:
         self.clean = clean
         # Only texts are encoded anew: the labels of the encoded rows stay.
@@ -70,9 +50,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         self.tokenizer = tokenizer
         self.settings = settings
         self.seed = seed
-        self.rewriters = dict(rewriters or {})
         self.epoch = 0
-        self._rewritten: dict[str, tuple[dict[int, int], Examples]] = {}
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -99,8 +77,6 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, from 0, whose rows are given from now on."""
-        if epoch != self.epoch:
-            self._rewritten = {}
         self.epoch = epoch
 
     def chosen(self, index: int) -> str | None:
@@ -121,29 +97,12 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         name = self.chosen(index)
         if name is None:
             return self.clean[index]
-        if name in PERTURBATIONS:
-            row = self.examples.select([index])
-            changed = perturbed(row, name, seed=self._epoch_seed())
-        else:
-            places, rows = self._of_epoch(name)
-            changed = rows.select([places[index]])
+        seed = derive_seed(self.seed, "augmentation", self.epoch)
+        changed = perturbed(self.examples.select([index]), name, seed=seed)
         if changed.rows[0] == self.examples.rows[index]:
             return self.clean[index]
         encoded = encode(changed, self.tokenizer, max_length=self.settings.max_length)
         return {**self.clean[index], **encoded[0]}
-
-    def _epoch_seed(self) -> int:
-        return derive_seed(self.seed, "augmentation", self.epoch)
-
-    def _of_epoch(self, name: str) -> tuple[dict[int, int], Examples]:
-        """Return the rows that a rewriter changes in this epoch, and where each row is in them."""
-        if name not in self._rewritten:
-            chosen = [index for index in range(len(self)) if self.chosen(index) == name]
-            rows = self.examples.select(chosen)
-            changed = self.rewriters[name].rewritten(rows, seed=self._epoch_seed())
-            places = {index: place for place, index in enumerate(chosen)}
-            self._rewritten[name] = places, changed
-        return self._rewritten[name]
 
 
 def augmented(
@@ -153,7 +112,6 @@ def augmented(
     settings: DataSettings,
     *,
     seed: int,
-    rewriters: Mapping[str, Rewriter] | None = None,
 ) -> LazilyEncoded | AugmentedExamples:
     """Return training rows as settings want them: changed anew each epoch, or as they are.
 
@@ -163,11 +121,10 @@ def augmented(
         tokenizer: The tokenizer that encoded them.
         settings: With ``augment``, ``augment_share`` and ``max_length``.
         seed: Seed of the draws.
-        rewriters: Who does what is no perturbation, by name.
 
     Returns:
         ``rows`` itself where ``augment`` names nothing.
     """
     if not settings.augment:
         return rows
-    return AugmentedExamples(examples, rows, tokenizer, settings, seed=seed, rewriters=rewriters)
+    return AugmentedExamples(examples, rows, tokenizer, settings, seed=seed)

@@ -18,7 +18,7 @@ from temper.data.stored import row_hash as row_hash
 from temper.data.table import skipped_rows
 from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
-from temper.seeding import derive_seeds
+from temper.seeding import derive_seed
 
 Kind = Literal["classification", "regression", "unlabelled"]
 
@@ -168,7 +168,7 @@ class Examples:
         Returns:
             ``n`` positions, ascending.
         """
-        seeds = np.fromiter(derive_seeds(seed, "sample", self.rows), np.int64, len(self))
+        seeds = np.array([derive_seed(seed, "sample", row) for row in self.rows], np.int64)
         labels = self.labels if self.kind == "classification" and self.labels else [0] * len(self)
         counts = Counter(labels)
         # By number, since a label may be larger than an array's numbers.

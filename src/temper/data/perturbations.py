@@ -22,7 +22,7 @@ import math
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -226,12 +226,11 @@ def names() -> tuple[str, ...]:
     return tuple(PERTURBATIONS)
 
 
-def known_names(chosen: tuple[str, ...], further: Collection[str] = ()) -> tuple[str, ...]:
+def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
     """Check names of perturbations in settings.
 
     Args:
         chosen: What came.
-        further: Other names that may come.
 
     Returns:
         The same.
@@ -244,8 +243,8 @@ def known_names(chosen: tuple[str, ...], further: Collection[str] = ()) -> tuple
         ('typos',)
     """
     for name in chosen:
-        if name not in PERTURBATIONS and name not in further:
-            raise ValueError(unknown("perturbation", name, (*PERTURBATIONS, *further)))
+        if name not in PERTURBATIONS:
+            raise ValueError(unknown("perturbation", name, PERTURBATIONS))
     if len(set(chosen)) != len(chosen):
         raise ValueError(f"must not name one twice, got {list(chosen)}")
     return chosen

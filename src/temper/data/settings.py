@@ -27,9 +27,6 @@ AUGMENT_SHARE = 0.5
 """Probability that a row is perturbed: clean and changed rows weigh alike, as in the adversarial
 training of Goodfellow et al. (2015, section 6). A2T (Yoo and Qi, 2021) changes 20 % of the rows."""
 
-MASKED = "masked"
-"""The change that draws words from a masked language model."""
-
 
 def source_name(given: Any) -> Any:
     """Return the name of a source; data in memory gets a name that is a hash of its content.
@@ -57,14 +54,10 @@ class AugmentationSettings(BaseModel):
     augment: tuple[str, ...] = Field(
         default=(),
         description="Changes to training rows, one drawn per row and epoch: perturbations such as "
-        "`typos` and `lowercase`, or `masked` (words replaced by a masked language "
-        "model, `augment_masked_model`).",
+        "`typos` and `lowercase`.",
     )
     augment_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=AUGMENT_SHARE, description="Probability that a training row is changed in an epoch."
-    )
-    augment_masked_model: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="Folder or Hub id of the masked language model for `masked`."
     )
 
     @field_validator("augment", mode="before")
@@ -78,44 +71,22 @@ class AugmentationSettings(BaseModel):
         # Importing the names takes numpy, and the options of commands are made without it.
         from temper.data.perturbations import known_names
 
-        return known_names(names, (MASKED,))
+        return known_names(names)
 
     @model_validator(mode="after")
     def _augment_by_something(self) -> Self:
-        """Refuse settings that would be ignored, and names that lack a model."""
-        faults = []
+        """Refuse a probability that would be ignored."""
         if self.augment_share != AUGMENT_SHARE and not self.augment:
-            faults.append(
+            raise ValueError(
                 f"augment_share is {self.augment_share}, but nothing is to be done to the rows; "
                 "give augment too, or leave augment_share out"
             )
-        if MASKED in self.augment and self.augment_masked_model is None:
-            faults.append(
-                f"augment names {MASKED}, which needs a masked language model; give "
-                "augment_masked_model (--set data.augment_masked_model=FOLDER)"
-            )
-        if MASKED not in self.augment and self.augment_masked_model is not None:
-            faults.append(
-                f"augment_masked_model is {self.augment_masked_model!r}, but nothing asks it; add "
-                f"{MASKED} to augment, or leave augment_masked_model out"
-            )
-        if faults:
-            raise ValueError("; ".join(faults))
         return self
 
-    def augmentation(self, masked_model: str | None) -> dict[str, Any]:
-        """Return the settings of the changes that are part of a run's key; empty where none is.
-
-        Args:
-            masked_model: Identity of the weights of ``augment_masked_model``.
-        """
-        if not self.augment:
-            return {}
+    def augmentation(self) -> dict[str, Any]:
+        """Return the settings of the changes that are part of a run's key; empty where none is."""
         # The order decides which of them a draw stands for.
-        decides: dict[str, Any] = {"augment": [list(self.augment), self.augment_share]}
-        if masked_model is not None:
-            decides["augment_masked_model"] = masked_model
-        return decides
+        return {"augment": [list(self.augment), self.augment_share]} if self.augment else {}
 
 
 AUGMENTATION = tuple(AugmentationSettings.model_fields)

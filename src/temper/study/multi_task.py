@@ -79,11 +79,10 @@ class MultiTaskStudyConfig:
                     faults += str(error).splitlines()
         if faults:
             raise SettingError("\n".join(dict.fromkeys(faults)))
-        of_task = {key: value for key, value in shared.items() if key != "mixing"}
         plans = {
             name: StudyConfig.of(
                 {
-                    **of_task,
+                    **shared,
                     "data": {**shared.get("data", {}), **table},
                     "evaluate": tree["tasks"][name].get("evaluate", tree.get("evaluate", {})),
                 },

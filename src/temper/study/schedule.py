@@ -38,7 +38,6 @@ from temper.evaluation.run import check_before_training
 from temper.evaluation.sets import EvaluationSets
 from temper.files import check_free, size_in_words, write_json
 from temper.functional.units import MARGIN
-from temper.models.masked import MaskedModel
 from temper.progress import Progress
 from temper.results import Result
 from temper.study.cluster import on_cluster
@@ -209,9 +208,6 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
     for (column, _), run in config.runs.items():
         method = methods.build(run.method_config())
         check_head(method, {f"Column {column!r}": splits.train.kind})
-    for run in config.runs.values():
-        if run.data.augment_masked_model is not None:
-            MaskedModel.check(run.data.augment_masked_model)
     sets = evaluation_sets(config, splits)
     progress.notice_all(sets.seen)
     progress.info_all(splits_read_as(splits))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -360,31 +360,6 @@ def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
             f"A loss function takes the place of the task's loss and would ignore "
             f"{' and '.join(ignored)}. Leave it out, or put it into the function."
         )
-
-
-def check_loss_call(given: Callable[..., Any] | None) -> None:
-    """Refuse a ``compute_loss_func`` that cannot be called as Transformers calls it.
-
-    Args:
-        given: The function; None for none.
-
-    Raises:
-        SettingError: If it does not take outputs, labels and ``num_items_in_batch``.
-    """
-    if given is None:
-        return
-    try:
-        inspect.signature(given).bind(None, None, num_items_in_batch=None)
-    except ValueError:
-        # Code in C may not say what it takes.
-        return
-    except TypeError as error:
-        name = getattr(given, "__name__", type(given).__name__)
-        raise SettingError(
-            "`compute_loss_func` is called as function(outputs, labels, num_items_in_batch=...), "
-            f"and {name} cannot be ({error}). Give it these three parameters, the last one with "
-            "this name."
-        ) from None
 
 
 def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:

@@ -171,7 +171,6 @@ class RunConfig(BaseModel):
         train_hash: str,
         dev_hash: str,
         unlabeled_hash: str | None = None,
-        masked_model: str | None = None,
         teachers: Sequence[str] = (),
     ) -> str:
         """Hash all that decides the outcome.
@@ -184,7 +183,6 @@ class RunConfig(BaseModel):
             train_hash: Hash of the training rows and labels.
             dev_hash: Hash of the evaluated rows and labels.
             unlabeled_hash: Hash of the unlabelled rows, where the method trains on such.
-            masked_model: What identifies the masked language model that changes rows.
             teachers: What identifies the models that the method learns from.
 
         Returns:
@@ -203,7 +201,7 @@ class RunConfig(BaseModel):
             decides["teachers"] = list(teachers)
         if self.architecture is not None:
             decides["architecture"] = identity(self.architecture)
-        decides |= self.data.augmentation(masked_model)
+        decides |= self.data.augmentation()
         return digest(decides)
 
 
@@ -217,14 +215,12 @@ def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -
     """
     # A comparison loads the rows for all its columns, of which some have no use for these.
     unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
-    masked = config.data.augment_masked_model
     return config.key(
         model=identity or model_identity(config.model),
         # The names of the labels go into the checkpoint, and a row's hash does not know them.
         train_hash=digest([splits.train.hash, splits.train.label_names]),
         dev_hash=splits.dev.hash,
         unlabeled_hash=None if unlabeled is None else unlabeled.hash,
-        masked_model=None if masked is None else model_identity(masked),
         teachers=[model_identity(folder) for folder in teachers_of(_built(config.method))],
     )
 

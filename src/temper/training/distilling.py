@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +61,9 @@ def teacher_logits(
     """
     total: FloatArray | float = 0.0
     for folder in folders:
-        found = _answers(folder, examples, max_length=max_length, device=device)
-        order = _order_of_classes(folder, found.labels, labels)
-        rows = np.array([found.by_row[row] for row in examples.rows])
+        theirs, by_row = _answers(folder, examples, max_length=max_length, device=device)
+        order = _order_of_classes(folder, theirs, labels)
+        rows = np.array([by_row[row] for row in examples.rows])
         total = total + (rows if order is None else rows[:, order])
     mean = torch.from_numpy(np.asarray(total) / len(folders))
     return (mean if labels is None else mean.clamp(min=SMALLEST).log()).float()
@@ -102,28 +101,19 @@ def ask_teachers(
     return f"{len(folders)} trained model{many} answered the {len(rows):,} training rows."
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """What one model answers.
+def _answers(
+    folder: str, examples: Examples, *, max_length: int, device: str
+) -> tuple[list[str] | None, dict[str, list[float]]]:
+    """Return a model's class names (None for a regression), and its answers by row hash.
 
-    Args:
-        labels: Names of its classes in its order; None for a regression.
-        by_row: Probabilities of the classes, or the value, by the hash of the row.
+    Only rows whose answers its folder does not keep are run.
     """
-
-    labels: list[str] | None
-    by_row: dict[str, list[float]]
-
-
-def _answers(folder: str, examples: Examples, *, max_length: int, device: str) -> _Answers:
-    """Return a model's answers, and ask it for those that its folder does not keep."""
     asked = {"identity": model_identity(folder), "max_length": max_length}
     file = Path(folder) / TEACHER_ANSWERS
-    kept = _kept(file, asked)
-    known = set() if kept is None else kept.by_row.keys()
-    missing = [at for at, row in enumerate(examples.rows) if row not in known]
-    if kept is not None and not missing:
-        return kept
+    names, by_row = _kept(file, asked)
+    missing = [at for at, row in enumerate(examples.rows) if row not in by_row]
+    if by_row and not missing:
+        return names, by_row
     try:
         model, tokenizer = load_classifier(folder, device=device)
     except ModelError as error:
@@ -133,34 +123,26 @@ def _answers(folder: str, examples: Examples, *, max_length: int, device: str) -
     values, names = found.decoded, None
     if not found.regression:
         names = list(predictor.label_names or placeholders(values.shape[1]))
-    by_row = {} if kept is None else dict(kept.by_row)
     by_row |= zip([examples.rows[at] for at in missing], values.tolist(), strict=True)
-    answers = _Answers(names, by_row)
+    # Without the file the model is asked again; the folder may not be writable.
     if file.parent.is_dir():
-        _keep(file, answers, asked)
-    return answers
+        table = pa.table({"row": list(by_row), "answer": list(by_row.values())})
+        told = json.dumps({**asked, "labels": names}).encode()
+        with suppress(OSError, WriteError), replaced(file) as temporary:
+            pq.write_table(table.replace_schema_metadata({_TOLD: told}), temporary)
+    return names, by_row
 
 
-def _kept(file: Path, asked: dict[str, Any]) -> _Answers | None:
-    """Return the answers that a file holds; None where they are of other weights or unreadable."""
-    try:
+def _kept(file: Path, asked: dict[str, Any]) -> tuple[list[str] | None, dict[str, list[float]]]:
+    """Return the answers in a file; none where they are of other weights or unreadable."""
+    with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
         table = pq.read_table(file)
         told = json.loads(table.schema.metadata[_TOLD])
-        columns = table.to_pydict()
-        by_row = dict(zip(columns["row"], columns["answer"], strict=True))
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-        return None
-    labels = told.pop("labels", None)
-    return _Answers(labels, by_row) if told == asked else None
-
-
-def _keep(file: Path, answers: _Answers, asked: dict[str, Any]) -> None:
-    """Write answers under a temporary name, then rename it; a folder of others may not allow it."""
-    told = json.dumps({**asked, "labels": answers.labels}).encode()
-    columns = {"row": list(answers.by_row), "answer": list(answers.by_row.values())}
-    # Without the file the model is asked again.
-    with suppress(OSError, WriteError), replaced(file) as temporary:
-        pq.write_table(pa.table(columns).replace_schema_metadata({_TOLD: told}), temporary)
+        labels = told.pop("labels")
+        if told == asked:
+            columns = table.to_pydict()
+            return labels, dict(zip(columns["row"], columns["answer"], strict=True))
+    return None, {}
 
 
 def _order_of_classes(

@@ -7,18 +7,15 @@ mixes them either: a short last one of the first phase is filled up with empty b
 
 Several tasks: the steps of all tasks are shuffled together (Liu et al. 2019, arXiv 1901.11504,
 algorithm 1: the rows of each task are packed into mini-batches, and the mini-batches of all tasks
-are merged and shuffled, so that tasks come in proportion to their size). The temperature is that of
-multilingual pre-training (Devlin 2019; Raffel et al. 2020, equation 1): tasks in proportion to
-size ** (1 / temperature). A mini-batch of theirs is an optimiser step here, so that accumulating
-splits it and changes nothing.
+are merged and shuffled, so that tasks come in proportion to their size). A mini-batch of theirs is
+an optimizer step here, so accumulation splits it and changes nothing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -37,16 +34,9 @@ TASK = "task"
 LABELS = ("labels", "label")
 # What a loader is made with besides its rows, their order and the collator.
 LOADING = (
-    "num_workers",
-    "pin_memory",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "generator",
-    "prefetch_factor",
-    "persistent_workers",
-    "in_order",
-)
+    "num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context",
+    "generator", "prefetch_factor", "persistent_workers", "in_order",
+)  # fmt: skip
 
 
 class NumberedRows(Dataset[tuple[int, Any]]):
@@ -145,13 +135,9 @@ class TaskRows(ConcatDataset[Any]):
 
     Args:
         parts: The rows of each task, by name, in the order of the model's tasks.
-        temperature: T >= 1. At 1 (the paper) an epoch has every row of every task once. Above, it
-            has as many steps, of which a task has a share in proportion to
-            ``steps ** (1 / T)``, at least one; each task still goes through all its rows before
-            one comes again, over as many epochs as that takes.
 
     Raises:
-        SettingError: If there are no tasks, one has no rows or is a stream, or T is below 1.
+        SettingError: If there are no tasks, or one has no rows or is a stream.
 
     Example:
         >>> rows = TaskRows({"rte": ["a", "b"], "cola": ["c"]})
@@ -159,18 +145,13 @@ class TaskRows(ConcatDataset[Any]):
         (3, 'c')
     """
 
-    def __init__(self, parts: Mapping[str, Any], *, temperature: float = 1.0) -> None:
-        if not temperature >= 1:
-            raise SettingError(
-                f"`temperature` must be >= 1, got {temperature}. Use 1 for no effect."
-            )
+    def __init__(self, parts: Mapping[str, Any]) -> None:
         bad = [name for name, rows in parts.items() if not countable(rows) or not len(rows)]
         if bad or not parts:
             which = f"and {bad[0]!r} has none" if bad else "and there is no task"
             raise SettingError(f"Every task must have rows that can be counted, {which}.")
         super().__init__(parts.values())
         self.parts = dict(parts)
-        self.temperature = temperature
 
     @property
     def truncated(self) -> float:
@@ -189,90 +170,25 @@ class TaskRows(ConcatDataset[Any]):
                 rows.set_epoch(epoch)
 
 
-class Phases(Sampler[list[int]]):
-    """The batches of one dataset and then those of another, as row numbers of both together.
+class JoinedBatches(Sampler[list[int]]):
+    """The steps of several datasets, as row numbers of all together; no step mixes datasets.
+
+    A dataset's short last step is filled up with empty batches. The order is a function of seed and
+    epoch alone.
 
     Args:
-        labelled: Batches of row numbers of the first dataset, the same ones each time it is
+        parts: For each dataset its batches of row numbers from 0, the same ones each time it is
             iterated at one epoch.
-        unlabelled: The same for the second, whose numbers begin at 0.
-        offset: Rows of the first dataset, where the numbers of the second begin here.
-        accumulation: Micro-batches of an optimiser step.
-        followers: What must hear of a new epoch, by ``set_epoch``.
+        sizes: Rows of each dataset.
+        seed: Seed of the order of the steps, which are shuffled together anew each epoch; None
+            takes one dataset after the other.
+        accumulation: Micro-batches of an optimizer step.
+        followers: Samplers and loaders whose ``set_epoch`` is called with each new epoch.
 
     Example:
-        >>> list(Phases([[0, 1], [2]], [[1, 0]], offset=3))
-        [[0, 1], [2], [4, 3]]
-        >>> list(Phases([[0], [1], [2]], [[1], [0]], offset=3, accumulation=2))
+        >>> list(JoinedBatches([[[0], [1], [2]], [[1], [0]]], sizes=[3, 2], accumulation=2))
         [[0], [1], [], [2], [4], [3]]
-    """
-
-    def __init__(
-        self,
-        labelled: Iterable[list[int]],
-        unlabelled: Iterable[list[int]],
-        *,
-        offset: int,
-        accumulation: int = 1,
-        followers: Sequence[Any] = (),
-    ) -> None:
-        self.labelled, self.unlabelled = labelled, unlabelled
-        self.offset = offset
-        self.accumulation = accumulation
-        self.followers = list(followers)
-        self._alone = False
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0; the next iteration follows its order in both phases."""
-        for follower in self.followers:
-            follower.set_epoch(epoch)
-
-    @contextmanager
-    def labelled_alone(self) -> Iterator[None]:
-        """Leave the second phase out inside this context, as a pre-pass needs it."""
-        self._alone = True
-        try:
-            yield
-        finally:
-            self._alone = False
-
-    def __len__(self) -> int:
-        """Return the number of batches, empty ones among them."""
-        first: Any = self.labelled
-        second: Any = self.unlabelled
-        if self._alone:
-            return len(first)
-        steps = -(-len(first) // self.accumulation)
-        return steps * self.accumulation + len(second)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Yield every batch."""
-        if self._alone:
-            yield from self.labelled
-            return
-        for step in pack_steps(self.labelled, size=self.accumulation):
-            yield from step
-        for batch in self.unlabelled:
-            yield [self.offset + row for row in batch]
-
-
-class MixedBatches(Sampler[list[int]]):
-    """The steps of several tasks, shuffled together anew each epoch; no step mixes tasks.
-
-    The order is a function of seed and epoch alone. A task's short last step is filled up with
-    empty batches.
-
-    Args:
-        parts: For each task its batches of row numbers, the same ones each time it is iterated at
-            one epoch.
-        sizes: Rows of each task.
-        seed: Any integer.
-        temperature: As `TaskRows` says.
-        accumulation: Micro-batches of an optimiser step.
-        followers: For each task what must hear which of its passes is asked for, by ``set_epoch``.
-
-    Example:
-        >>> sorted(MixedBatches([[[0, 1], [2]], [[0]]], sizes=[3, 1], seed=0))
+        >>> sorted(JoinedBatches([[[0, 1], [2]], [[0]]], sizes=[3, 1], seed=0))
         [[0, 1], [2], [3]]
     """
 
@@ -281,184 +197,105 @@ class MixedBatches(Sampler[list[int]]):
         parts: Sequence[Any],
         *,
         sizes: Sequence[int],
-        seed: int,
-        temperature: float = 1.0,
+        seed: int | None = None,
         accumulation: int = 1,
-        followers: Sequence[Sequence[Any]] | None = None,
+        followers: Sequence[Any] = (),
     ) -> None:
-        self.parts = list(parts)
-        self.offsets = [0, *accumulate(sizes)][:-1]
-        self.seed = seed
-        self.followers = [list(each) for each in followers or [()] * len(self.parts)]
-        self.accumulation = accumulation
-        self.steps = [-(-len(part) // accumulation) for part in self.parts]
-        self.quotas = quotas(self.steps, temperature=temperature)
+        self.parts, self.offsets = parts, [0, *accumulate(sizes)]
+        self.seed, self.accumulation, self.followers = seed, accumulation, followers
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0; the next iteration follows its order."""
+        """Choose the epoch, from 0; the next iteration follows its order in all datasets."""
         self.epoch = epoch
+        for follower in self.followers:
+            follower.set_epoch(epoch)
+
+    @contextmanager
+    def first_alone(self) -> Iterator[None]:
+        """Leave out all datasets but the first inside this context."""
+        parts, self.parts = self.parts, self.parts[:1]
+        try:
+            yield
+        finally:
+            self.parts = parts
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch, empty ones among them."""
-        return sum(self.quotas) * self.accumulation
+        return sum(-(-len(part) // self.accumulation) for part in self.parts) * self.accumulation
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the epoch's batches."""
-        steps: list[list[list[int]]] = []
-        for task, offset in enumerate(self.offsets):
-            for step in self._of_epoch(task):
-                steps.append([[offset + row for row in batch] for batch in step])
-        draw = generator(derive_seed(self.seed, "tasks", self.epoch))
-        for place in torch.randperm(len(steps), generator=draw).tolist():
+        steps = [
+            [[offset + row for row in batch] for batch in step]
+            for offset, part in zip(self.offsets, self.parts, strict=False)
+            for step in pack_steps(part, size=self.accumulation)
+        ]
+        order: Sequence[int] = range(len(steps))
+        if self.seed is not None:
+            draw = generator(derive_seed(self.seed, "tasks", self.epoch))
+            order = torch.randperm(len(steps), generator=draw).tolist()
+        for place in order:
             yield from steps[place]
 
-    def _of_epoch(self, task: int) -> list[list[list[int]]]:
-        """Return the part of this epoch in a task's passes, which follow each other endlessly."""
-        each, wanted = self.steps[task], self.quotas[task]
-        begin = self.epoch * wanted
-        found: list[list[list[int]]] = []
-        for number in range(begin // each, -(-(begin + wanted) // each)):
-            for follower in self.followers[task]:
-                follower.set_epoch(number)
-            first = number * each
-            steps = pack_steps(self.parts[task], size=self.accumulation)
-            found += steps[max(begin - first, 0) : begin + wanted - first]
-        return found
 
-
-def quotas(steps: Sequence[int], *, temperature: float) -> list[int]:
-    """Share an epoch's steps out between tasks.
-
-    Args:
-        steps: Optimiser steps that each task has, >= 1.
-        temperature: T >= 1; the share is in proportion to ``steps ** (1 / T)``.
-
-    Returns:
-        Steps of each task in an epoch, at least 1 each; they sum to what there are.
-
-    Example:
-        >>> quotas([90, 10], temperature=1.0), quotas([90, 10], temperature=2.0)
-        ([90, 10], [75, 25])
-    """
-    if temperature == 1:
-        return list(steps)
-    whole, weights = sum(steps), [count ** (1 / temperature) for count in steps]
-    exact = [whole * weight / sum(weights) for weight in weights]
-    shares = [max(1, int(value)) for value in exact]
-    # Tasks below one step have taken from the others.
-    while sum(shares) > whole:
-        larger = [task for task, share in enumerate(shares) if share > 1]
-        shares[max(larger, key=lambda task: shares[task] - exact[task])] -= 1
-    while sum(shares) < whole:
-        shares[max(range(len(shares)), key=lambda task: exact[task] - shares[task])] += 1
-    return shares
-
-
-@dataclass(frozen=True)
-class PartCollator:
-    """Collate a batch as the rows of its dataset are collated; of no rows nothing.
-
-    Args:
-        collators: For each dataset the collator of its numbered rows.
-        ends: For each dataset the first number that is no longer of its rows.
-    """
-
-    collators: Sequence[Callable[[Any], Any]]
-    ends: Sequence[int]
-
-    def __call__(self, items: Sequence[tuple[int, Any]]) -> dict[str, Any]:
-        """Collate rows of one dataset."""
-        if not items:
-            return {}
-        return dict(self.collators[bisect_right(self.ends, items[0][0])](items))
-
-
-def _without_labels(items: Any, *, collator: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in collator(items).items() if name not in LABELS}
-
-
-def _with_task(
-    items: Any, *, collator: Callable[[Any], Mapping[str, Any]], task: int
+def _collated(
+    items: Sequence[tuple[int, Any]], *, collators: Sequence[Any], ends: Sequence[int]
 ) -> dict[str, Any]:
-    return {**collator(items), TASK: torch.full((len(items),), task)}
+    """Collate rows of one dataset by its collator; of no rows return nothing."""
+    return collators[bisect_right(ends, items[0][0])](items) if items else {}
 
 
-def join(loaders: Sequence[tuple[Any, Any]], *, accumulation: int = 1) -> tuple[Any, Phases]:
-    """Make one loader of those of labelled and unlabelled rows, shares of the processes included.
-
-    Args:
-        loaders: As `mix` takes them, the labelled rows first; the others lose any labels.
-        accumulation: Micro-batches of an optimiser step.
-
-    Returns:
-        The loader and the order of its batches.
-    """
-    (labelled, _), (unlabelled, _) = loaders
-    phases = Phases(
-        labelled.batch_sampler,
-        unlabelled.batch_sampler,
-        offset=len(labelled.dataset),
-        accumulation=accumulation,
-        followers=[each for pair in loaders for each in _followers(*pair)],
-    )
-    second = partial(_without_labels, collator=unlabelled.collate_fn)
-    collators = [labelled.collate_fn, second]
-    return _joined([labelled, unlabelled], order=phases, collators=collators), phases
+def _as_part(items: Any, *, collator: Any, part: int, tasks: bool) -> dict[str, Any]:
+    """Collate rows of a dataset, with the number of its task or, after the first, no labels."""
+    batch = dict(collator(items))
+    if tasks:
+        return {**batch, TASK: torch.full((len(items),), part)}
+    return {name: value for name, value in batch.items() if not part or name not in LABELS}
 
 
-def mix(
-    loaders: Sequence[tuple[Any, Any]], rows: TaskRows, *, seed: int, accumulation: int = 1
-) -> tuple[Any, MixedBatches]:
-    """Make one loader of those of several tasks, shares of the processes included.
+def join(
+    loaders: Sequence[tuple[Any, Any]], *, seed: int | None = None, accumulation: int = 1
+) -> tuple[Any, JoinedBatches]:
+    """Make one loader of those of several datasets, shares of the processes included.
 
     Args:
-        loaders: For each task the loader of its numbered rows, prepared by Accelerate, and the
+        loaders: For each dataset the loader of its numbered rows, prepared by Accelerate, and the
             sampler behind it whose order follows the epoch, or None. The first one's way of loading
-            is taken.
-        rows: The rows of the tasks.
-        seed: Seed of the order; the same one on every process.
-        accumulation: Micro-batches of an optimiser step.
+            is used.
+        seed: Seed of the order of the steps of several tasks, the same on every process; None joins
+            labelled rows and unlabelled ones, which lose any labels.
+        accumulation: Micro-batches of an optimizer step.
 
     Returns:
         The loader and the order of its batches.
     """
-    order = MixedBatches(
+    first = loaders[0][0]
+    rows: ConcatDataset[Any] = ConcatDataset([loader.dataset.rows for loader, _ in loaders])
+    order = JoinedBatches(
         [loader.batch_sampler for loader, _ in loaders],
-        sizes=[len(part) for part in rows.parts.values()],
+        sizes=[len(loader.dataset) for loader, _ in loaders],
         seed=seed,
-        temperature=rows.temperature,
         accumulation=accumulation,
-        followers=[_followers(*pair) for pair in loaders],
+        # Accelerate reaches its own samplers, and not ours behind the shares of several processes.
+        followers=[each for pair in loaders for each in pair if each is not None],
     )
     collators = [
-        partial(_with_task, collator=loader.collate_fn, task=task)
-        for task, (loader, _) in enumerate(loaders)
+        partial(_as_part, collator=loader.collate_fn, part=part, tasks=seed is not None)
+        for part, (loader, _) in enumerate(loaders)
     ]
-    return _joined([loader for loader, _ in loaders], order=order, collators=collators), order
-
-
-def _followers(loader: Any, sampler: Any) -> list[Any]:
-    """Return what must hear of a new epoch of one dataset."""
-    # Accelerate reaches its own samplers, and not ours behind the shares of several processes.
-    return [loader] if sampler is None else [loader, sampler]
-
-
-def _joined(loaders: Sequence[Any], *, order: Any, collators: Sequence[Callable[..., Any]]) -> Any:
-    """Make a loader of the rows of several that loads as the first of them."""
-    first = loaders[0]
-    rows: ConcatDataset[Any] = ConcatDataset([loader.dataset.rows for loader in loaders])
     # Accelerate's class, which knows nothing of shares: the order has taken its own.
-    return type(first)(
+    loader = type(first)(
         NumberedRows(rows),
         device=first.device,
         rng_types=first.rng_types,
         synchronized_generator=first.synchronized_generator,
         _non_blocking=first._non_blocking,
         batch_sampler=order,
-        collate_fn=PartCollator(collators, rows.cumulative_sizes),
+        collate_fn=partial(_collated, collators=collators, ends=rows.cumulative_sizes),
         **{name: getattr(first, name) for name in LOADING},
     )
+    return loader, order
 
 
 def share_equally(loader: Any) -> None:
@@ -493,12 +330,11 @@ def training_loader(
     Returns:
         The loader, and the sampler that must hear of every epoch, or None.
     """
-    accumulation = trainer.args.gradient_accumulation_steps
+    seed, parts = None, [rows, trainer.unlabeled_dataset]
     if isinstance(rows, TaskRows):
         seed = trainer.args.data_seed if trainer.args.data_seed is not None else trainer.args.seed
-        loaders = [numbered(part) for part in rows.parts.values()]
-        return mix(loaders, rows, seed=seed, accumulation=accumulation)
-    if trainer.unlabeled_dataset is None:
+        parts = list(rows.parts.values())
+    elif trainer.unlabeled_dataset is None:
         return numbered(rows)
-    both = [numbered(rows), numbered(trainer.unlabeled_dataset)]
-    return join(both, accumulation=accumulation)
+    accumulation = trainer.args.gradient_accumulation_steps
+    return join([numbered(part) for part in parts], seed=seed, accumulation=accumulation)

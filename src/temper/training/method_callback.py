@@ -10,7 +10,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from temper.stopping import stop_error
 from temper.training.checks import check_resumable
-from temper.training.loading import Phases, countable
+from temper.training.loading import countable
 
 
 class MethodCallback(TrainerCallback):
@@ -33,8 +33,8 @@ class MethodCallback(TrainerCallback):
         if state.global_step == 0 and stepper.prepares:
             self.trainer.model_wrapped.train()
             stepper.network.use(self.trainer.model_wrapped)
-            loader, sampler = kwargs["train_dataloader"], self.trainer.sampler
-            with sampler.labelled_alone() if isinstance(sampler, Phases) else nullcontext():
+            loader, unlabelled = kwargs["train_dataloader"], self.trainer.unlabeled_dataset
+            with nullcontext() if unlabelled is None else self.trainer.sampler.first_alone():
                 full = (inputs for inputs in loader if inputs)
                 stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in full)
 

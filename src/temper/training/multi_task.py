@@ -1,7 +1,7 @@
 """Train one encoder on several tasks, in a folder that holds it whole and each task by itself.
 
-The settings are those of a run (`temper.training.config`), with a table for each task and one for
-how their batches are mixed; ``data`` holds what the tables of the tasks leave out::
+The settings are those of a run (`temper.training.config`), with a table for each task; ``data``
+holds what these tables leave out::
 
     model = "minilm"
     [data]
@@ -10,8 +10,6 @@ how their batches are mixed; ``data`` holds what the tables of the tasks leave o
     task = "rte"
     [tasks.reviews]
     source = "reviews.csv"
-    [mixing]
-    temperature = 1.0
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from temper import methods
@@ -38,7 +35,7 @@ from temper.errors import SettingError, unknown
 from temper.files import checksums
 from temper.models.multi_task import check_task, share_encoder
 from temper.progress import Progress
-from temper.settings import Faults, Tree, section
+from temper.settings import Faults, Tree
 from temper.training.checks import check_head, check_one_process
 from temper.training.config import PLACES, RunConfig, run_key, teachers_of
 from temper.training.loading import TASK, TaskRows
@@ -51,7 +48,6 @@ from temper.training.prepared import (
     unknown_tokens,
 )
 from temper.training.recorder import DEV
-from temper.training.rewriting import rewriters_of
 from temper.training.run import ActiveRun
 
 FOLDER = "tasks"
@@ -61,19 +57,6 @@ OF_ONE_TASK = ("source", "task", "config")
 """Settings of ``data`` that say which data are meant, so that tasks cannot share them."""
 
 
-class MixingSettings(BaseModel):
-    """How the batches of the tasks are mixed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    temperature: float = Field(
-        1.0,
-        ge=1,
-        description="Temperature T: tasks are sampled in proportion to `batches ** (1 / T)`. With "
-        "1 (Liu et al. 2019) an epoch has every row of every task once.",
-    )
-
-
 @dataclass(frozen=True)
 class MultiTaskConfig:
     """All settings of one training run on several tasks.
@@ -81,18 +64,16 @@ class MultiTaskConfig:
     Args:
         tasks: The settings of a run on each task by itself, by name, in the order of the model's
             tasks. They differ in ``data`` alone.
-        mixing: How their batches are mixed.
     """
 
     tasks: Mapping[str, RunConfig]
-    mixing: MixingSettings
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
         """Check nested settings and fill in defaults.
 
         Args:
-            tree: As `RunConfig.of` takes it, with ``tasks`` and ``mixing``.
+            tree: As `RunConfig.of` takes it, with ``tasks``.
 
         Returns:
             The checked run.
@@ -100,7 +81,7 @@ class MultiTaskConfig:
         Raises:
             SettingError: Where anything is wrong; it lists every fault, not only the first.
         """
-        places = (*PLACES, "tasks", "mixing")
+        places = (*PLACES, "tasks")
         found = Faults(unknown("setting", name, places) for name in tree if name not in places)
         tables, shared = tree.get("tasks", {}), tree.get("data", {})
         if not isinstance(tables, Mapping) or len(tables) < 2:
@@ -117,9 +98,6 @@ class MultiTaskConfig:
             for name in OF_ONE_TASK
             if name in shared
         ]
-        mixing = MixingSettings()
-        with found.caught():
-            mixing = section(MixingSettings, "mixing", tree.get("mixing", {}))
         whole = {name: tree[name] for name in PLACES if name in tree and name != "data"}
         tasks: dict[str, RunConfig] = {}
         wrong = {name: Faults() for name in tables}
@@ -135,7 +113,7 @@ class MultiTaskConfig:
             for fault in faults
         ]
         found.refuse()
-        return cls(tasks, mixing)
+        return cls(tasks)
 
     @property
     def first(self) -> RunConfig:
@@ -156,7 +134,7 @@ class MultiTaskConfig:
         """Return the resolved settings as ``run.json`` holds them."""
         shared = {name: table for name, table in self.first.settings().items() if name != "data"}
         tables = {name: run.data.model_dump(mode="json") for name, run in self.tasks.items()}
-        return {**shared, "tasks": tables, "mixing": self.mixing.model_dump(mode="json")}
+        return {**shared, "tasks": tables}
 
 
 def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
@@ -281,11 +259,8 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
         rows = splits[name].train
         encoded = LazilyEncoded(rows, tokenizer, max_length=run.data.max_length)
         notices += tuple(f"{name}: {notice}" for notice in unknown_tokens(run, encoded, tokenizer))
-        rewriters = rewriters_of(run.data, device=run.train.device)
-        parts[name] = augmented(
-            encoded, rows, tokenizer, run.data, seed=config.seed, rewriters=rewriters
-        )
-    mixed: Any = TaskRows(parts, temperature=config.mixing.temperature)
+        parts[name] = augmented(encoded, rows, tokenizer, run.data, seed=config.seed)
+    mixed: Any = TaskRows(parts)
     scored = tuple(
         each
         for name, run in config.tasks.items()
@@ -295,7 +270,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
 
 
 def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
-    """Return the key of a run: of the runs on its tasks, their order, and how they are mixed.
+    """Return the key of a run: of the runs on its tasks, and their order.
 
     Args:
         config: The settings.
@@ -305,7 +280,7 @@ def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
     runs = [
         [name, run_key(run, splits[name], identity=identity)] for name, run in config.tasks.items()
     ]
-    return digest([runs, config.mixing.model_dump(mode="json")])
+    return digest(runs)
 
 
 def notices_of(splits: Mapping[str, Splits]) -> list[str]:

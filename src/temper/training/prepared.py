@@ -21,7 +21,6 @@ from temper.training.config import RunConfig, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
 from temper.training.recorder import DEV, SELECTION, ScoredSet
 from temper.training.requirements import check_unlabelled
-from temper.training.rewriting import rewriters_of
 
 USUAL_RATE = 1e-4
 """Below this an adapter hardly learns: LoRA's paper has 2e-4 to 5e-4 on GLUE (its table 9)."""
@@ -88,10 +87,7 @@ def prepare(
     if splits.unlabeled is not None:
         unlabelled = LazilyEncoded(splits.unlabeled, tokenizer, max_length=config.data.max_length)
     scored = scored_sets(config, {DEV: splits.dev, SELECTION: selection}, tokenizer)
-    rewriters = rewriters_of(config.data, device=config.train.device)
-    rows = augmented(
-        clean, splits.train, tokenizer, config.data, seed=config.seed, rewriters=rewriters
-    )
+    rows = augmented(clean, splits.train, tokenizer, config.data, seed=config.seed)
     return Prepared(model, tokenizer, method, rows, weights, unlabelled, notices, scored, selection)
 
 

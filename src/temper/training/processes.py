@@ -1,15 +1,13 @@
 """The processes that train one run together: they agree before any work, and one owns the folder.
 
-``torchrun --nproc-per-node 2 -m temper train ...`` starts the command several times. What the
-processes tell each other is JSON over a gloo group of its own, so that it cannot mix with the
-exchange of gradients, and nothing is pickled.
+``torchrun --nproc-per-node 2 -m temper train ...`` starts the command several times. They
+exchange plain values over a gloo group of their own, separate from that of the gradients.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from temper.checkpoints.folder import RunFolder, WatchedFolder, differences
+from temper.checkpoints.folder import RunFolder, differences
 from temper.errors import OtherProcessError, SettingError, TemperError
 from temper.settings import Faults
 
@@ -54,13 +52,13 @@ class Processes:
 
     def folder(self, path: Path) -> RunFolder:
         """Return the run's folder, which the first process alone writes."""
-        return RunFolder(path) if self.is_first else WatchedFolder(path)
+        return RunFolder(path, writes=self.is_first)
 
     def gather(self, content: Any) -> list[Any]:
         """Exchange plain values; all processes call this.
 
         Args:
-            content: What this process has to say, as JSON takes it.
+            content: The value of this process.
 
         Returns:
             What each process said, by rank.
@@ -70,26 +68,20 @@ class Processes:
         """
         if self.count == 1:
             return [content]
-        import torch
-        from torch.distributed import all_gather
+        from torch.distributed import all_gather_object
 
         from temper.training.checks import exchanging
 
-        said = bytearray(json.dumps(content).encode())
+        gathered: list[Any] = [None] * self.count
         with exchanging(self.rank, self.count):
-            sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.count)]
-            all_gather(sizes, torch.tensor([len(said)]), group=self.group)
-            longest = max(int(size) for size in sizes)
-            rows = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.count)]
-            mine = torch.frombuffer(said.ljust(longest), dtype=torch.uint8)
-            all_gather(rows, mine, group=self.group)
-        return [json.loads(row.numpy().tobytes()) for row in rows]
+            all_gather_object(gathered, content, group=self.group)
+        return gathered
 
     def of_first(self, content: Any) -> Any:
         """Return what the first process said; all processes call this.
 
         Args:
-            content: What this process would say, as JSON takes it.
+            content: The value of this process.
         """
         return self.gather(content if self.is_first else None)[0]
 
@@ -121,7 +113,7 @@ class Processes:
         """Refuse processes that would not train the same run; all processes call this.
 
         Args:
-            facts: Nested settings, and what else must be the same, as JSON takes it.
+            facts: Nested settings, and what else must be the same.
 
         Raises:
             SettingError: In the first process, naming another one and what it has otherwise.
@@ -131,9 +123,7 @@ class Processes:
         with self.together():
             for rank, other in enumerate(said):
                 if other != said[0]:
-                    what = "; ".join(
-                        differences(said[0], other, words="{path} is {before!r} and there {now!r}")
-                    )
+                    what = "; ".join(differences(said[0], other))
                     raise SettingError(
                         "The processes of a run train with the same settings, rows and versions, "
                         f"and process {rank} of {self.count} has others than process 0: {what}. "
@@ -254,7 +244,6 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         faults.append(fault)
     one_process = {
         "`train.on_oom` 'halve'": train.on_oom == HALVE,
-        "Rows changed by a model (`data.augment`)": config.data.augment_masked_model is not None,
         "A teacher of the method": bool(teachers_of(methods.build(config.method_config()))),
     }
     faults += [

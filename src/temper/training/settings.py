@@ -24,27 +24,26 @@ HALVE: Final = "halve"
 OnOOM = Literal["stop", "halve"]
 """What becomes of a step that memory is not enough for."""
 
-TRACKERS: dict[str, tuple[str, ...]] = {
-    "azure_ml": ("azureml",),
-    "clearml": ("clearml",),
-    "codecarbon": ("codecarbon",),
-    "comet_ml": ("comet_ml",),
-    "dagshub": ("dagshub",),
-    "dvclive": ("dvclive",),
-    "flyte": ("flytekit",),
-    "kubeflow": (),
-    "mlflow": ("mlflow",),
-    "neptune": ("neptune",),
-    "swanlab": ("swanlab",),
-    "tensorboard": ("tensorboard", "tensorboardX"),
-    "trackio": ("trackio",),
-    "wandb": ("wandb",),
-}
-"""Trackers that Transformers knows, and the packages of which each needs one."""
+TRACKERS = (
+    "azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte", "kubeflow",
+    "mlflow", "neptune", "swanlab", "tensorboard", "trackio", "wandb",
+)  # fmt: skip
+"""Trackers that Transformers knows."""
 
 _WORDS = ("all", "none")
-# What to install where it is not called like the package that it brings.
-_INSTALLED_AS = {"azureml": "azureml-mlflow"}
+# Packages of trackers that are named otherwise.
+_PACKAGES: dict[str, tuple[str, ...]] = {
+    "azure_ml": ("azureml",),
+    "flyte": ("flytekit",),
+    "kubeflow": (),
+    "tensorboard": ("tensorboard", "tensorboardX"),
+}
+
+
+def is_installed(tracker: str) -> bool:
+    """Whether one of the packages that a tracker can use is installed."""
+    packages = _PACKAGES.get(tracker, (tracker,))
+    return not packages or any(map(importlib.util.find_spec, packages))
 
 
 def known_tracker(name: str) -> str:
@@ -64,9 +63,8 @@ def known_tracker(name: str) -> str:
         return name
     if name not in TRACKERS:
         raise ValueError(unknown("tracker", name, (*TRACKERS, *_WORDS)))
-    packages = TRACKERS[name]
-    if packages and not any(map(importlib.util.find_spec, packages)):
-        install = _INSTALLED_AS.get(packages[0], packages[0])
+    if not is_installed(name):
+        install = {"azure_ml": "azureml-mlflow", "flyte": "flytekit"}.get(name, name)
         raise ValueError(
             f"{name!r} is not installed. Run: pip install {install} (or leave it out)."
         )

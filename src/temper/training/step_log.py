@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from temper.errors import CheckpointError, NonFiniteError
+from temper.errors import NonFiniteError
 from temper.types import Batch, LossTerms, Step
 
 KEPT = ("parts", "sums", "rows", "notes", "counts", "squares", "steps", "total")
@@ -101,17 +101,7 @@ class StepLog:
         return {name: getattr(self, f"_{name}") for name in KEPT}
 
     def load_state_dict(self, saved: Mapping[str, Any], device: torch.device) -> None:
-        """Go on from what ``state_dict`` gave.
-
-        Raises:
-            CheckpointError: An earlier release wrote it.
-        """
-        if lacking := [name for name in KEPT if name not in saved]:
-            raise CheckpointError(
-                f"The checkpoint's log has no {', '.join(lacking)}: another release of Temper "
-                "wrote it. Remove `checkpoints` from the run's folder, so that the run begins "
-                "anew, or go on with that release."
-            )
+        """Continue from what ``state_dict`` returned."""
         self.clear()
         for name in KEPT:
             setattr(self, f"_{name}", moved(saved[name], device))

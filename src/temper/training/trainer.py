@@ -33,9 +33,8 @@ from temper.training.checkpoint_files import read_state, write_state
 from temper.training.given_loss import task_loss_of
 from temper.training.loading import (
     ROW,
-    MixedBatches,
+    JoinedBatches,
     NumberedRows,
-    Phases,
     RowKeeper,
     countable,
     share_equally,
@@ -113,7 +112,7 @@ class RobustTrainer(Trainer):
         self._micro = 0
         self._stop, self._agreed = StopRequest(), 0
         self._kept: list[Batch] = []
-        self.sampler: LengthBucketSampler | Phases | MixedBatches | None = None
+        self.sampler: LengthBucketSampler | JoinedBatches | None = None
         self._checkpoint: str | None = None
         if args is not None:
             check_arguments(args)
@@ -127,7 +126,6 @@ class RobustTrainer(Trainer):
         self._signature_columns = [*columns, "labels", ROW, TEACHER]
         checks.check_processes(self)
         check_sequence_classifier(self.model)
-        checks.check_loss_call(self.compute_loss_func)
         method = smoothed(self.method, self.args.label_smoothing_factor)
         checks.check_task_loss(method, self.compute_loss_func, self.class_weights)
         if self.args.fsdp:
@@ -566,7 +564,7 @@ class RobustTrainer(Trainer):
         progress = read_state(self._checkpoint, name=f"progress_{rank}")
         self._tr_loss = progress["loss"].to(self.args.device)
         self._globalstep_last_logged = progress["last_logged"]
-        self.rows_at_once = progress.get("rows_at_once", 0)
+        self.rows_at_once = progress["rows_at_once"]
         self.running().log.load_state_dict(progress["log"], self.args.device)
         # `train_loss` stays the mean over the steps of this call.
         self._total_loss_scalar = -float(self._tr_loss)

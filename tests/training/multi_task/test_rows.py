@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from temper.data.batches import LengthBucketSampler
 from temper.errors import SettingError
-from temper.training.loading import MixedBatches, NumberedRows, RowKeeper, TaskRows, mix, quotas
+from temper.training.loading import JoinedBatches, NumberedRows, RowKeeper, TaskRows, join
 
 Sizes = st.lists(st.integers(1, 17), min_size=1, max_size=4)
 
@@ -25,13 +24,10 @@ def collate(items: list[int]) -> dict[str, Tensor]:
     return {"input_ids": torch.tensor(items)}
 
 
-def mixed(
-    sizes: list[int], *, size: int, rank: int = 0, ranks: int = 1, temperature: float = 1.0
-) -> Any:
+def mixed(sizes: list[int], *, size: int, rank: int = 0, ranks: int = 1) -> Any:
     """Return the loader of tasks on one process; row r of task t is the number 1000 t + r."""
     parts = {f"task{task}": list(range(1000 * task, 1000 * task + n)) for task, n in
              enumerate(sizes)}  # fmt: skip
-    rows = TaskRows(parts, temperature=temperature)
     loaders = []
     for part in parts.values():
         sampler = LengthBucketSampler([1 + row % 3 for row in part], batch_size=size, seed=5)
@@ -40,7 +36,7 @@ def mixed(
         )
         prepared = prepare_data_loader(plain, num_processes=ranks, process_index=rank)
         loaders.append((prepared, sampler))
-    return mix(loaders, rows, seed=7)
+    return join(loaders, seed=7)
 
 
 @settings(max_examples=40)
@@ -68,32 +64,24 @@ def test_an_epoch_has_every_row_of_every_task_once_in_batches_of_one_task(
 
 
 @settings(max_examples=40)
-@given(
-    sizes=Sizes,
-    size=st.integers(1, 3),
-    ranks=st.integers(2, 3),
-    temperature=st.sampled_from([1, 4]),
-)
+@given(sizes=Sizes, size=st.integers(1, 3), ranks=st.integers(2, 3))
 def test_all_processes_have_the_same_task_at_the_same_time_and_share_its_rows(
-    sizes: list[int], size: int, ranks: int, temperature: float
+    sizes: list[int], size: int, ranks: int
 ) -> None:
     shown = []
     for rank in range(ranks):
-        loader, order = mixed(sizes, size=size, rank=rank, ranks=ranks, temperature=temperature)
+        loader, order = mixed(sizes, size=size, rank=rank, ranks=ranks)
         order.set_epoch(1)
         shown.append(list(loader))
     for together in zip(*shown, strict=True):
         assert len({int(batch["task"][0]) for batch in together}) == 1
-    if temperature == 1:
-        seen = {
-            value for share in shown for batch in share for value in batch["input_ids"].tolist()
-        }
-        assert len(seen) == sum(sizes)
+    seen = {value for share in shown for batch in share for value in batch["input_ids"].tolist()}
+    assert len(seen) == sum(sizes)
 
 
 def test_the_order_is_one_of_seed_and_epoch_and_goes_through_the_tasks_mixed() -> None:
     def order(seed: int, epoch: int) -> list[list[int]]:
-        batches = MixedBatches(
+        batches = JoinedBatches(
             [[[0], [1], [2], [3], [4]], [[0], [1], [2]]], sizes=[5, 3], seed=seed
         )
         batches.set_epoch(epoch)
@@ -103,46 +91,6 @@ def test_the_order_is_one_of_seed_and_epoch_and_goes_through_the_tasks_mixed() -
     assert order(1, 2) != order(1, 3)
     assert order(1, 2) != order(2, 2)
     assert [batch[0] < 5 for batch in order(1, 2)] != [True] * 5 + [False] * 3
-
-
-@settings(max_examples=40)
-@given(sizes=Sizes, size=st.integers(1, 3), temperature=st.sampled_from([1.5, 2.0, 10.0]))
-def test_a_task_goes_through_all_its_rows_before_one_comes_again(
-    sizes: list[int], size: int, temperature: float
-) -> None:
-    loader, order = mixed(sizes, size=size, temperature=temperature)
-    seen: list[Counter[int]] = [Counter() for _ in sizes]
-    for epoch in range(5):
-        order.set_epoch(epoch)
-        batches = list(loader)
-        assert len(batches) == sum(-(-n // size) for n in sizes)
-        for batch in batches:
-            seen[int(batch["task"][0])].update(batch["input_ids"].tolist())
-    for task, n in enumerate(sizes):
-        counts = [seen[task][1000 * task + row] for row in range(n)]
-        # Five epochs end within a pass, so rows may differ by one and by no more.
-        assert max(counts) - min(counts) <= 1
-        batches_seen = 5 * order.quotas[task]
-        assert max(counts) == -(-batches_seen // -(-n // size))
-
-
-def test_shares_are_in_proportion_to_a_root_of_the_sizes() -> None:
-    # 100 to 4 batches: their square roots are 10 and 2, so 104 batches are shared 5 to 1.
-    assert quotas([100, 4], temperature=2.0) == [87, 17]
-    assert quotas([100, 4], temperature=1.0) == [100, 4]
-    # A fourth root of 10,000 to 1 gives 10 to 1.
-    assert quotas([10_000, 1], temperature=4.0) == [9092, 909]
-
-
-@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=6), st.floats(1, 50))
-def test_shares_sum_to_the_whole_and_leave_no_task_out(
-    batches: list[int], temperature: float
-) -> None:
-    shares = quotas(batches, temperature=temperature)
-    assert sum(shares) == sum(batches)
-    assert min(shares) >= 1
-    order = sorted(range(len(batches)), key=batches.__getitem__)
-    assert all(shares[a] <= shares[b] + 1 for a, b in pairwise(order))
 
 
 def test_rows_are_numbered_on_from_task_to_task_and_hear_of_epochs() -> None:
@@ -162,14 +110,9 @@ def test_rows_are_numbered_on_from_task_to_task_and_hear_of_epochs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "temperature", "said"),
-    [
-        ({}, 1.0, "there is no task"),
-        ({"rte": [1], "cola": []}, 1.0, "'cola' has none"),
-        ({"rte": [1]}, 0.5, "must be >= 1, got 0.5"),
-        ({"rte": [1]}, float("nan"), "must be >= 1, got nan"),
-    ],
+    ("parts", "said"),
+    [({}, "there is no task"), ({"rte": [1], "cola": []}, "'cola' has none")],
 )
-def test_what_cannot_be_mixed_is_refused(parts: Any, temperature: float, said: str) -> None:
+def test_what_cannot_be_mixed_is_refused(parts: Any, said: str) -> None:
     with pytest.raises(SettingError, match=said):
-        TaskRows(parts, temperature=temperature)
+        TaskRows(parts)

@@ -73,7 +73,6 @@ def test_the_record_lists_the_tasks_and_each_has_one_of_its_own(whole: Path) -> 
     assert "task" not in told
     assert told["data"]["reviews"]["train"]["rows"] == 40
     assert told["settings"]["tasks"]["stars"]["drop_overlap"] is True
-    assert told["settings"]["mixing"] == {"temperature": 1.0}
     assert told["notices"][0].startswith(
         "Trained on 2 tasks: reviews (40 rows), stars (22 rows). The classifier of each"
     )
@@ -135,14 +134,12 @@ def test_a_stopped_run_goes_on_to_the_same_weights_and_logs(project: Path, whole
     assert all((out / name).read_bytes() == (whole / name).read_bytes() for name in names)
 
 
-def test_a_finished_run_is_kept_and_another_mixture_is_another_run(
-    project: Path, whole: Path
-) -> None:
+def test_a_finished_run_is_kept_and_another_seed_is_another_run(project: Path, whole: Path) -> None:
     before = (whole / "run.json").read_bytes()
     train_tasks(MultiTaskConfig.of(tree(project)), whole)
     assert (whole / "run.json").read_bytes() == before
-    other = MultiTaskConfig.of(tree(project, mixing={"temperature": 2.0}))
-    with pytest.raises(CheckpointError, match=r"mixing\.temperature: 1\.0 -> 2\.0"):
+    other = MultiTaskConfig.of(tree(project, seed=1))
+    with pytest.raises(CheckpointError, match=r"seed: \d -> 1"):
         train_tasks(other, whole)
 
 
@@ -163,7 +160,6 @@ def test_a_network_from_scratch_knows_the_words_of_all_tasks(project: Path) -> N
     [
         ({"tasks": {"reviews": {"source": "a.csv"}}}, "for each of two or more tasks"),
         ({"data": {"source": "a.csv"}}, r"Write `tasks\.NAME\.source`"),
-        ({"mixing": {"temperature": 0.5}}, r"`mixing\.temperature` .*got 0\.5"),
         ({"mixed": {}}, "Unknown setting 'mixed'"),
         ({"data": []}, "`data` must be a table of settings"),
         ({"data": {"row": 3}}, r"^Unknown setting 'data\.row'"),

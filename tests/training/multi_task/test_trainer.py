@@ -51,9 +51,9 @@ def shared(*, regression: bool = True) -> MTDNNForSequenceClassification:
     return share_encoder(tiny_model(), tasks)
 
 
-def rows_of(*, regression: bool = True, **more: Any) -> TaskRows:
+def rows_of(*, regression: bool = True) -> TaskRows:
     last = Scores(5) if regression else Three(5)
-    return TaskRows({"two": Rows(9), "three": Three(7), "last": last}, **more)
+    return TaskRows({"two": Rows(9), "three": Three(7), "last": last})
 
 
 @pytest.mark.parametrize("name", [*OF_CLASSES, *WANTED])
@@ -108,15 +108,13 @@ def test_a_batch_gives_the_gradient_that_its_tasks_plain_classifier_has(tmp_path
     assert logged == pytest.approx([loss for _, loss, _ in seen], rel=1e-4)
 
 
-@pytest.mark.parametrize(("method", "temperature"), [("uegr", 1.0), ("roast", 3.0)])
-def test_a_run_stopped_and_resumed_ends_at_the_same_weights(
-    tmp_path: Path, method: str, temperature: float
-) -> None:
+@pytest.mark.parametrize("method", ["uegr", "roast"])
+def test_a_run_stopped_and_resumed_ends_at_the_same_weights(tmp_path: Path, method: str) -> None:
     def trainer(folder: Path, **changes: Any) -> Any:
         return make_trainer(
             folder,
             model=shared(),
-            rows=rows_of(temperature=temperature),
+            rows=rows_of(),
             more={"method": method},
             num_train_epochs=2,
             save_strategy="steps",
