@@ -14,7 +14,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from temper.errors import CheckpointError, LockedError, WriteError
+from temper import memory
+from temper.errors import CheckpointError, LockedError, MemoryLimitError, WriteError
 from temper.locks import has_ended, locked, process_tag
 
 SCHEMA = 1
@@ -97,6 +98,38 @@ def check_free(path: Path, wanted: int, *, what: str) -> None:
             f"{path} has room for {size_in_words(free)}, and {what} takes at least "
             f"{size_in_words(wanted)}. Free some room, or give another --out."
         )
+
+
+def check_memory(wanted: int, *, what: str) -> None:
+    """Refuse to begin work that takes more memory than is free.
+
+    Args:
+        wanted: Bytes that it takes at the least.
+        what: What takes them, for the message.
+
+    Raises:
+        MemoryLimitError: Fewer are free.
+    """
+    free = memory.free_memory()
+    if free is not None and free < wanted:
+        raise MemoryLimitError(
+            f"{what} take at least {size_in_words(wanted)} of memory, and {size_in_words(free)} "
+            "are free. Evaluate fewer rows (--eval-rows)."
+        )
+
+
+def check_table(path: Path) -> None:
+    """Refuse a Parquet file that takes more memory than is free, before it is read.
+
+    Raises:
+        MemoryLimitError: Its columns as they were encoded, the least they can take, have no room.
+        OSError, pyarrow.ArrowException: It cannot be read.
+    """
+    from pyarrow import parquet
+
+    metadata = parquet.read_metadata(path)
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    check_memory(sum(group.total_byte_size for group in groups), what=f"The rows in {path}")
 
 
 def size_in_words(size: int) -> str:

@@ -1,9 +1,10 @@
-"""Read the peak of the memory in use, and recognize errors of too little memory."""
+"""Read how much memory is in use at most and how much is free, and know errors of too little."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 MEBIBYTE = 2**20
+_SYSTEM, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -30,6 +32,28 @@ class Gauge:
     name: str
     start: Callable[[], None]
     peak: Callable[[], int]
+
+
+def free_memory() -> int | None:
+    """Return the bytes that this process can still take; None where the system does not say.
+
+    Of a container it is what its limit leaves, with what the system would give up first.
+    """
+    free = []
+    with suppress(OSError, KeyError, ValueError):
+        free.append(int(_fields(_SYSTEM)["MemAvailable:"]) * 1024)
+    with suppress(OSError, KeyError, ValueError):
+        limit, used = (
+            int((_GROUP / f"memory.{name}").read_text("ascii")) for name in ("max", "current")
+        )
+        free.append(limit - used + int(_fields(_GROUP / "memory.stat")["inactive_file"]))
+    return min(free, default=None)
+
+
+def _fields(file: Path) -> dict[str, str]:
+    """Return the second word of each line of a file by the first."""
+    lines = [line.split() for line in file.read_text(encoding="ascii").splitlines()]
+    return {words[0]: words[1] for words in lines if len(words) > 1}
 
 
 def is_exhausted(error: BaseException) -> bool:

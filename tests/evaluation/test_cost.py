@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from temper import memory
 from temper.data.examples import Examples
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
@@ -197,3 +199,21 @@ def test_on_a_gpu_its_own_peak_counts(model: Any, tokenizer: Any) -> None:
     predictor.predict(make_examples())
     weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
     assert weights < gauge.peak() < weights + 2**30
+
+
+def test_free_memory_is_the_least_that_system_and_container_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, group = tmp_path / "meminfo", tmp_path / "cgroup"
+    monkeypatch.setattr(memory, "_SYSTEM", system)
+    monkeypatch.setattr(memory, "_GROUP", group)
+    assert memory.free_memory() is None
+    system.write_text("MemTotal: 8 kB\nMemAvailable:   5 kB\n", encoding="ascii")
+    assert memory.free_memory() == 5 * 1024
+    group.mkdir()
+    (group / "memory.current").write_text("4000\n", encoding="ascii")
+    (group / "memory.stat").write_text("anon 1\ninactive_file 500\n", encoding="ascii")
+    (group / "memory.max").write_text("max\n", encoding="ascii")
+    assert memory.free_memory() == 5 * 1024
+    (group / "memory.max").write_text("6000\n", encoding="ascii")
+    assert memory.free_memory() == 6000 - 4000 + 500

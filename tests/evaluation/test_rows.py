@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from temper import memory
 from temper.data.stored import RowHashes
 from temper.display.records import Parameters
-from temper.errors import CheckpointError
+from temper.errors import CheckpointError, MemoryLimitError
 from temper.evaluation import rows as rows_module
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.folder import GROUP
@@ -233,6 +234,27 @@ def test_a_write_that_fails_leaves_the_older_evaluation_and_no_rest(
         write(broken, tmp_path / "evaluation")
     assert read(tmp_path / "evaluation") == found
     assert [path.name for path in tmp_path.iterdir()] == ["evaluation"]
+
+
+def test_rows_that_memory_has_no_room_for_are_refused_before_they_are_read(
+    predictor: ClassifierPredictor,
+    data: EvaluationData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = write(evaluate(predictor, data, CLEAN), tmp_path / "evaluation")
+    metadata = pq.ParquetFile(out / "rows.parquet").metadata
+    wanted = sum(
+        metadata.row_group(group).column(column).total_uncompressed_size
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    )
+    monkeypatch.setattr(memory, "free_memory", lambda: wanted)
+    assert read(out).rows.num_rows == metadata.num_rows
+    monkeypatch.setattr(memory, "free_memory", lambda: wanted - 1)
+    monkeypatch.setattr(pq, "read_table", None)
+    with pytest.raises(MemoryLimitError, match=r"rows in .*rows\.parquet take at least .* of mem"):
+        read(out)
 
 
 def test_damaged_evaluations_are_refused(

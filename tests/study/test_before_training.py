@@ -11,10 +11,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
-from temper import files
+from temper import files, memory
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
-from temper.errors import DataError, SettingError, TemperError, WriteError
+from temper.errors import DataError, MemoryLimitError, SettingError, TemperError, WriteError
 from temper.evaluation import measure
 from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
 from temper.evaluation.named_models import check_named_models
@@ -147,13 +147,18 @@ def test_a_study_whose_models_have_no_room_is_refused_before_training(
     )
 
 
-def test_rows_that_the_disk_has_no_room_for_are_refused_before_any_is_answered(
+def test_rows_whose_answers_have_no_room_are_refused_before_any_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = Examples("rows", text=("a", "b", "c"), labels=[0, 1, 0], kind="classification")
     data = EvaluationData(dev=rows, shift={"films": rows})
-    monkeypatch.setattr(files, "free_bytes", lambda _: 6 * 8)
+    # Six texts of eight numbers each.
+    monkeypatch.setattr(memory, "free_memory", lambda: 6 * 8 * 8)
     measure.check_size(data, tmp_path / "out")
+    monkeypatch.setattr(memory, "free_memory", lambda: 6 * 8 * 8 - 1)
+    with pytest.raises(MemoryLimitError, match=r"answers to 6 texts take at least 384 bytes"):
+        measure.check_size(data, tmp_path / "out")
+    monkeypatch.setattr(memory, "free_memory", lambda: None)
     monkeypatch.setattr(files, "free_bytes", lambda _: 6 * 8 - 1)
     with pytest.raises(WriteError, match=r"the rows of the evaluation takes at least 48 bytes"):
         measure.check_size(data, tmp_path / "out")

@@ -29,6 +29,7 @@ from temper.display.records import (
     run_record,
 )
 from temper.errors import CheckpointError, unknown
+from temper.files import check_table
 from temper.lazy import pandas as pd
 from temper.lazy import parquet as pq
 from temper.lazy import pyarrow as pa
@@ -176,6 +177,7 @@ def read_columns(
 
     Raises:
         CheckpointError: The file is missing, damaged or lacks a column.
+        MemoryLimitError: It has no room in memory.
     """
     filters = None if perspective is None else [("perspective", "==", perspective)]
     try:
@@ -183,6 +185,8 @@ def read_columns(
         if lacking := [name for name in columns if name not in known]:
             raise CheckpointError(f"{path} lacks the columns {lacking}. Evaluate the model again.")
         wanted = [*columns, *(name for name in optional if name in known)]
+        if perspective is None:
+            check_table(path)
         return pq.read_table(path, columns=wanted, filters=filters).to_pandas()
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise CheckpointError(

@@ -187,12 +187,15 @@ def read(folder: Path | str) -> Evaluation:
 
     Raises:
         CheckpointError: A file is missing, damaged or of a newer format.
+        MemoryLimitError: Its rows have no room in memory.
     """
     path = Path(folder)
     try:
         content = json.loads((path / "scores.json").read_text(encoding="utf-8"))
         # Evaluations from before texts were kept have none.
         kept = (path / TEXTS).exists()
+        for name in (ROWS, TEXTS) if kept else (ROWS,):
+            files.check_table(path / name)
         rows = pq.read_table(path / ROWS)
         texts = pq.read_table(path / TEXTS) if kept else schema().empty_table()
     except (OSError, ValueError, pa.ArrowException) as error:

@@ -30,7 +30,7 @@ from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.sets import EvaluationSets
 from temper.evaluation.settings import EvaluationSettings
-from temper.files import check_free, checksums, staged_folder, write_json
+from temper.files import check_free, check_memory, checksums, staged_folder, write_json
 from temper.progress import Progress
 
 # What may be said of a run's own data: which rows are drawn, and what is done with them. A kind
@@ -160,6 +160,7 @@ def measure(
         Rows and scores.
 
     Raises:
+        MemoryLimitError: The answers would not fit into what memory is free.
         WriteError: There is no room for them.
         TemperError: The sets or the settings do not fit the model.
     """
@@ -183,17 +184,23 @@ def measure(
 
 
 def check_size(data: EvaluationData, out: Path) -> None:
-    """Refuse more rows than the disk has room for, before any is answered.
+    """Refuse more rows than there is memory or room on the disk for, before any is answered.
+
+    What is looked at is what one answer to each text takes at the least; perspectives add theirs.
 
     Args:
         data: The sets.
         out: Where the evaluation will be written.
 
     Raises:
-        WriteError: The rows need more room.
+        MemoryLimitError: Memory is not enough.
+        WriteError: The room is not.
     """
     sets = (data.dev, *data.shift.values(), *data.adversarial.values(), *data.anomaly.values())
     rows = sum(len(examples) for examples in sets)
+    # Place, label, prediction, loss and a hash of 16 digits beside the probabilities.
+    wanted = rows * NUMBER * (6 + data.dev.classes)
+    check_memory(wanted, what=f"The answers to {rows:,} texts")
     # Hashes are as random as bytes can be, so that no format packs them smaller.
     check_free(out, rows * NUMBER, what="the rows of the evaluation")
 
