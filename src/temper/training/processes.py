@@ -1,13 +1,15 @@
 """The processes that train one run together: they agree before any work, and one owns the folder.
 
 ``torchrun --nproc-per-node 2 -m temper train ...`` starts the command several times. They
-exchange plain values over a gloo group of their own, separate from that of the gradients.
+exchange JSON over a gloo group of their own, separate from that of the gradients, because torch
+pickles objects.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -58,7 +60,7 @@ class Processes:
         """Exchange plain values; all processes call this.
 
         Args:
-            content: The value of this process.
+            content: The value of this process, as JSON takes it.
 
         Returns:
             What each process said, by rank.
@@ -68,14 +70,20 @@ class Processes:
         """
         if self.count == 1:
             return [content]
-        from torch.distributed import all_gather_object
+        import torch
+        from torch.distributed import all_gather
 
         from temper.training.checks import exchanging
 
-        gathered: list[Any] = [None] * self.count
+        text = bytearray(json.dumps(content).encode())
         with exchanging(self.rank, self.count):
-            all_gather_object(gathered, content, group=self.group)
-        return gathered
+            sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.count)]
+            all_gather(sizes, torch.tensor([len(text)]), group=self.group)
+            longest = max(int(size) for size in sizes)
+            rows = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.count)]
+            mine = torch.frombuffer(text.ljust(longest), dtype=torch.uint8)
+            all_gather(rows, mine, group=self.group)
+        return [json.loads(row.numpy().tobytes()) for row in rows]
 
     def of_first(self, content: Any) -> Any:
         """Return what the first process said; all processes call this.
@@ -113,7 +121,7 @@ class Processes:
         """Refuse processes that would not train the same run; all processes call this.
 
         Args:
-            facts: Nested settings, and what else must be the same.
+            facts: Nested settings, and what else must be the same, as JSON takes it.
 
         Raises:
             SettingError: In the first process, naming another one and what it has otherwise.
