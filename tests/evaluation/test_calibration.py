@@ -180,6 +180,19 @@ def test_where_no_temperature_is_best_the_scores_say_so() -> None:
     assert entries(found, condition="clean")["nll"]["value"] is not None
 
 
+def test_a_temperature_that_is_almost_undetermined_has_scores() -> None:
+    # As many rows are right as wrong, and the right ones are surer by 1e-5: the standard error of
+    # the logarithm of the temperature is above 10,000.
+    rows = {f"{label} {number}": label for number in range(100) for label in (0, 1)}
+    logits = {text: [1.00001 if label == 0 else 1.0, 0.0] for text, label in rows.items()}
+    held_out = Examples("held_out", list(rows), labels=list(rows.values()), kind="classification")
+    dev, others = made(50, start=1000)
+    sets = EvaluationData(dev, held_out=held_out)
+    found = evaluate(answering(logits, others), sets, ONLY)
+    scores = entries(found, set="dev", condition="temperature")
+    assert 0.0 < scores["nll"]["value"] < 1.0
+
+
 def test_held_out_rows_that_are_scored_take_no_part() -> None:
     (dev, logits), (apart, more) = made(40), made(40, start=300)
     both = Examples(

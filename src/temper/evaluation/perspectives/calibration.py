@@ -108,6 +108,10 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     return entries
 
 
+LARGEST_STEP = 10.0
+"""Largest difference of a logarithm of a temperature whose effect on a score is computed."""
+
+
 @dataclass(frozen=True)
 class _FittedRows:
     """The rows that the temperatures were fitted on: the first rows that a resample draws.
@@ -150,9 +154,11 @@ class _FittedRows:
 
         # A difference over one standard error to either side: an ECE is a step function of the
         # temperature, because rows jump between bins, and has no derivative.
+        # Answers that hardly differ from row to row leave the temperature almost undetermined.
+        steps = [min(fit.error, LARGEST_STEP) for fit in self.folds]
         slopes = [
-            (at(fold, fit.error) - at(fold, -fit.error)) / (2 * fit.error) if fit.error else 0.0
-            for fold, fit in enumerate(self.folds)
+            (at(fold, step) - at(fold, -step)) / (2 * step) if step else 0.0
+            for fold, step in enumerate(steps)
         ]
         refitted = Refitted(score, indices, self.folds, slopes, fewest_rows(given, len(block)))
         return Centered(refitted) if centered else refitted
