@@ -251,7 +251,7 @@ def test_a_method_without_the_rows_that_it_wants_is_refused_before_any_step(
     trainer = trainer_of(tmp_path, unlabelled=None)
     before = weights(trainer.model)
     with pytest.raises(
-        SettingError, match=r"'alternating' trains on text without labels.*data.unlabeled=PATH"
+        SettingError, match=r"(?i)'alternating' trains on text without labels.*data.unlabeled=PATH"
     ):
         trainer.train()
     assert not unequal(before, weights(trainer.model))
