@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import temper
 import temper.errors
 from temper.api import keywords
-from temper.api.keywords import COMPARE, EVALUATE, MODELS, TRAIN
+from temper.api.keywords import COMPARE, EVALUATE, TABLES, TRAIN
 from temper.api.nested import default_folder, nested
 from temper.cli.app import app
 from temper.errors import CheckpointError, DataError, SettingError
@@ -46,7 +46,7 @@ KEYWORDS = {
 def test_every_setting_of_a_table_is_a_typed_keyword(table: str) -> None:
     typed = {name for each in KEYWORDS[table] for name in each.__annotations__}
     aliases = set(ALIASES) if table == "train" else set()
-    assert typed == (set(MODELS[table].model_fields) - NO_KEYWORD[table]) | aliases
+    assert typed == (set(TABLES[table].model_fields) - NO_KEYWORD[table]) | aliases
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from temper.api.keywords import EVALUATE, EvaluateKeywords, Source
 from temper.api.nested import nested
 from temper.api.quick_checks import (
-    check_predictor,
+    check_loadable,
     of_paths,
     of_room,
     of_sources,
@@ -74,17 +74,17 @@ def evaluate(
     """
     progress = progress or LoggedNotices()
     checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
-    is_named = checkpoint.held is None
+    is_named = checkpoint.in_memory is None
     tree = nested(EVALUATE, config, {"data": data, "cluster": cluster, **settings})
     machines_table = tree.pop("cluster", {})
     sets = section(SetSources, "sets", tree.get("sets", {}))
     # Where `temper report` looks for the evaluation of a run.
-    beside = checkpoint.folder.resolve() if is_named else Path("runs", checkpoint.name[:-2])
-    folder = beside.with_name(f"{beside.name}-evaluation") if out is None else Path(out)
+    place = checkpoint.folder.resolve() if is_named else Path("runs", checkpoint.name[:-2])
+    folder = place.with_name(f"{place.name}-evaluation") if out is None else Path(out)
     refuse(
         [
-            *([partial(check_predictor, checkpoint.name)] if is_named else []),
-            *([partial(_check_beside, checkpoint)] if is_named and out is None else []),
+            partial(check_loadable, checkpoint),
+            *([partial(_check_run, checkpoint)] if is_named and out is None else []),
             *of_tables(tree),
             *of_paths(tree),
             *of_sources(sets.given()),
@@ -140,9 +140,9 @@ def _on_machines(
         )
 
 
-def _check_beside(model: Checkpoint) -> None:
+def _check_run(model: Checkpoint) -> None:
     if model.run is None:
         raise SettingError(
-            f"--out is needed: {model} is no folder of a run, beside which the evaluation "
-            "could lie. Give --out FOLDER."
+            f"--out is needed: {model} is not the folder of a run, which has a default. Give --out "
+            "FOLDER."
         )

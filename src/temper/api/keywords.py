@@ -27,7 +27,7 @@ Sets = Mapping[str, Source] | Many
 Table = Mapping[str, Any] | BaseModel
 """A table of settings, or the settings themselves."""
 
-MODELS: dict[str, type[BaseModel]] = {
+TABLES: dict[str, type[BaseModel]] = {
     "data": DataSettings,
     "train": TrainSettings,
     "sets": SetSources,

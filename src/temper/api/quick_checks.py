@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from temper.api.keywords import MODELS
+from temper.api.keywords import TABLES
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.errors import CheckpointError
 from temper.settings import Faults, section
 
@@ -47,7 +48,7 @@ def of_tables(tree: Mapping[str, Any]) -> list[Check]:
         tree: Nested settings, not checked yet. A table ``data`` without a source is skipped.
     """
     checks: list[Check] = []
-    for table, settings in MODELS.items():
+    for table, settings in TABLES.items():
         # Several tasks have data of their own; an evaluation without data takes the run's.
         if table == "data" and ("tasks" in tree or _setting(tree, "data", "source") is None):
             continue
@@ -102,24 +103,17 @@ def of_room(out: Path, what: str, record: str) -> Check:
     return partial(check_room, out, what=what, held=partial(os.path.exists, out / record))
 
 
-def check_predictor(model: str) -> None:
-    """Refuse a model that is not there, where it is no code and no pipeline.
-
-    Args:
-        model: As `temper.evaluation.loading.load_predictor` takes it.
+def check_loadable(model: Checkpoint) -> None:
+    """Refuse weights that are not there; the other kinds of models are checked by loading them.
 
     Raises:
-        ModelError: If there is none.
+        ModelError: There are none, or the name is that of a pickle.
+        SettingError: The name is that of a Python file, without a function's name.
     """
-    path = Path(model).expanduser()
-    is_code = model.endswith(".py") or (":" in model and not os.path.exists(path))
-    # A pipeline's file, or one that is refused; a number behind a point is a version.
-    is_file = path.suffix[1:].isalpha() or path.is_file()
-    if is_code or is_file or (path.is_dir() and any(path.glob("*.skops"))):
-        return
-    from temper.models.names import check_model
+    if model.kind == "weights":
+        from temper.models.names import check_model
 
-    check_model(model)
+        check_model(model.name)
 
 
 def check_reported(folder: Path) -> None:

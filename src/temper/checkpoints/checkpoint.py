@@ -34,11 +34,11 @@ class Checkpoint:
         name: The name that the user gave: the folder of a run or of another checkpoint, a Hub id, a
             short name, a ``.skops`` file or a folder with one, ``file.py:NAME`` or
             ``module:NAME``; of an object in memory, its name for messages.
-        held: An object in memory: a function, an estimator, a pipeline or a predictor.
+        in_memory: An object: a function, an estimator, a pipeline or a predictor.
     """
 
     name: str
-    held: object = None
+    in_memory: object = None
 
     @classmethod
     def of(cls, model: object) -> Self:
@@ -92,7 +92,7 @@ class Checkpoint:
             ModelError: See `skops`.
             SettingError: The name is that of a Python file, without a function's name.
         """
-        if self.held is not None:
+        if self.in_memory is not None:
             return "object"
         if self.skops is not None:
             return "skops"
@@ -122,13 +122,13 @@ class Checkpoint:
             CheckpointError: It is damaged.
         """
         file = self.folder / RUN
-        return read_json(file) if self.held is None and file.is_file() else None
+        return read_json(file) if self.in_memory is None and file.is_file() else None
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The settings of the run, or those of an export; empty for other models."""
         record = self.run
-        if record is None and self.held is None and (self.folder / EXPORT).is_file():
+        if record is None and self.in_memory is None and (self.folder / EXPORT).is_file():
             record = read_json(self.folder / EXPORT)
         settings: Mapping[str, Any] = {} if record is None else record.get("settings", {})
         return settings
@@ -194,12 +194,12 @@ class Checkpoint:
     @property
     def runs(self) -> list[Checkpoint]:
         """The run that trained the model, the run whose result it started from, and so on."""
-        found: list[Checkpoint] = []
-        each: Checkpoint | None = self
-        while each is not None and each.run is not None and each not in found:
-            found.append(each)
-            each = None if each.pretrained is None else Checkpoint(each.pretrained)
-        return found
+        runs: list[Checkpoint] = []
+        model: Checkpoint | None = self
+        while model is not None and model.run is not None and model not in runs:
+            runs.append(model)
+            model = None if model.pretrained is None else Checkpoint(model.pretrained)
+        return runs
 
     @cached_property
     def _splits(self) -> tuple[Splits | None, str]:
@@ -220,12 +220,12 @@ class Checkpoint:
         Returns:
             Hashes, or None if the data is gone or has changed.
         """
-        record = (self.run or {}).get("data", {}).get(split, {}).get("hash")
+        recorded = (self.run or {}).get("data", {}).get(split, {}).get("hash")
         splits, _ = self._splits
-        for found in (None if splits is None else getattr(splits, split), rows):
-            if found is not None and found.hash == record:
-                hashes: Sequence[str] = found.rows
-                return hashes
+        candidates: list[Examples | None] = [getattr(splits, split, None), rows]
+        for candidate in candidates:
+            if candidate is not None and candidate.hash == recorded:
+                return candidate.rows
         return None
 
     def training_rows(self) -> Examples:
@@ -249,7 +249,7 @@ class Checkpoint:
     @property
     def is_calibrated(self) -> bool:
         """Whether the folder keeps a calibration."""
-        return self.held is None and (self.folder / CALIBRATION).is_file()
+        return self.in_memory is None and (self.folder / CALIBRATION).is_file()
 
     def content_hash(self) -> str:
         """Hash the weights or the code, so that a key does not outlive them.

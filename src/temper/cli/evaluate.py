@@ -11,7 +11,8 @@ import typer
 from temper.api.evaluate import evaluate as evaluate_classifier
 from temper.api.keywords import EVALUATE
 from temper.api.nested import nested
-from temper.api.quick_checks import check_predictor, refuse
+from temper.api.quick_checks import check_loadable, refuse
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import print_headline, print_json, print_table, say
 
@@ -75,7 +76,7 @@ def evaluate(
 
     with progress() as shown:
         if card or card_path is not None:
-            refuse([partial(check_predictor, model)])
+            refuse([partial(check_loadable, Checkpoint(model))])
             from temper.report.card import check_card
 
             card_file = check_card(model, card_path)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from temper.api.keywords import EXPORT
-from temper.api.quick_checks import check_predictor, of_paths, of_tables, refuse
+from temper.api.quick_checks import check_loadable, of_paths, of_tables, refuse
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
@@ -52,12 +52,12 @@ def export(
     if data is None and reading:
         names = ", ".join(f"`{name}`" for name in reading)
         raise SettingError(f"Without --data there are no rows: leave {names} out.")
-    refuse([partial(check_predictor, model), *of_tables(tree), *of_paths(tree)])
+    checkpoint = Checkpoint(model)
+    refuse([partial(check_loadable, checkpoint), *of_tables(tree), *of_paths(tree)])
     from temper.cli.bars import progress
     from temper.evaluation.evaluate import EvaluationRequest
     from temper.export.export import export as write
 
-    checkpoint = Checkpoint(model)
     request = None if data is None else EvaluationRequest.of(tree, model=checkpoint)
     with progress() as shown:
         made = write(

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from temper.api.keywords import MODELS
+from temper.api.keywords import TABLES
 from temper.cli.options import GROUPS, OUTPUT
 from temper.errors import SettingError
 
@@ -52,7 +52,7 @@ class Command(TyperCommand):
             # NoSuchOption of click, or of Typer's own copy of click.
             option = str(getattr(error, "option_name", ""))
             name = option.strip("-").replace("-", "_")
-            tables = [table for table, model in MODELS.items() if name in model.model_fields]
+            tables = [table for table, model in TABLES.items() if name in model.model_fields]
             if tables and any(each.name == "assignments" for each in self.params):
                 settings = " or ".join(f"--set {table}.{name}=VALUE" for table in tables)
                 raise SettingError(f"No such option: {option}. Write {settings}.") from error

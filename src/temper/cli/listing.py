@@ -98,7 +98,7 @@ def show(
 
 def _settings() -> list[dict[str, Any]]:
     """Return the settings of all tables but ``method``, by dotted name."""
-    from temper.api.keywords import MODELS
+    from temper.api.keywords import TABLES
     from temper.evaluation.settings import EvaluationSettings
     from temper.methods.description import bounds
 
@@ -119,7 +119,7 @@ def _settings() -> list[dict[str, Any]]:
             for part in inner:
                 yield from rows_of(part, f"{prefix}.{name}")
 
-    tables: dict[str, type[BaseModel]] = {**MODELS, "evaluate": EvaluationSettings}
+    tables: dict[str, type[BaseModel]] = {**TABLES, "evaluate": EvaluationSettings}
     sections = EvaluationSettings.sections()
     tables |= {f"evaluate.{name}": settings for name, settings in sections.items()}
     return [row for table, settings in tables.items() for row in rows_of(settings, table)]

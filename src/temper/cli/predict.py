@@ -14,7 +14,8 @@ import typer
 
 from temper.api.keywords import PREDICT
 from temper.api.nested import split_list
-from temper.api.quick_checks import check_predictor, of_sources, refuse
+from temper.api.quick_checks import check_loadable, of_sources, refuse
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, print_json, print_table, say
 from temper.errors import DataError, SettingError, unknown
@@ -23,7 +24,6 @@ from temper.settings import section
 
 if TYPE_CHECKING:
     from temper.calibration.answers import Answers
-    from temper.checkpoints.checkpoint import Checkpoint
     from temper.data.examples import Examples
 
 FORMATS = (".jsonl", ".csv", ".json")
@@ -97,13 +97,12 @@ def predict(
         what = "--text is" if text else "Stdin has no columns, it is"
         names = ", ".join(f"`{name}`" for name in unread)
         raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
-    refuse([partial(check_predictor, model), *of_sources([source] if source else [])])
+    checkpoint = Checkpoint(model)
+    refuse([partial(check_loadable, checkpoint), *of_sources([source] if source else [])])
     from temper.calibration.classifier import Classifier
-    from temper.checkpoints.checkpoint import Checkpoint
     from temper.evaluation.loading import check_pairs
     from temper.files import write_json
 
-    checkpoint = Checkpoint(model)
     if text:
         from temper.data.examples import Examples
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from temper.api.keywords import SERVE
-from temper.api.quick_checks import check_predictor, refuse
+from temper.api.quick_checks import check_loadable, refuse
+from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, say
 from temper.errors import SettingError, install_command
@@ -54,7 +55,7 @@ def serve(
     tree = options.read_settings(SERVE, given, assignments)
     service = section(ServiceSettings, "service", tree.get("service", {}))
     _check_installed()
-    refuse([partial(check_predictor, model)])
+    refuse([partial(check_loadable, Checkpoint(model))])
     from temper.calibration.classifier import Classifier
     from temper.service.run import address_of, bind, token_of_environment
     from temper.service.run import serve as run

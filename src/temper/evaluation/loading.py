@@ -104,7 +104,7 @@ def load_predictor(
         estimator = load_skops(model.skops, trusted=settings.trust)
         return _mapped(EstimatorPredictor(estimator, label_names=settings.label_names), settings)
     _refuse(model, "only a skops file holds types to trust", settings, "trust")
-    return _of_code(model, _named(model) if model.kind == "code" else model.held, settings)
+    return _of_code(model, _named(model) if model.kind == "code" else model.in_memory, settings)
 
 
 def longest_row(predictor: Predictor) -> int | None:
