@@ -23,7 +23,7 @@ NAME, OWNER = ".lock", ".lock-owner"
 LOCK = re.compile(r"\.lock(-owner)?")
 """Files in a locked folder, which a killed process leaves there."""
 WAIT = 0.25
-"""Seconds to wait for a lock: a process that only looks whether one is held has it for a moment."""
+"""Seconds to wait for a lock, which `check_unlocked` of another process takes for a moment."""
 
 
 @contextmanager

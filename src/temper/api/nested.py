@@ -109,15 +109,16 @@ def split_list(text: str, option: str) -> list[str]:
 def _listed(name: str, value: Any) -> Any:
     """Return the parts of texts with commas; ``class_weights`` may be one word, too."""
     parts: list[Any] = []
-    for each in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
-        parts += split_list(each, f"`{name}`") if isinstance(each, str) else [each]
+    single = isinstance(value, str) or not isinstance(value, Iterable)
+    for part in [value] if single else value:
+        parts += split_list(part, f"`{name}`") if isinstance(part, str) else [part]
     if name in NUMBERS:
         parts = [parse_value(part) if isinstance(part, str) else part for part in parts]
     return "balanced" if parts == ["balanced"] else parts
 
 
 def _joined(values: dict[str, Any], tree: Tree, *, has_tasks: bool) -> dict[str, dict[str, Any]]:
-    """Take out the names that only together say where data are and which method it is."""
+    """Remove the keywords that are only read together, and return the settings that they give."""
     joined: dict[str, dict[str, Any]] = {}
     if isinstance(values.get("method"), str):
         joined["method"] = {"name": values.pop("method")}
@@ -160,8 +161,8 @@ def default_folder(tree: Mapping[str, Any], name: str, *apart: object) -> Path:
         'runs/reviews-uegr-e6b44d'
     """
     data = tree.get("data", {})
-    said = data.get("task") or data.get("source") if isinstance(data, Mapping) else None
-    source = Path(str(said or "-".join(tree.get("tasks", {})) or "data"))
+    dataset = data.get("task") or data.get("source") if isinstance(data, Mapping) else None
+    source = Path(str(dataset or "-".join(tree.get("tasks", {})) or "data"))
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{source.stem[:24]}-{name}").strip("-.")
     # --epochs 2 is 2.0, and epochs=2 is 2.
     text = re.sub(r"(\d)\.0\b", r"\1", json.dumps([tree, apart], sort_keys=True, default=str))
@@ -229,13 +230,13 @@ def tasks_settings(
     from temper.data.tasks.registry import task_named
 
     pairs: list[tuple[str, Any]] = []
-    for each in named.items() if isinstance(named, Mapping) else named:
-        if not isinstance(each, str):
-            pairs.append(each)
+    for task in named.items() if isinstance(named, Mapping) else named:
+        if not isinstance(task, str):
+            pairs.append(task)
             continue
-        name, equals, path = each.partition("=")
+        name, equals, path = task.partition("=")
         if equals and not path:
-            raise SettingError(f"--task must be NAME or NAME=PATH, got {each!r}.")
+            raise SettingError(f"--task must be NAME or NAME=PATH, got {task!r}.")
         pairs.append((name, path or None))
     settings: dict[str, dict[str, Any]] = {}
     root_is_read = False

@@ -11,7 +11,7 @@ Within = Literal["all", "class"]
 
 
 class CalibrationSettings(BaseModel):
-    """What is fitted on held-out rows and kept beside a model."""
+    """Settings of a calibration, which is fitted on held-out rows and stored with the model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -27,7 +27,7 @@ RECORDS = {
     "export.json",
 }
 CALIBRATION_ARRAYS = "calibration-*.safetensors"
-"""What lies beside ``calibration.json``, and does not either."""
+"""Arrays of a calibration, which do not identify the weights either."""
 
 
 def model_identity(name: str) -> str:
