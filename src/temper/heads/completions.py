@@ -177,12 +177,10 @@ def in_chunks(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     """
     flat = [each.flatten(0, 1) for each in tensors]
     size = max(1, CHUNK // max(1, flat[0].shape[-1]))
-    if len(flat[0]) <= size or not torch.is_grad_enabled():
-        parts = [function(*each) for each in zip(*(t.split(size) for t in flat), strict=True)]
+    chunks = list(zip(*(torch.split(each, size) for each in flat), strict=True))
+    if len(chunks) == 1 or not torch.is_grad_enabled():
+        parts = [function(*chunk) for chunk in chunks]
     else:
         again = torch.utils.checkpoint.checkpoint
-        parts = [
-            again(function, *each, use_reentrant=False)
-            for each in zip(*(t.split(size) for t in flat), strict=True)
-        ]
+        parts = [again(function, *chunk, use_reentrant=False) for chunk in chunks]
     return torch.cat(parts).view(tensors[0].shape[:2])

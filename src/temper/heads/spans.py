@@ -34,12 +34,13 @@ class Spans(Classification):
             ModelError: If the output has no ``start_logits`` and ``end_logits`` [B, T].
         """
         ends = [getattr(output, f"{end}_logits", None) for end in ("start", "end")]
-        if any(each is None or each.shape != batch.ids.shape for each in ends):
+        found = [each for each in ends if each is not None and each.shape == batch.ids.shape]
+        if len(found) < 2:
             raise ModelError(
                 f"Expected start_logits and end_logits {list(batch.ids.shape)} from {model}. Load "
                 "the checkpoint with AutoModelForQuestionAnswering."
             )
-        logits = torch.stack([at_least_single(each) for each in ends], 1)
+        logits = torch.stack([at_least_single(each) for each in found], 1)
         allowed = batch.mask if batch.context is None else batch.mask & batch.context.bool()
         return logits.masked_fill(~allowed.unsqueeze(1), torch.finfo(logits.dtype).min)
 
