@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from temper.data.columns import KeptColumns
 from temper.data.content import TextFile, read_bytes
 from temper.data.delimited import check_names, read_delimited
 from temper.data.table import Table, TableOptions
@@ -111,18 +112,28 @@ def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableO
     path = content.path
     names: dict[str, None] = {}
     lines, bad = array("q"), dict[int, str]()
+    kept: KeptColumns | None = None
     for line, text in _full_lines(content):
+        row: dict[str, object] | None = None
         try:
-            names |= dict.fromkeys(_parse_row(text, where=f"{path}, line {line}"))
+            row = _parse_row(text, where=f"{path}, line {line}")
+            names |= dict.fromkeys(row)
         except DataError:
             if not options.skip_bad_rows:
                 raise
             bad[len(lines)] = "no JSON object"
+        kept = kept or KeptColumns(names, options)
+        kept.add(row)
         lines.append(line)
     if len(bad) == len(lines):
         raise DataError(f"{path} has no rows that can be read.")
 
-    def column(name: str) -> Iterator[object]:
+    columns = {} if kept is None else kept.columns()
+
+    def column(name: str) -> Iterable[object]:
+        return columns[name] if name in columns else read_again(name)
+
+    def read_again(name: str) -> Iterator[object]:
         for row, (_, text) in enumerate(_full_lines(content)):
             yield None if row in bad else json.loads(text).get(name)
 

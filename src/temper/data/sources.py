@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,8 @@ def load_examples(
         if labelled is False:
             examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
     else:
-        reading = reading or TableOptions()
+        named = frozenset(filter(None, astuple(columns)))
+        reading = replace(reading or TableOptions(), named=named)
         if labelled is False:
             reading = _without_labels(reading, columns, *known)
         examples = read_set(
