@@ -6,7 +6,7 @@ Shape letters, everywhere: B rows of a batch, T tokens, D embedding size, C clas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from temper.errors import CompositionError
@@ -101,28 +101,6 @@ class Batch:
             places: Their positions, [b].
         """
         return self._mapped(lambda tensor: tensor[places])
-
-    def parts(self, rows: int) -> list[Batch]:
-        """Return the batch in parts, without tokens that are padding in all rows of a part.
-
-        Args:
-            rows: Rows of each part but the last, at least 1.
-        """
-        if rows >= self.size:
-            return [self]
-        places = torch.arange(self.size, device=self.device)
-        starts = range(0, self.size, rows)
-        return [self.take(places[start : start + rows])._unpadded() for start in starts]
-
-    def _unpadded(self) -> Batch:
-        tokens = self.mask.any(0).nonzero().flatten()
-        first, last = int(tokens[0]), int(tokens[-1]) + 1
-        width = self.mask.shape[1]
-        inputs = {
-            name: tensor[:, first:last] if tensor.shape[1:2] == (width,) else tensor
-            for name, tensor in self.inputs.items()
-        }
-        return replace(self, inputs=inputs)
 
     def repeat(self, copies: int) -> Batch:
         """Stack the batch along the rows, [K*B, ...], pass after pass.

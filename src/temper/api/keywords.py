@@ -88,7 +88,6 @@ class LoopKeywords(TypedDict, total=False):
     report_to: Many
     keep: Literal["last", "best"]
     keep_share: float
-    on_oom: Literal["stop", "halve"]
     fsdp: bool
     label_names: Many | None
     label_map: Mapping[str, str] | Many

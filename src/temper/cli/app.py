@@ -95,8 +95,8 @@ class Commands(TyperGroup):
             if not is_exhausted(error):
                 raise
             fail(
-                f"The memory is not enough: {one_line(str(error))} Pass fewer rows at once "
-                "(--batch-size), or evaluate fewer (--eval-rows)."
+                f"Out of memory: {one_line(str(error))} Reduce --batch-size, or evaluate fewer "
+                "rows (--eval-rows)."
             )
             raise typer.Exit(TemperError.exit_code) from error
 

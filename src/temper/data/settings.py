@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -264,4 +265,5 @@ class DataSettings(AugmentationSettings):
         """How tables are read."""
         from temper.data.table import TableOptions
 
-        return TableOptions(self.encoding, self.skip_bad_rows)
+        named = frozenset(filter(None, astuple(self.columns)))
+        return TableOptions(self.encoding, self.skip_bad_rows, named=named)

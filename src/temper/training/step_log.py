@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from copy import copy
 from typing import Any
 
 import torch
@@ -106,19 +105,6 @@ class StepLog:
         self.clear()
         for name in KEPT:
             setattr(self, f"_{name}", moved(saved[name], device))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return what `restore` goes back to: sums are replaced and never changed in place."""
-        return {name: copy(getattr(self, f"_{name}")) for name in (*KEPT, "fresh")}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Forget what was added since a snapshot was taken; it can be gone back to once more.
-
-        Args:
-            snapshot: What `snapshot` returned.
-        """
-        for name, value in snapshot.items():
-            setattr(self, f"_{name}", copy(value))
 
     def means(self) -> dict[str, float]:
         """Return the loss and its parts, means over the steps since the last reading.

@@ -186,9 +186,7 @@ class Stepper:
 
         self.log.clear()
 
-        def compute() -> Gradients:
-            if self.recomputes:
-                self.params.clear_gradients()
+        def run() -> None:
             for micro, batch in enumerate(batches):
                 last = micro == len(batches) - 1
                 with nullcontext() if last else self._apart():
@@ -199,17 +197,14 @@ class Stepper:
                         backward=differentiate,
                         early_context=self._apart,
                     )
-            if self.recomputes:
-                # Before the rule recomputes: other processes would wait for one that has raised.
-                self.check(step)
-            self.log.replaying = True
-            return self.params.gradients()
 
+        if self.recomputes:
+            self.params.clear_gradients()
         try:
             self.enter(step)
-            self.params.set_gradients(self.rule.gradient(self.params, self.state, compute))
+            run()
+            self.recompute_gradient(step, run)
         finally:
-            self.log.replaying = False
             self.leave()
         self.finish_backward(step)
         return {**self.log.means(), **self.diagnostics()}
@@ -262,19 +257,34 @@ class Stepper:
         self.params.clear_gradients()
         self._waiting, self._micro_batches = False, []
 
-    def snapshot(self) -> tuple[dict[str, Any], State]:
-        """Return what `go_back` goes back to: tensors of either are replaced, never changed."""
-        return self.log.snapshot(), _copied(self.state)
-
-    def go_back(self, snapshot: tuple[dict[str, Any], State]) -> None:
-        """Forget passes that failed, so that their step can be done again.
+    def recompute_gradient(self, step: Step, repeat: Callable[[], None]) -> None:
+        """Let the rule compute the step's gradient again, for example at other weights.
 
         Args:
-            snapshot: What `snapshot` returned before the step's first pass.
+            step: Position in training.
+            repeat: Runs the passes of all micro-batches again, with the same draws.
+
+        Raises:
+            NonFiniteError: If a loss of the first passes is NaN or infinite.
         """
-        self.discard()
-        self.log.restore(snapshot[0])
-        self.state = _copied(snapshot[1])
+        if not self.recomputes:
+            return
+        # Before the rule recomputes: other processes would wait for one that has raised.
+        self.check(step)
+        first = [self.params.gradients()]
+
+        def compute() -> Gradients:
+            if first:
+                return first.pop()
+            self.params.clear_gradients()
+            self.log.replaying = True
+            try:
+                repeat()
+            finally:
+                self.log.replaying = False
+            return self.params.gradients()
+
+        self.params.set_gradients(self.rule.gradient(self.params, self.state, compute))
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Apply the update rule around the optimizer's step.
@@ -558,13 +568,6 @@ def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
             f"ranks={ranks}. Give rank=torch.distributed.get_rank() and "
             "ranks=torch.distributed.get_world_size()."
         )
-
-
-def _copied(state: Any) -> Any:
-    """Copy nested dicts, and keep what stands in them."""
-    if isinstance(state, dict):
-        return {name: _copied(each) for name, each in state.items()}
-    return state
 
 
 def _by_rate(group: Group, factors: Mapping[int, float]) -> list[Group]:
