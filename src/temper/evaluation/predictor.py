@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, Span
@@ -427,12 +427,12 @@ class StatePredictor(Predictor, Protocol):
 
 @runtime_checkable
 class StateReader(Predictor, Protocol):
-    """A predictor that shows a state of each text beside its answers, in the same pass."""
+    """A predictor that reads the states of each text at every layer, in the pass that answers."""
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
-    ) -> tuple[Prediction, FloatArray]:
-        """Answer examples in their order, and give their states, [n, D].
+    ) -> tuple[Prediction, NDArray[np.float32]]:
+        """Answer examples in their order, and return their states, [n, L, D].
 
         Raises:
             ModelError: The model does not give its states.
