@@ -141,7 +141,7 @@ def measure(name: str, arguments: argparse.Namespace, seed: int) -> dict[str, An
 
 def table_of(results: list[dict[str, Any]]) -> str:
     """Return the results as Markdown."""
-    columns = list(max(results, key=len))
+    columns = list(dict.fromkeys(name for each in results for name in each))
     cells = [[each.get(column, "") for column in columns] for each in results]
     lines = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in line] for line in cells]
     return pipe_table(columns, lines)

@@ -17,9 +17,11 @@ import temper
 from temper.data.examples import Examples, Splits
 from temper.data.splitting import fold_of_rows, folds
 from temper.errors import DataError, SettingError
+from temper.evaluation.classifier import ClassifierPredictor
 from temper.study import wrong_labels as module
 from temper.study.wrong_labels import label_losses, out_of_fold
 from temper.training.config import RunConfig
+from temper.training.prepared import prepare
 from tests.cli.calls import call, refused
 from tests.cli.tiny_project import make_model, sentences, write_csv
 
@@ -66,7 +68,6 @@ def test_no_model_predicts_a_text_that_it_was_trained_on(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[Examples, Examples]] = []
-    prepare = module.prepare
 
     def watched(run: RunConfig, splits: Splits) -> Any:
         seen.append((splits.train, splits.dev))
@@ -86,14 +87,14 @@ def test_no_model_predicts_a_text_that_it_was_trained_on(
 
 def test_the_mean_is_over_all_epochs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[np.ndarray[Any, Any]] = []
-    predict = module.ClassifierPredictor.predict
+    predict = ClassifierPredictor.predict
 
     def watched(self: Any, examples: Examples, **given: Any) -> Any:
         prediction = predict(self, examples, **given)
         calls.append(prediction.probabilities)
         return prediction
 
-    monkeypatch.setattr(module.ClassifierPredictor, "predict", watched)
+    monkeypatch.setattr(ClassifierPredictor, "predict", watched)
     rows = Examples(
         "rows",
         [text for text, _ in sentences(ROWS)],
@@ -127,9 +128,9 @@ def test_folds_are_the_rows_of_their_number(
     for (text, _), fold in zip(pairs, of_row, strict=True):
         texts.setdefault(text, set()).add(fold)
     assert all(len(found) == 1 for found in texts.values())
-    for number, fold in enumerate(folds(rows, count, seed=seed)):
+    for number, part in enumerate(folds(rows, count, seed=seed)):
         wanted = [text for (text, _), own in zip(pairs, of_row, strict=True) if own == number]
-        assert list(fold.text) == wanted
+        assert list(part.text) == wanted
 
 
 def test_a_loss_is_finite_and_that_of_the_label() -> None:

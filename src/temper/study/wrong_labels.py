@@ -144,7 +144,8 @@ def _held_out_probabilities(
             prepared, config, folder, [epochs], save_strategy="no", report_to="none"
         )
         trainer.train()
-    return np.mean(epochs.probabilities, axis=0)
+    mean: FloatArray = np.mean(epochs.probabilities, axis=0)
+    return mean
 
 
 class _Epochs(Listener):
