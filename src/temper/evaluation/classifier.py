@@ -17,6 +17,7 @@ from temper.data.batches import ordered_batches
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import Collator, EncodedExamples, Span, encode, lacks_spans, token_spans
 from temper.data.examples import Examples
+from temper.data.tags import of_words
 from temper.errors import ModelError
 from temper.evaluation.predictor import (
     BROKEN,
@@ -31,8 +32,8 @@ from temper.evaluation.predictor import (
 )
 from temper.functional.label_names import are_named
 from temper.functional.resampling import FloatArray
-from temper.heads import MultiLabel, head_of
-from temper.models.kinds import position_limit
+from temper.heads import MultiLabel, Tokens, head_of
+from temper.models.kinds import head_name, position_limit
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.pieces import WholeWords, whole_words
@@ -92,6 +93,8 @@ class ClassifierPredictor:
         self.gives: Gives = "logits" if classifies else "values"
         if head is MultiLabel:
             self.gives = "labels"
+        if head_name(model) == Tokens.name:
+            self.gives = "tags"
         self.label_names = label_names_of(config) if classifies else None
         self._words: WholeWords | None = None
 
@@ -124,11 +127,29 @@ class ClassifierPredictor:
         found, cut = [], 0.0
         for window in self._windows(examples):
             encoded = self.encoded(window)
-            found.append(self.outputs(encoded, batch_size=batch_size))
+            if self.gives == "tags":
+                found += self._of_words(encoded, batch_size)
+            else:
+                found.append(self.outputs(encoded, batch_size=batch_size))
             cut += encoded.truncated * len(encoded)
+        if self.gives == "tags":
+            return Prediction.of_tags(found, truncated=cut / len(examples))
         answers = np.concatenate(found)
         truncated = cut / len(examples)
         return self._read(answers, truncated)
+
+    def _of_words(self, encoded: EncodedExamples, batch_size: int | None) -> list[FloatArray]:
+        """Return the logits of the words of each row, [w, C], NaN for words without tokens."""
+        found: list[FloatArray] = [np.zeros((0, 0))] * len(encoded)
+        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
+            for places, batch in self._batches(encoded, batch_size):
+                logits = self.model(**batch.inputs).logits.double().cpu().numpy()
+                # Padding may stand before or behind a row.
+                begins = batch.mask.int().argmax(-1).tolist()
+                for place, row, begin in zip(places, logits, begins, strict=True):
+                    words = encoded[place]["words"]
+                    found[place] = of_words(row[begin:], words, missing=np.nan)
+        return found
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
@@ -305,7 +326,8 @@ class ClassifierPredictor:
             Its rows, unpadded and without labels.
         """
         bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
-        return encode(bare, self.tokenizer, max_length=self.max_length)
+        tagged = self.gives == "tags"
+        return encode(bare, self.tokenizer, max_length=self.max_length, words=tagged)
 
     def vocabulary(self) -> Vocabulary:
         """Return the tokenizer's ids, sorted by what a corruption may do with them."""

@@ -40,8 +40,8 @@ BROKEN = (
 class Prediction:
     """Answers for n examples: exactly one of logits, probabilities and values was given.
 
-    Make one with `of_logits`, `of_probabilities` or `of_values`; nothing is guessed from the
-    numbers.
+    Make one with `of_logits`, `of_probabilities`, `of_values`, `of_labels` or `of_tags`; nothing is
+    guessed from the numbers.
 
     Args:
         probabilities: [n, C], [n, 0] for a regression.
@@ -50,6 +50,8 @@ class Prediction:
         truncated: Share of the examples that were cut to the model's length, None where unknown.
         applies: Which labels are predicted, [n, L] boolean, if a text may have several;
             ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
+        words: Number of words of each example, [n], if words have tags. The arrays above then have
+            a row for each word, [W, C] and [W], NaN for words that the model did not read.
     """
 
     probabilities: FloatArray
@@ -57,6 +59,26 @@ class Prediction:
     logits: FloatArray | None = None
     truncated: float | None = None
     applies: NDArray[np.bool_] | None = None
+    words: IntegerArray | None = None
+
+    @classmethod
+    def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
+        """Take the logits of the tags of words.
+
+        Args:
+            rows: Of each example, [w, C], C >= 2; NaN for words that the model did not read.
+            truncated: Share of the examples that were cut.
+
+        Raises:
+            ModelError: A value is infinite, or NaN for a part of the tags of a word.
+        """
+        logits = np.concatenate(rows)
+        known = ~np.isnan(logits).all(axis=1)
+        read = cls.of_logits(logits[known])
+        probabilities, prediction = np.full_like(logits, np.nan), np.full(len(logits), np.nan)
+        probabilities[known], prediction[known] = read.probabilities, read.prediction
+        words = np.array([len(row) for row in rows], dtype=np.int64)
+        return cls(probabilities, prediction, logits, truncated, words=words)
 
     @classmethod
     def of_labels(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
@@ -149,7 +171,16 @@ class Prediction:
 
     def __len__(self) -> int:
         """Return the number of examples."""
-        return len(self.prediction)
+        return len(self.prediction if self.words is None else self.words)
+
+    def by_example(self, values: FloatArray) -> list[FloatArray]:
+        """Split values of words by example.
+
+        Args:
+            values: Of all words, [W, ...].
+        """
+        assert self.words is not None
+        return np.split(values, np.cumsum(self.words)[:-1])
 
     @property
     def regression(self) -> bool:
@@ -228,7 +259,7 @@ def _likeliest(values: FloatArray) -> FloatArray:
     return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
-Gives = Literal["logits", "probabilities", "values", "labels"]
+Gives = Literal["logits", "probabilities", "values", "labels", "tags"]
 Precision = Literal["fp32", "bf16"]
 
 
@@ -237,8 +268,8 @@ class Predictor(Protocol):
     """What every perspective can ask.
 
     ``gives`` says what the answers are (``logits``, ``probabilities``, ``values`` of a regression,
-    or a logit for each of several ``labels``); ``label_names`` are the classes by index, or None
-    where the predictor does not know them.
+    a logit for each of several ``labels``, or logits for the ``tags`` of each word);
+    ``label_names`` are the classes by index, or None where the predictor does not know them.
     """
 
     gives: Gives
@@ -427,6 +458,11 @@ def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
 
     logits = [part.logits for part in parts if part.logits is not None]
     applies = [part.applies for part in parts if part.applies is not None]
+    words = [part.words for part in parts if part.words is not None]
+    if words:
+        rows = [row for part in parts for row in part.by_example(part.logits)]  # type: ignore[arg-type]
+        ordered = [rows[place] for place in places]
+        return Prediction.of_tags(ordered)
     cut = [part.truncated * len(part) for part in parts if part.truncated is not None]
     return Prediction(
         whole([part.probabilities for part in parts]),
