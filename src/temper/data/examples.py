@@ -20,7 +20,8 @@ from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
 from temper.seeding import derive_seed
 
-Kind = Literal["classification", "regression", "multi_label", "tokens", "unlabelled"]
+TrainedKind = Literal["classification", "regression", "multi_label", "tokens"]
+Kind = TrainedKind | Literal["unlabelled"]
 
 _COLUMNS = ("text", "text_pair", "labels", "rows", "group", "pair", "numbers")
 

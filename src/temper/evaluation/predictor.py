@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, Span
-from temper.data.examples import Examples
+from temper.data.examples import Examples, TrainedKind
 from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
 from temper.functional.resampling import FloatArray, IntegerArray, stretches
@@ -260,6 +260,14 @@ def _likeliest(values: FloatArray) -> FloatArray:
 
 
 Gives = Literal["logits", "probabilities", "values", "labels", "tags"]
+KINDS: dict[Gives, TrainedKind] = {
+    "logits": "classification",
+    "probabilities": "classification",
+    "values": "regression",
+    "labels": "multi_label",
+    "tags": "tokens",
+}
+"""What the labels of rows must be, by what a predictor gives."""
 Precision = Literal["fp32", "bf16"]
 
 
