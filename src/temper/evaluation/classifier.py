@@ -17,7 +17,6 @@ from temper.data.batches import ordered_batches
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import Collator, EncodedExamples, Span, encode, lacks_spans, token_spans
 from temper.data.examples import Examples
-from temper.data.tags import of_words
 from temper.errors import ModelError
 from temper.evaluation.predictor import (
     BROKEN,
@@ -124,32 +123,28 @@ class ClassifierPredictor:
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
+        if self.gives == "tags":
+            return self._tags(examples, batch_size)
         found, cut = [], 0.0
         for window in self._windows(examples):
             encoded = self.encoded(window)
-            if self.gives == "tags":
-                found += self._of_words(encoded, batch_size)
-            else:
-                found.append(self.outputs(encoded, batch_size=batch_size))
+            found.append(self.outputs(encoded, batch_size=batch_size))
             cut += encoded.truncated * len(encoded)
-        if self.gives == "tags":
-            return Prediction.of_tags(found, truncated=cut / len(examples))
         answers = np.concatenate(found)
         truncated = cut / len(examples)
         return self._read(answers, truncated)
 
-    def _of_words(self, encoded: EncodedExamples, batch_size: int | None) -> list[FloatArray]:
-        """Return the logits of the words of each row, [w, C], NaN for words without tokens."""
-        found: list[FloatArray] = [np.zeros((0, 0))] * len(encoded)
+    def _tags(self, examples: Examples, batch_size: int | None) -> Prediction:
+        """Return the tags of the words of each row."""
+        found: list[FloatArray] = [np.zeros((0, 0))] * len(examples)
+        truncated = None
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
-            for places, batch in self._batches(encoded, batch_size):
-                logits = self.model(**batch.inputs).logits.double().cpu().numpy()
-                # Padding may stand before or behind a row.
-                begins = batch.mask.int().argmax(-1).tolist()
-                for place, row, begin in zip(places, logits, begins, strict=True):
-                    words = encoded[place]["words"]
-                    found[place] = of_words(row[begin:], words, missing=np.nan)
-        return found
+            for part in self.parts(examples, batch_size=batch_size):
+                truncated = part.truncated
+                logits = self.model(**part.batch.inputs).logits.double().cpu().numpy()
+                for place, row in zip(part.indices, part.of_words(logits), strict=True):
+                    found[place] = row
+        return Prediction.of_tags(found, truncated=truncated)
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
@@ -260,7 +255,10 @@ class ClassifierPredictor:
                 marks = torch.isin(batch.inputs["input_ids"], special) & batch.mask
                 rows = [window.rows[index] for index in indices]
                 places = [start + index for index in indices]
-                yield RowBatch(batch, places, rows, marks, encoded.truncated)
+                words = None
+                if self.gives == "tags":
+                    words = [encoded[index]["words"] for index in indices]
+                yield RowBatch(batch, places, rows, marks, encoded.truncated, words)
             start += len(window)
 
     @contextmanager
@@ -401,7 +399,8 @@ class _ClassifierSession:
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
         # cuDNN's recurrent layers cannot run backward in eval mode.
         with torch.backends.cudnn.flags(enabled=False), self._mixed():
-            return self._network.logits(part.batch, delta=delta)[:, 0]
+            units = self._network.logits(part.batch, delta=delta)
+            return units if part.words is not None else units[:, 0]
 
     def embeddings(self, part: RowBatch) -> Tensor:
         return self._network.embeddings(part.batch)

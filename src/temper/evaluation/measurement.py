@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, Self, TypeVar, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_origin
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -21,6 +21,7 @@ from temper.evaluation.predictor import (
     Session,
     StatePredictor,
     TokenPredictor,
+    in_order,
 )
 from temper.evaluation.rows import LABEL, Block, Condition
 from temper.functional.calibration import probabilities_of
@@ -28,6 +29,9 @@ from temper.functional.entities import COUNTS, tag_counts
 from temper.functional.label_names import are_indices, are_named
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TWO = {"not_entailment", "non_entailment", "nonentailment", "notentailment"}
 _THREE = {"entailment", "neutral", "contradiction"}
@@ -410,6 +414,29 @@ class Measurement:
         if self.regression:
             return Prediction.of_values(logits[:, 0])
         return Prediction.of_logits(logits)
+
+    def kept(self, part: RowBatch, logits: Tensor) -> Tensor | list[FloatArray]:
+        """Return what is kept of a session's answers to a batch, for `read_all`.
+
+        Args:
+            part: The batch.
+            logits: [B, C], or [B, T, C] of tags.
+        """
+        if part.words is None:
+            return logits
+        return part.of_words(logits.detach().double().cpu().numpy())
+
+    def read_all(self, indices: Sequence[int], kept: Sequence[Any]) -> Prediction:
+        """Read a session's answers to all batches.
+
+        Args:
+            indices: Position of each row, batch by batch.
+            kept: What `kept` returned for each batch.
+        """
+        if self.predictor.gives != "tags":
+            return self.read(in_order(indices, kept))
+        rows = [row for part in kept for row in part]
+        return Prediction.of_tags([rows[place] for place in np.argsort(indices)])
 
     def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
         """Return the dev rows that are perturbed and their positions: all, or some by row hash.

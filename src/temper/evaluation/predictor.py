@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, Span
 from temper.data.examples import Examples, TrainedKind
+from temper.data.tags import of_words
 from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
 from temper.functional.resampling import FloatArray, IntegerArray, stretches
 from temper.lazy import torch
-from temper.types import Batch
+from temper.types import UNLABELED, Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -298,6 +299,7 @@ class RowBatch:
         rows: Hash of each row's text.
         special: Special tokens, [B, T].
         truncated: Share of rows that were cut, of this batch or of all that it is a part of.
+        words: Which word begins at each token of each row, without padding, if words have tags.
     """
 
     batch: Batch
@@ -305,6 +307,7 @@ class RowBatch:
     rows: list[str]
     special: Tensor
     truncated: float | None = None
+    words: list[list[int]] | None = None
 
     def take(self, places: Tensor) -> RowBatch:
         """Return some of the rows as a batch of their own, as long as this one.
@@ -321,7 +324,35 @@ class RowBatch:
             [self.rows[place] for place in chosen],
             self.special[places],
             self.truncated,
+            None if self.words is None else [self.words[place] for place in chosen],
         )
+
+    def of_words(self, values: FloatArray) -> list[FloatArray]:
+        """Return the values of the words of each row, NaN for words without tokens.
+
+        Args:
+            values: Of the tokens, [B, T, ...].
+        """
+        assert self.words is not None
+        # Padding may stand before or behind a row.
+        begins = self.batch.mask.int().argmax(-1).tolist()
+        rows = zip(values, begins, self.words, strict=True)
+        return [of_words(row[begin:], words, missing=np.nan) for row, begin, words in rows]
+
+    def of_tokens(self, tags: Sequence[Sequence[int]]) -> Tensor:
+        """Return the label of each token, -100 where no word begins, [B, T].
+
+        Args:
+            tags: The tags of the words of each row.
+        """
+        assert self.words is not None
+        labels = torch.full(self.batch.mask.shape, UNLABELED)
+        begins = self.batch.mask.int().argmax(-1).tolist()
+        for place, (begin, words, row) in enumerate(zip(begins, self.words, tags, strict=True)):
+            for at, word in enumerate(words, begin):
+                if word >= 0:
+                    labels[place, at] = row[word]
+        return labels.to(self.batch.mask.device)
 
 
 def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
@@ -348,7 +379,12 @@ class Session(Protocol):
         ...
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
-        """Return logits [B, C] in fp32, with ``delta`` [B, T, D] added to the word embeddings."""
+        """Return logits [B, C], or [B, T, C] of tags, in fp32.
+
+        Args:
+            part: The batch.
+            delta: Added to the word embeddings, [B, T, D].
+        """
         ...
 
     def embeddings(self, part: RowBatch) -> Tensor:

@@ -27,6 +27,9 @@ from temper.lazy import pyarrow as pa
 _LOG = logging.getLogger(__name__)
 
 
+ONE_LABEL = "need one label per text."
+
+
 def evaluate(
     predictor: Predictor,
     data: EvaluationData,
@@ -59,7 +62,10 @@ def evaluate(
     settings = EvaluationSettings() if settings is None else settings
     skipped = _check(predictor, data, settings)
     measurement = _measurement(predictor, data, settings, progress)
-    measurement.notices += [f"Not measured: {reason}" for reason in skipped.values()]
+    told = [reason for reason in skipped.values() if reason != ONE_LABEL]
+    if without := [name for name, reason in skipped.items() if reason == ONE_LABEL]:
+        told.append(f"{', '.join(without)} {ONE_LABEL}")
+    measurement.notices += [f"Not measured: {reason}" for reason in told]
     settings = settings.without(skipped)
     found = _rows(measurement, settings)
     blocks = [block for name in perspectives.names() for block in found.get(name, ())]
@@ -156,7 +162,7 @@ def _check(
     chosen = [perspectives.perspective(name) for name in settings.perspectives]
     for entry in chosen:
         if KINDS[predictor.gives] not in entry.kinds:
-            skipped[entry.name] = f"{entry.name} needs one label per text."
+            skipped[entry.name] = ONE_LABEL
             continue
         contract, words = perspectives.NEEDS[entry.needs]
         if not isinstance(predictor, contract):
