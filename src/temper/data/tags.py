@@ -106,11 +106,6 @@ def read_tags(
     notices: tuple[str, ...] = ()
     if scheme is not None:
         notices = (f"{table.title}: the tags are converted from {scheme} to IOB2.",)
-    if len(ordered) < 2:
-        raise DataError(
-            f"{table.title}: {column!r} has one tag only, {', '.join(ordered)}. Use rows with at "
-            "least two tags."
-        )
     places = {name: place for place, name in enumerate(ordered)}
     values = [tuple(places[tag] for tag in row) for row in converted]
     return Tags(values, ordered, notices)

@@ -2,7 +2,8 @@
 
 Norms are those of training (`temper.functional.norms`). Every quantity belongs to one row: no row's
 budget or direction depends on its neighbours. Letters: B rows, T tokens, D embedding size, C
-classes. Where words have tags, logits are [B, T, C] and labels [B, T], -100 where no word begins.
+classes. Where words have tags, logits are [B, T, C] and labels [B, T], -100 where no word begins;
+of several labels, logits are [B, L, 2] and labels [B, L].
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Target:
 
     @property
     def graded(self) -> bool:
-        """Whether a row is not simply right or wrong: targets, or the tags of its words."""
+        """Whether a row is not simply right or wrong: targets, several labels, tags of words."""
         return self.regression or self.labels.dim() > 1
 
 
@@ -139,12 +140,12 @@ def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
     For a classifier ``m = logsumexp_{k != y}(z_k) - z_y``. The cross-entropy is
     ``log(1 + exp(m))``, so both rise together and their gradients point the same way. But where a
     model is very sure the gradient of the cross-entropy rounds to 0: the attack would stand still,
-    and the model look robust. For tags it is the mean cross-entropy of the words: there, ``m`` of a
-    word that is wrong already would outweigh the others.
+    and the model look robust. For several labels and tags it is the mean cross-entropy of
+    these: ``m`` of one that is wrong already would outweigh the others.
 
     Args:
-        logits: [B, C], [B, 1] of a regression, or [B, T, C] of tags.
-        labels: Class indices or targets, [B], or tags [B, T].
+        logits: [B, C], [B, 1] of a regression, [B, L, 2] of several labels, or [B, T, C] of tags.
+        labels: Class indices or targets, [B], several labels [B, L], or tags [B, T].
         regression: Whether to take the squared error.
 
     Returns:

@@ -400,7 +400,7 @@ class _ClassifierSession:
         # cuDNN's recurrent layers cannot run backward in eval mode.
         with torch.backends.cudnn.flags(enabled=False), self._mixed():
             units = self._network.logits(part.batch, delta=delta)
-            return units if part.words is not None else units[:, 0]
+            return units if self._predictor.gives in ("labels", "tags") else units[:, 0]
 
     def embeddings(self, part: RowBatch) -> Tensor:
         return self._network.embeddings(part.batch)

@@ -409,10 +409,12 @@ class Measurement:
         """Read a session's answers.
 
         Args:
-            logits: [n, C], or [n, 1] of a regression.
+            logits: [n, C], [n, 1] of a regression, or [n, L] of several labels.
         """
         if self.regression:
             return Prediction.of_values(logits[:, 0])
+        if self.predictor.gives == "labels":
+            return Prediction.of_labels(logits)
         return Prediction.of_logits(logits)
 
     def kept(self, part: RowBatch, logits: Tensor) -> Tensor | list[FloatArray]:
@@ -420,8 +422,10 @@ class Measurement:
 
         Args:
             part: The batch.
-            logits: [B, C], or [B, T, C] of tags.
+            logits: [B, C], [B, L, 2] of several labels, or [B, T, C] of tags.
         """
+        if self.predictor.gives == "labels":
+            return logits[..., 1] - logits[..., 0]
         if part.words is None:
             return logits
         return part.of_words(logits.detach().double().cpu().numpy())

@@ -379,7 +379,7 @@ class Session(Protocol):
         ...
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
-        """Return logits [B, C], or [B, T, C] of tags, in fp32.
+        """Return logits in fp32: [B, C], [B, L, 2] of several labels, or [B, T, C] of tags.
 
         Args:
             part: The batch.

@@ -27,7 +27,7 @@ from temper.lazy import pyarrow as pa
 _LOG = logging.getLogger(__name__)
 
 
-ONE_LABEL = "need one label per text."
+ONE_LABEL = "This needs one label per text."
 
 
 def evaluate(
@@ -64,7 +64,7 @@ def evaluate(
     measurement = _measurement(predictor, data, settings, progress)
     told = [reason for reason in skipped.values() if reason != ONE_LABEL]
     if without := [name for name, reason in skipped.items() if reason == ONE_LABEL]:
-        told.append(f"{', '.join(without)} {ONE_LABEL}")
+        told.append(f"{', '.join(without)}. {ONE_LABEL}")
     measurement.notices += [f"Not measured: {reason}" for reason in told]
     settings = settings.without(skipped)
     found = _rows(measurement, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -505,4 +506,7 @@ def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool)
         )
     if trained and not _brings_head(PeftConfig.from_pretrained(source)):
         return with_trained_head(model, source)
-    return PeftModel.from_pretrained(model, source, is_trainable=True)
+    with warnings.catch_warnings():
+        # PEFT asks Transformers for a name that is on its way out.
+        warnings.simplefilter("ignore", FutureWarning)
+        return PeftModel.from_pretrained(model, source, is_trainable=True)

@@ -32,7 +32,14 @@ from temper.evaluation.measurement import (
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, drop_of, metric_entries
+from temper.evaluation.scoring import (
+    METRICS,
+    METRICS_OF,
+    ScoreEntry,
+    Scoring,
+    drop_of,
+    metric_entries,
+)
 from temper.functional.norms import Norm
 from temper.functional.resampling import FloatArray
 from temper.lazy import torch
@@ -94,7 +101,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the dev rows, batch by batch; the clean answers on the way are kept for the task."""
     examples, index = measurement.attacked()
     measurement.texts.keep("dev", examples, index)
-    labels = labels_of(examples, labelled=examples.kind != "tokens")
+    labels = labels_of(examples, labelled=examples.kind in ("classification", "regression"))
     settings = measurement.settings.section("embedding_attack", EmbeddingAttackSettings)
     budget = _budget(settings, measurement.settings.seed)
     indices: list[int] = []
@@ -142,10 +149,13 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor:
-    """Return the labels of a batch, [B], or [B, T] of tags."""
+    """Return the labels of a batch, [B], [B, L] of several labels, or [B, T] of tags."""
     if part.words is not None and examples.labels is not None:
         return part.of_tokens([examples.labels[index] for index in part.indices])
-    return torch.as_tensor(labels[part.indices], device=part.batch.mask.device)
+    own: Any = labels[part.indices]
+    if examples.kind == "multi_label" and examples.labels is not None:
+        own = [examples.labels[index] for index in part.indices]
+    return torch.as_tensor(own, device=part.batch.mask.device)
 
 
 def _logits(session: Session, part: RowBatch, delta: Tensor, places: Tensor) -> Tensor:
@@ -213,7 +223,7 @@ EMBEDDING_ATTACK = Perspective(
     unchanged_texts=True,
     summary="the metric under FGM and PGD on the word embeddings, by radius, and the drop",
     scores=(*METRICS, "drop"),
-    kinds=("classification", "regression", "tokens"),
+    kinds=tuple(METRICS_OF),
     rows=rows,
     score=score,
     settings=EmbeddingAttackSettings,
