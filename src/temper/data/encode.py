@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from temper.data.completions import encoded_completions
 from temper.data.examples import Examples
 from temper.data.stored import Stored, StoredBytes
 from temper.data.tags import first_tokens
@@ -85,6 +86,8 @@ def encode(
         cut += cut_here
     if examples.labels is not None:
         for item, label in zip(items, examples.labels, strict=True):
+            if examples.kind == "completions":
+                continue
             item["labels"] = _of_tokens(label, item["words"]) if words else label
     added = _added_tokens(examples, tokenizer)
     return EncodedExamples(
@@ -115,7 +118,7 @@ class LazilyEncoded:
         _check_length(tokenizer, max_length)
         self.examples, self.tokenizer, self.max_length = examples, tokenizer, max_length
         self.columns: dict[str, Sequence[Any]] = {}
-        if examples.labels is not None:
+        if examples.labels is not None and examples.kind != "completions":
             self.columns["labels"] = examples.labels
         self.lengths = RowLengths(self)
         self._sizes = np.full(len(examples), -1, dtype=np.int32)
@@ -181,7 +184,7 @@ class LazilyEncoded:
         unknown, tokens = _count_unknown(items, self.tokenizer, added=self._added)
         self._unknown += unknown
         self._tokens += tokens
-        self._others = tuple(name for name in ("token_type_ids", "words") if name in items[0])
+        self._others = tuple(name for name in _STORED if name in items[0])
         start, block = self._ids.size, bytearray()
         for row, item in zip(rows, items, strict=True):
             self._starts[row], self._sizes[row] = start + len(block), len(item["input_ids"])
@@ -304,6 +307,8 @@ def _first(encoded: Any, rows: str) -> str:
     return rows if counted else f"first {ENCODED_FIRST:,} {rows}"
 
 
+# What is stored of each token beside its id.
+_STORED = ("token_type_ids", "words", "labels")
 # Tokenizers without a limit say so with a huge number.
 _NO_LIMIT = 1_000_000
 
@@ -350,6 +355,8 @@ def _encode_rows(
     examples: Examples, rows: list[int], *, tokenizer: Any, max_length: int, words: bool
 ) -> tuple[list[dict[str, Any]], int]:
     """Encode some rows without their labels, and count those that had to be cut."""
+    if examples.kind == "completions":
+        return _with_completions(examples, rows, tokenizer, max_length)
     asked = {"return_offsets_mapping": True} if words else {}
     if words and (reason := lacks_spans(tokenizer)):
         raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
@@ -385,6 +392,25 @@ def _call(
             item["words"] = first_tokens(texts[place], encoded["offset_mapping"][place])
         items.append(item)
     return items
+
+
+def _with_completions(
+    examples: Examples, rows: list[int], tokenizer: Any, max_length: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Encode prompts with their completions, and count rows that had to be cut."""
+    labels = examples.labels or []
+    found = encoded_completions(
+        [examples.text[row] for row in rows],
+        [labels[row] for row in rows],
+        tokenizer,
+        chat=bool(examples.source.get("messages")),
+        max_length=max_length,
+    )
+    items, cut = [], 0
+    for ids, targets, was_cut in found:
+        items.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": targets})
+        cut += was_cut
+    return items, cut
 
 
 def _of_tokens(tags: Sequence[int], words: Sequence[int]) -> list[int]:

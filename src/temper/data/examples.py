@@ -20,8 +20,9 @@ from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
 from temper.seeding import derive_seed
 
-TrainedKind = Literal["classification", "regression", "multi_label", "tokens"]
-Kind = TrainedKind | Literal["unlabelled"]
+ScoredKind = Literal["classification", "regression", "multi_label", "tokens"]
+"""Kinds of labels that an evaluation scores."""
+Kind = ScoredKind | Literal["completions", "unlabelled"]
 
 _COLUMNS = ("text", "text_pair", "labels", "rows", "group", "pair", "numbers")
 
@@ -35,7 +36,8 @@ class Examples:
         text: The texts.
         text_pair: The second texts of a pair task, else None.
         labels: Class indices, or targets of a regression, or a 0 or 1 for each of several labels,
-            or the tag of each word (`temper.data.tags`), or None.
+            or the tag of each word (`temper.data.tags`), or completions of prompts
+            (`temper.data.completions`), or None.
         label_names: The classes' names by index, where they are known.
         kind: What the labels are.
         rows: Hash of each row's text; worked out where left empty.
@@ -90,7 +92,7 @@ class Examples:
     @property
     def classes(self) -> int:
         """Number of classes or labels: that of the names, else the highest one plus one; else 0."""
-        if self.kind in ("regression", "unlabelled"):
+        if self.kind in ("regression", "completions", "unlabelled"):
             return 0
         if self.label_names is not None:
             return len(self.label_names)
@@ -344,7 +346,7 @@ class Examples:
 
 
 def check_one_label(examples: Examples, *, what: str) -> None:
-    """Raise if a text may have several labels, or its words have tags.
+    """Raise unless each text has one label at most.
 
     Args:
         examples: The rows.
@@ -353,12 +355,12 @@ def check_one_label(examples: Examples, *, what: str) -> None:
     Raises:
         DataError: If the rows have several.
     """
-    if examples.kind in ("multi_label", "tokens"):
-        has = (
-            "a text may have several labels"
-            if examples.kind == "multi_label"
-            else "words have tags"
-        )
+    has = {
+        "multi_label": "a text may have several labels",
+        "tokens": "words have tags",
+        "completions": "the rows are prompts with completions",
+    }.get(examples.kind)
+    if has is not None:
         raise DataError(
             f"{examples.origin}: {has}. {what} needs one label per text; `temper train` and "
             "`temper predict` support others."

@@ -14,6 +14,8 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from temper.data.examples import Examples
+from temper.data.stored import StoredTexts
 from temper.data.table import Table
 from temper.errors import DataError, unknown
 from temper.functional.entities import to_iob2
@@ -37,6 +39,40 @@ _WORD = regex.compile(
 def has_words(table: Table, column: str) -> bool:
     """Return whether a column has lists of words instead of texts, by its first row."""
     return isinstance(next(iter(table.column(column)), None), list | tuple)
+
+
+def tagged_rows(
+    table: Table,
+    column: str,
+    tags: str | None,
+    names: Sequence[str] | None,
+    *,
+    name: str,
+) -> Examples:
+    """Read rows of words, with the tags of these.
+
+    Args:
+        table: The table.
+        column: Name of the column of words.
+        tags: Name of the column of tags; None without one.
+        names: Names of the tags by index, where known.
+        name: Name of the set.
+
+    Raises:
+        DataError: Words or tags cannot be read.
+    """
+    words = read_words(table, column)
+    read = None if tags is None else read_tags(table, tags, words, names)
+    return Examples(
+        name=name,
+        text=StoredTexts.of(map(" ".join, words)),
+        labels=None if read is None else list(read.values),
+        label_names=None if read is None else read.names,
+        kind="unlabelled" if read is None else "tokens",
+        source={**table.source, "words": True},
+        notices=(*table.notices, *(() if read is None else read.notices)),
+        numbers=table.numbers,
+    )
 
 
 def read_words(table: Table, column: str) -> list[tuple[str, ...]]:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, Span
-from temper.data.examples import Examples, TrainedKind
+from temper.data.examples import Examples, ScoredKind
 from temper.data.tags import of_words
 from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
@@ -261,7 +261,7 @@ def _likeliest(values: FloatArray) -> FloatArray:
 
 
 Gives = Literal["logits", "probabilities", "values", "labels", "tags"]
-KINDS: dict[Gives, TrainedKind] = {
+KINDS: dict[Gives, ScoredKind] = {
     "logits": "classification",
     "probabilities": "classification",
     "values": "regression",

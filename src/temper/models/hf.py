@@ -12,7 +12,9 @@ import torch
 from huggingface_hub import snapshot_download
 from torch import Tensor, nn
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
+    AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -132,6 +134,63 @@ def load_classifier(
     if new_adapter is not None:
         model = add_adapter(model, new_adapter, drawn=drawn, seed=seed)
     return model.eval().to(where), tokenizer
+
+
+def load_language_model(
+    name: str,
+    *,
+    device: str = "cpu",
+    seed: int = 0,
+    new_adapter: Mapping[str, Any] | None = None,
+) -> tuple[Any, Any]:
+    """Load a causal language model and its tokenizer.
+
+    Args:
+        name: A Hub id, a folder with a checkpoint, or a folder with a PEFT adapter.
+        device: Where to put the model; ``auto`` takes a GPU if there is one.
+        seed: Seed of a new adapter.
+        new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
+
+    Returns:
+        (model, tokenizer), the model in evaluation mode.
+
+    Raises:
+        ModelError: If nothing whole can be loaded under that name, or it is no such model.
+    """
+    where = device_of(device)
+    source = resolve(name)
+    with _loading(name):
+        source, adapter, base, config = _configured(source, name)
+        if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
+            raise ModelError(
+                f"{name!r} is no causal language model (architectures: {config.architectures}). "
+                "Prompts with completions train one, such as SmolLM2; encoders with decoders are "
+                "trained by RobustTrainer."
+            )
+        beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
+        tokenizer = _load_tokenizer(source if beside else base, name)
+        _set_padding(tokenizer, config, name)
+        model, _ = _load_weights(AutoModelForCausalLM, base, config, new_head=False)
+        if adapter is not None:
+            model = _put_on(model, source)
+    if new_adapter is not None:
+        model = add_adapter(model, new_adapter, drawn=(), seed=seed)
+    return model.eval().to(where), tokenizer
+
+
+def is_language_model(name: str) -> bool:
+    """Return whether a checkpoint continues texts, without reading weights.
+
+    Args:
+        name: As `load_language_model` takes it.
+
+    Raises:
+        ModelError: If there is no such model.
+    """
+    with _loading(name):
+        _, adapter, _, config = _configured(resolve(name), name)
+    named = any("ForCausalLM" in each for each in config.architectures or ())
+    return named and getattr(adapter, "task_type", None) in (None, "CAUSAL_LM")
 
 
 def head_names(
@@ -497,7 +556,7 @@ def _lacking(source: str, wrong: Sequence[str], so: str) -> str:
 
 
 def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool) -> Any:
-    from peft import PeftConfig, PeftModel
+    from peft import PeftConfig
 
     if classes not in (None, model.config.num_labels):
         raise ModelError(
@@ -506,6 +565,13 @@ def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool)
         )
     if trained and not _brings_head(PeftConfig.from_pretrained(source)):
         return with_trained_head(model, source)
+    return _put_on(model, source)
+
+
+def _put_on(model: Any, source: str) -> Any:
+    """Put the adapter in a folder on a model."""
+    from peft import PeftModel
+
     with warnings.catch_warnings():
         # PEFT asks Transformers for a name that is on its way out.
         warnings.simplefilter("ignore", FutureWarning)

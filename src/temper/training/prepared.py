@@ -17,7 +17,7 @@ from temper.errors import SettingError
 from temper.functional.label_names import are_named, is_numeral, match_names
 from temper.models.classical.build import build_classifier
 from temper.models.heads import order_of_head
-from temper.models.hf import head_names, load_classifier
+from temper.models.hf import head_names, load_classifier, load_language_model
 from temper.training.checks import check_head
 from temper.training.config import RunConfig, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
@@ -79,7 +79,8 @@ def prepare(
     check_unlabelled(method, given=splits.unlabeled is not None)
     check_head(method, {f"Method {config.method_name!r}": splits.train.kind})
     weights = class_weights(config.train.class_weights, splits.train)
-    labels = None if splits.train.kind == "regression" else label_names(splits.train)
+    unnamed = splits.train.kind in ("regression", "completions")
+    labels = None if unnamed else label_names(splits.train)
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)
     clean = LazilyEncoded(splits.train, tokenizer, max_length=config.data.max_length)
     notices += unknown_tokens(config, clean, tokenizer)
@@ -128,11 +129,21 @@ def make_network(
         ModelError: Nothing whole can be loaded, or its head does not fit.
         DataError: The texts give no vocabulary, or the word vectors cannot be read.
     """
+    if rows.kind == "completions":
+        if config.architecture is not None:
+            raise SettingError(
+                f"{config.model} is a classifier from scratch, and the rows are prompts with "
+                "completions. Give a language model."
+            )
+        model, tokenizer = load_language_model(
+            config.model, seed=config.seed, new_adapter=config.train.adapter
+        )
+        return model, tokenizer, ()
     if config.architecture is None:
         model, tokenizer = load_classifier(
             config.model,
             labels=labels,
-            regression=labels is None,
+            regression=rows.kind == "regression",
             kind=rows.kind,
             seed=config.seed,
             new_adapter=config.train.adapter,
@@ -257,6 +268,13 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
         DataError: The labels do not fit the names.
     """
     train, given = splits.train, config.train.given_names
+    if train.kind == "completions":
+        if given or config.train.new_head:
+            raise SettingError(
+                "`train.label_names`, `train.label_map` and `train.new_head` are about the head of "
+                "a classifier, and the rows are prompts with completions. Leave them out."
+            )
+        return splits
     from_scratch = config.architecture is not None
     head = (
         None
@@ -333,6 +351,11 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
     if train_rows.kind == "regression":
         raise SettingError(
             "`train.class_weights` needs classes, but the labels are numbers. Leave it out."
+        )
+    if train_rows.kind == "completions":
+        raise SettingError(
+            "`train.class_weights` needs classes, but the rows are prompts with completions. Leave "
+            "it out."
         )
     classes = len(label_names(train_rows))
     if setting == "balanced" and train_rows.kind == "multi_label":

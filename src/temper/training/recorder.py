@@ -27,7 +27,7 @@ from temper.memory import MEBIBYTE, Gauge, gauge_of
 from temper.models.modes import in_mode
 from temper.progress import Progress
 from temper.training.checkpoint_files import check_sums, put_in_place, read_state, write_state
-from temper.types import Batch
+from temper.types import UNLABELED, Batch
 
 DEV = "dev"
 SELECTION = "selection"
@@ -178,6 +178,8 @@ class ScoredSet:
         Returns:
             The score, None where it is undefined.
         """
+        if self.kind == "completions":
+            return self._loss_per_token(model, collate, batch_size)
         # A DataLoader would draw from the global generator, which training may use.
         order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
         found: list[Any] = [0.0] * len(order)
@@ -206,6 +208,23 @@ class ScoredSet:
         else:
             value = float(scores.measure_of(self.metric)(labels, found))
         return value if math.isfinite(value) else None
+
+    def _loss_per_token(
+        self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
+    ) -> float | None:
+        """Return the mean negative log-likelihood of the completions' tokens."""
+        total, tokens = 0.0, 0
+        device = next(model.parameters()).device
+        order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
+        with torch.no_grad(), in_mode(model, training=False):
+            for start in range(0, len(order), batch_size):
+                rows = [self.rows[place] for place in order[start : start + batch_size]]
+                batch = {name: tensor.to(device) for name, tensor in collate(rows).items()}
+                # The first token of a row is predicted from nothing.
+                targets = int((batch["labels"][:, 1:] != UNLABELED).sum())
+                total += float(model(**batch).loss) * targets
+                tokens += targets
+        return total / tokens if tokens else None
 
 
 def _answers(logits: Tensor, kind: Kind) -> Tensor:

@@ -16,7 +16,8 @@ from temper.files import asset
 from temper.functional.entities import are_entities
 
 Metric = Literal[
-    "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "map", "entity_f1", "word_accuracy"
+    "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "map", "entity_f1", "word_accuracy",
+    "completion_loss",
 ]  # fmt: skip
 
 
@@ -162,7 +163,7 @@ def task_source(name: str, root: Path | str | None) -> str:
 
 def default_metric(
     source: str,
-    kind: Literal["classification", "regression", "multi_label", "tokens"],
+    kind: Literal["classification", "regression", "multi_label", "tokens", "completions"],
     *,
     task: str | None = None,
     names: Sequence[str] = (),
@@ -178,7 +179,7 @@ def default_metric(
     Returns:
         The task's score where it was named, or the source is recognised and its kind agrees; else
         accuracy for classes, Pearson's correlation for a regression, mAP for several labels, F1 of
-        entities or accuracy over words for tags.
+        entities or accuracy over words for tags, loss per token for completions.
 
     Example:
         >>> default_metric("glue:cola", "classification"), default_metric("my_scores", "regression")
@@ -193,6 +194,7 @@ def default_metric(
         "classification": "accuracy",
         "regression": "pearson",
         "multi_label": "map",
+        "completions": "completion_loss",
         "tokens": "entity_f1" if are_entities(names) else "word_accuracy",
     }
     return usual[kind]
