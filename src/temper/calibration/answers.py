@@ -37,6 +37,7 @@ class Answer:
         label: The predicted class; None of a regression, or if a text may have several labels.
         labels: The labels that apply; None if a text has one class or a number.
         entities: The entities, or words with their tags; None if a text as a whole is labeled.
+        completion: What a language model continues the prompt with; None of other models.
         probabilities: Probability of each class by its name, calibrated where the model's folder
             keeps a calibration; empty for a regression.
         value: The predicted value; None of a classifier.
@@ -51,6 +52,7 @@ class Answer:
     label: str | None = None
     labels: tuple[str, ...] | None = None
     entities: tuple[TaggedSpan, ...] | None = None
+    completion: str | None = None
     probabilities: dict[str, float] = field(default_factory=dict)
     value: float | None = None
     set: tuple[str, ...] | None = None
@@ -65,6 +67,7 @@ class Answer:
             "label": self.label,
             "labels": None if self.labels is None else list(self.labels),
             "entities": None if self.entities is None else list(map(asdict, self.entities)),
+            "completion": self.completion,
             "value": self.value,
             "set": None if self.set is None else list(self.set),
             "interval": None if self.interval is None else list(self.interval),

@@ -21,9 +21,11 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
 from temper.errors import DataError, SettingError, perhaps
+from temper.evaluation.generator import TextGenerator
 from temper.evaluation.loading import (
     check_pairs,
     cut_in,
+    load_generator,
     load_predictor,
     longest_row,
     unknown_in,
@@ -33,6 +35,7 @@ from temper.evaluation.sources import PredictorSettings
 from temper.functional.resampling import FloatArray
 from temper.functional.selective import Selection
 from temper.functional.shift import alarm_level, mmd_test
+from temper.models.hf import is_language_model
 from temper.results import TrainingResult
 
 ALARM = alarm_level(rate=0.01, references=0.95)
@@ -71,7 +74,7 @@ class Classifier:
     read its hidden states keep state through a call. torch computes one forward on several cores.
 
     Args:
-        predictor: The model.
+        predictor: The model: a predictor, or a language model that continues prompts.
         name: What it is called in messages.
         batch_size: Rows of a forward pass; None takes the predictor's own.
         calibration: What is known of its answers from held-out rows; None leaves them as they are.
@@ -134,6 +137,13 @@ class Classifier:
         checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
         # First, since it is refused in milliseconds.
         calibration = read_calibration(checkpoint)
+        known = settings or PredictorSettings()
+        if checkpoint.kind == "weights" and is_language_model(checkpoint.name):
+            known = known.model_copy(update={"device": device or known.device})
+            generator = load_generator(
+                checkpoint, max_length=max_length, batch_size=batch_size, settings=known
+            )
+            return cls(generator, name=checkpoint.name, batch_size=batch_size)
         predictor = load_predictor(
             checkpoint,
             max_length=max_length,
@@ -247,6 +257,10 @@ class Classifier:
         terms = self.terms() if terms is None else terms
         if not len(examples):
             return Answers()
+        if isinstance(self.predictor, TextGenerator):
+            with self._turn:
+                found = self.predictor.complete(examples)
+            return Answers(tuple(Answer(completion=text) for text in found))
         tagged = None
         if self.predictor.gives == "tags":
             examples, tagged = split_words(examples)

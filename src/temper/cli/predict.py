@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 FORMATS = (".jsonl", ".csv", ".json")
 TEXTS = ("text", "text_pair")
 RESERVED = {
-    "row", *TEXTS, "label", "labels", "entities", "value", "set", "interval", "low", "high",
-    "anomaly", "anomalous", "abstain", "probabilities",
+    "row", *TEXTS, "label", "labels", "entities", "completion", "value", "set", "interval", "low",
+    "high", "anomaly", "anomalous", "abstain", "probabilities",
 }  # fmt: skip
 """Names of the output fields."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -206,6 +206,8 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
             row["value"] = f"{answer['value']:.4f}"
         elif "labels" in answer:
             row["labels"] = ", ".join(answer["labels"])
+        elif "completion" in answer:
+            row["completion"] = answer["completion"]
         elif "entities" in answer:
             row["entities"] = ", ".join(
                 f"{each['text']} ({each['label']} {each['probability']:.2f})"

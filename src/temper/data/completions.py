@@ -61,7 +61,7 @@ def completion_rows(
     rows, bad = [], dict[int, str]()
     for index, values in enumerate(zip(*map(table.column, columns), strict=True)):
         try:
-            rows.append(_row(*values))
+            rows.append(_row(*values, answered=labelled))
         except ValueError as error:
             bad[index] = str(error)
     if bad and not (skip and rows):
@@ -89,8 +89,13 @@ def completion_rows(
     )
 
 
-def _row(prompt: object, completion: object = None) -> tuple[str, str, bool]:
+def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[str, str, bool]:
     """Return a prompt, its completion, and whether the prompt is a list of messages.
+
+    Args:
+        prompt: A text, or messages.
+        completion: A text, or a message; None if the last message of the prompt is it.
+        answered: Whether there must be a completion.
 
     Raises:
         ValueError: They are neither texts nor messages.
@@ -100,6 +105,8 @@ def _row(prompt: object, completion: object = None) -> tuple[str, str, bool]:
             raise ValueError(f"'completion' must be a text, got {brief(completion)}")
         return prompt, completion, False
     messages = _messages(prompt)
+    if completion is None and not answered and messages[-1]["role"] != "assistant":
+        return json.dumps(messages, ensure_ascii=False), "", True
     if completion is None:
         *messages, last = messages
     else:

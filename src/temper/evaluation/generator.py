@@ -10,6 +10,8 @@ from torch import nn
 
 from temper.data.completions import encoded_completions
 from temper.data.examples import Examples
+from temper.errors import ModelError
+from temper.evaluation.predictor import Gives, Prediction
 from temper.models.modes import in_mode
 
 
@@ -36,6 +38,17 @@ class TextGenerator:
         self.model, self.tokenizer = model, tokenizer
         self.max_length, self.batch_size = max_length, batch_size
         self.max_new_tokens = max_new_tokens
+
+    gives: Gives = "texts"
+    label_names: tuple[str, ...] | None = None
+
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
+        """Refuse to predict labels.
+
+        Raises:
+            ModelError: Always.
+        """
+        raise ModelError("A language model continues prompts and predicts no labels.")
 
     def complete(
         self, examples: Examples, tell: Callable[[int, int], None] | None = None

@@ -21,12 +21,13 @@ from temper.evaluation.function import (
     PipelinePredictor,
     known_gives,
 )
+from temper.evaluation.generator import TextGenerator
 from temper.evaluation.predictor import Precision, Predictor
 from temper.evaluation.sources import PredictorSettings
 from temper.functional.label_names import GivenNames, placeholders
 from temper.importing import import_named
 from temper.models.classical.registry import ARCHITECTURES
-from temper.models.hf import load_classifier
+from temper.models.hf import is_language_model, load_classifier, load_language_model
 from temper.models.kinds import position_limit
 from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.settings import known_device
@@ -43,7 +44,7 @@ def load_predictor(
     precision: Precision = "fp32",
     settings: PredictorSettings | None = None,
 ) -> Predictor:
-    """Load a predictor.
+    """Load a predictor of labels or values.
 
     Args:
         model: Weights, a scikit-learn pipeline in a skops file, or code or an object in memory:
@@ -65,6 +66,11 @@ def load_predictor(
     """
     settings = settings or PredictorSettings()
     device = device or settings.device
+    if settings.max_new_tokens is not None:
+        raise SettingError(
+            f"`predictor.max_new_tokens` is of language models, and {model} predicts labels or "
+            "values. Leave it out."
+        )
     if model.kind == "weights":
         why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
         _refuse(model, why, settings, "gives", "trust")
@@ -76,6 +82,11 @@ def load_predictor(
             known_device(device or "auto")
         except ValueError as error:
             raise SettingError(f"`device` {error}, got {device!r}.") from error
+        if is_language_model(model.name):
+            raise ModelError(
+                f"{model} continues prompts. This command needs a model that predicts labels or "
+                "values; `temper train` and `temper predict` support language models."
+            )
         given = settings.given_names
         network, tokenizer = load_classifier(model.name, device=device or "auto", given=given)
         predictor = ClassifierPredictor(
@@ -106,6 +117,27 @@ def load_predictor(
         return _mapped(EstimatorPredictor(estimator, label_names=settings.label_names), settings)
     _refuse(model, "only a skops file holds types to trust", settings, "trust")
     return _of_code(model, _named(model) if model.kind == "code" else model.in_memory, settings)
+
+
+def load_generator(
+    model: Checkpoint, *, max_length: int | None, batch_size: int, settings: PredictorSettings
+) -> TextGenerator:
+    """Load a causal language model that continues prompts; arguments as `load_predictor`.
+
+    Raises:
+        ModelError: Where it cannot be loaded.
+        SettingError: Where a setting has no meaning for it.
+    """
+    why = "a language model predicts no labels"
+    _refuse(model, why, settings, "gives", "trust", "label_names", "label_map")
+    network, tokenizer = load_language_model(model.name, device=settings.device or "auto")
+    return TextGenerator(
+        network,
+        tokenizer,
+        max_length=max_length or model.data.get("max_length", DEFAULT_LENGTH),
+        batch_size=batch_size,
+        max_new_tokens=settings.max_new_tokens or 256,
+    )
 
 
 def longest_row(predictor: Predictor) -> int | None:

@@ -260,7 +260,7 @@ def _likeliest(values: FloatArray) -> FloatArray:
     return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
-Gives = Literal["logits", "probabilities", "values", "labels", "tags"]
+Gives = Literal["logits", "probabilities", "values", "labels", "tags", "texts"]
 KINDS: dict[Gives, ScoredKind] = {
     "logits": "classification",
     "probabilities": "classification",
@@ -277,7 +277,7 @@ class Predictor(Protocol):
     """What every perspective can ask.
 
     ``gives`` says what the answers are (``logits``, ``probabilities``, ``values`` of a regression,
-    a logit for each of several ``labels``, or logits for the ``tags`` of each word);
+    a logit for each of several ``labels``, logits for the ``tags`` of each word, or ``texts``);
     ``label_names`` are the classes by index, or None where the predictor does not know them.
     """
 

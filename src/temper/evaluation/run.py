@@ -263,6 +263,11 @@ def _refuse_misfits(
         SettingError: Settings do not fit.
         DataError: Sets have no rows or labels of another kind.
     """
+    if kind not in METRICS_OF:
+        raise SettingError(
+            "The rows are prompts with completions, which `temper train` and `temper predict` "
+            "support; an evaluation does not score them."
+        )
     metrics = METRICS_OF[kind]
     found = list(faults)
     if data.metric not in metrics:

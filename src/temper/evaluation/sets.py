@@ -98,7 +98,9 @@ def load_sets(
     """
     # Lists of words and their tags are recognized by themselves.
     shown = "classification" if dev.kind == "unlabelled" else dev.kind
-    kind: LabelKind | None = None if shown in ("tokens", "completions") else shown
+    kind: LabelKind | None = None
+    if shown != "tokens" and shown != "completions":
+        kind = shown
     told = [*notices]
     if (suite := sources.found_suite) is not None:
         _check_labels(suite, dev)

@@ -12,7 +12,6 @@ import torch
 from huggingface_hub import snapshot_download
 from torch import Tensor, nn
 from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -161,7 +160,7 @@ def load_language_model(
     source = resolve(name)
     with _loading(name):
         source, adapter, base, config = _configured(source, name)
-        if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
+        if not _continues_texts(config):
             raise ModelError(
                 f"{name!r} is no causal language model (architectures: {config.architectures}). "
                 "Prompts with completions train one, such as SmolLM2; encoders with decoders are "
@@ -189,8 +188,13 @@ def is_language_model(name: str) -> bool:
     """
     with _loading(name):
         _, adapter, _, config = _configured(resolve(name), name)
-    named = any("ForCausalLM" in each for each in config.architectures or ())
-    return named and getattr(adapter, "task_type", None) in (None, "CAUSAL_LM")
+    return _continues_texts(config) and getattr(adapter, "task_type", None) in (None, "CAUSAL_LM")
+
+
+def _continues_texts(config: Any) -> bool:
+    """Return whether a checkpoint was saved as a causal language model."""
+    endings = ("ForCausalLM", "LMHeadModel")
+    return any(each.endswith(endings) for each in config.architectures or ())
 
 
 def head_names(

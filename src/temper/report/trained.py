@@ -87,6 +87,8 @@ def _next(record: RunRecord, folder: str) -> str:
     elif wanted is not None:
         command += f" --eval-rows {wanted}"
     # The command comes last and bare, to be copied.
+    if record.task is not None and record.task.kind == "completions":
+        return f"To continue prompts: temper predict {quote(folder)} --data FILE"
     if record.task is not None and record.task.kind in ("multi_label", "tokens"):
         return (
             "Robustness to attacks and noise is not measured yet (with --shift: distribution shift "
