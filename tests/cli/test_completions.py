@@ -10,6 +10,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from temper import Classifier
+from temper.data.encode import encode
+from temper.data.settings import DataSettings
+from temper.data.sources import load_splits
 from temper.models.hf import load_language_model
 from temper.testing.tiny import tiny_tokenizer
 from tests.cli.calls import call, refused, succeed
@@ -51,12 +54,7 @@ def test_the_score_of_an_epoch_is_the_loss_per_target(base: Path, run: Path) -> 
     model, tokenizer = load_language_model(str(run))
     dev = record["data"]["dev"]["rows"]
     assert dev >= 1
-    # All rows have one of two completions; the loss of each is known from the model alone.
     total = tokens = 0.0
-    from temper.data.encode import encode
-    from temper.data.settings import DataSettings
-    from temper.data.sources import load_splits
-
     rows = load_splits(DataSettings.model_validate(record["settings"]["data"])).dev
     for item in encode(rows, tokenizer, max_length=24).items:
         ids, labels = torch.tensor([item["input_ids"]]), torch.tensor(item["labels"])
@@ -125,7 +123,7 @@ def test_commands_for_labels_refuse_the_model(
 ) -> None:
     data = ("--data", base / "rows.jsonl") if command == "calibrate" else ()
     out = () if command == "calibrate" else ("--out", tmp_path / "out")
-    refused(call(command, run, *data, *out), "continues prompts")
+    refused(call(command, run, *data, *out), "prompts")
 
 
 def test_what_does_not_fit_prompts_is_refused(base: Path, tiny_model: Path, tmp_path: Path) -> None:

@@ -222,7 +222,11 @@ def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
     Raises:
         ModelError: If it does.
     """
-    gives = {"labels": "several labels per text", "tags": "tags of words"}.get(predictor.gives)
+    gives = {
+        "labels": "several labels per text",
+        "tags": "tags of words",
+        "texts": "completions of prompts",
+    }.get(predictor.gives)
     if gives is not None:
         raise ModelError(
             f"{model} predicts {gives}. {what} needs one label per text; `temper train` and "
