@@ -115,6 +115,7 @@ def _check(tree: Mapping[str, Any], folds: int) -> Any:
 
 def _rows(settings: DataSettings) -> Examples:
     """Load the rows to check."""
+    from temper.data.examples import check_one_label
     from temper.data.sources import (
         is_taken_whole,
         load_examples,
@@ -131,6 +132,7 @@ def _rows(settings: DataSettings) -> Examples:
         kind=settings.kind,
         reading=settings.reading,
     )
+    check_one_label(rows, what="A check of labels")
     return rows if settings.rows is None else rows.sample(settings.rows, seed=settings.seed)
 
 

@@ -37,6 +37,7 @@ from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.evaluate import EvaluationRequest
 from temper.evaluation.loading import (
+    check_one_label,
     cut_in,
     load_predictor,
     longest_row,
@@ -100,6 +101,7 @@ def calibrate(
         precision=request.evaluate.precision,
         settings=request.predictor,
     )
+    check_one_label(predictor, request.model, what="A calibration")
     with writing(folder / FILE), locked(folder):
         rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)
         progress.info_all(filter(None, [read_as(rows)]))

@@ -378,6 +378,15 @@ def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return the fields of each answer that need no held-out rows."""
     if answers.regression:
         return [{"value": value} for value in answers.prediction.tolist()]
+    if answers.applies is not None:
+        both = zip(answers.applies.tolist(), answers.probabilities.tolist(), strict=True)
+        return [
+            {
+                "labels": tuple(compress(names, applies)),
+                "probabilities": dict(zip(names, chances, strict=True)),
+            }
+            for applies, chances in both
+        ]
     rows = zip(answers.prediction.astype(int), answers.probabilities.tolist(), strict=True)
     return [
         {

@@ -31,7 +31,7 @@ from temper.evaluation.predictor import (
 )
 from temper.functional.label_names import are_named
 from temper.functional.resampling import FloatArray
-from temper.heads import head_of
+from temper.heads import MultiLabel, head_of
 from temper.models.kinds import position_limit
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
@@ -87,8 +87,11 @@ class ClassifierPredictor:
         self.batch_size = batch_size
         self.precision = precision
         config = getattr(model, "config", None)
-        classifies = head_of(config).has_classes
+        head = head_of(config)
+        classifies = head.has_classes
         self.gives: Gives = "logits" if classifies else "values"
+        if head is MultiLabel:
+            self.gives = "labels"
         self.label_names = label_names_of(config) if classifies else None
         self._words: WholeWords | None = None
 
@@ -178,6 +181,8 @@ class ClassifierPredictor:
     def _read(self, answers: FloatArray, truncated: float | None) -> Prediction:
         if self.gives == "values":
             return Prediction.of_values(answers[:, 0], truncated=truncated)
+        if self.gives == "labels":
+            return Prediction.of_labels(answers, truncated=truncated)
         return Prediction.of_logits(answers, truncated=truncated)
 
     def outputs(

@@ -98,4 +98,6 @@ def head_of(config: Any, *, model: str = "the model") -> type[Head]:
             f"A regression must have one output, {model} has {outputs}. "
             "Set `problem_type` of its config to what it is."
         )
+    if getattr(config, "problem_type", None) == "multi_label_classification":
+        return MultiLabel
     return Regression if regression or outputs == 1 else Classification
