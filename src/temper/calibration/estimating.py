@@ -44,8 +44,8 @@ def unlabeled_scores(
     if reason is None:
         assert held.prediction.logits is not None
         try:
-            found = estimate_scores(held.labels, held.prediction.logits, own.logits)
-            return UnlabeledScores(len(own), **found)
+            scores = estimate_scores(held.labels, held.prediction.logits, own.logits)
+            return UnlabeledScores(len(own), scores["accuracy"], scores["macro_f1"])
         except ValueError:
             reason = "the confidence on the held-out rows does not show how often they are right"
     return UnlabeledScores(len(own), reason=reason)

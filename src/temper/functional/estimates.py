@@ -145,4 +145,4 @@ def _probabilities(logits: FloatArray, temperature: float) -> FloatArray:
 
 
 def _confidence(logits: FloatArray, temperature: float) -> FloatArray:
-    return _probabilities(logits, temperature).max(axis=1)
+    return np.asarray(_probabilities(logits, temperature).max(axis=1))
