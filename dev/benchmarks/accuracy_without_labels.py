@@ -177,7 +177,11 @@ def judge(classifier: Classifier, whole: Read, batch: IntegerArray) -> dict[str,
 
 
 def table_of(records: list[dict[str, Any]]) -> str:
-    """Return mean absolute errors, by kind of texts and by whether an estimate is given."""
+    """Return mean absolute errors, by kind of texts and by whether an estimate is given.
+
+    A line of the shift test alone, without the tests of anomaly scores and confidences, is there
+    if these refuse more.
+    """
     frame = pd.DataFrame(records)
     choices = {
         "given": frame["given"],
@@ -188,10 +192,9 @@ def table_of(records: list[dict[str, Any]]) -> str:
     for (task, texts), group in frame.groupby(["task", "texts"], sort=False):
         for choice, chosen in choices.items():
             kept = group[chosen[group.index]]
-            count = f"{len(kept)} of {len(group)}"
-            if kept.empty:
-                lines.append([task, texts, choice, count, *[""] * 7])
+            if kept.empty or (choice not in ("given", "refused") and kept["given"].all()):
                 continue
+            count = f"{len(kept)} of {len(group)}"
             errors = [f"{kept[name].mean():.1f}" for name in (*ESTIMATORS, "macro-F1")]
             inside = [f"{kept[f'{name} in'].mean():.0%}" for name in ("accuracy", "macro_f1")]
             lines.append([task, texts, choice, count, *errors, *inside])
