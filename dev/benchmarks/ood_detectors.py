@@ -1,10 +1,11 @@
-"""AUROC of OOD detectors: softmax, one layer or all layers, fine-tuned or starting weights.
+"""AUROC of OOD detectors: softmax, last layer or all layers, fine-tuned or starting weights.
 
 Run ``python -m dev.benchmarks.ood_detectors --data FOLDER --runs RUN ...``; the folder holds the
 datasets, and a run is that of ``temper train --model minilm --data FOLDER/sst2 --rows 1000 --seed
 SEED --out RUN``. Detectors are fitted on the run's training rows, and score validation rows of
 SST-2 against texts of TREC, AG News, 20 Newsgroups and CoLA. No OOD text is used to fit or choose
-one. The last two detectors need a second forward pass, through the starting weights.
+one. All read means over the tokens. The distance to the nearest class is that of Lee et al.
+(NeurIPS 2018). The last two detectors need a second forward pass, through the starting weights.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from temper.data.sources import load_examples
 from temper.display.wording import pipe_table
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.loading import load_predictor
-from temper.functional.detectors import Mahalanobis, auroc, max_softmax
-from temper.functional.resampling import FloatArray
+from temper.evaluation.measurement import labels_of
+from temper.functional.detectors import Mahalanobis, auroc, max_softmax, shrunk_covariance
+from temper.functional.resampling import FloatArray, IntegerArray
 from temper.models.hf import load_classifier
 
+States = np.ndarray[Any, Any]
 OOD = {
     "TREC": "trec@test",
     "AG News": "ag_news@test",
@@ -49,6 +52,7 @@ def measure(run: Path, data: Path, rows: int) -> dict[str, dict[str, float]]:
     scored: dict[str, dict[str, FloatArray]] = {}
     train = checkpoint.training_rows()
     of_tuned, of_start = (states_of(model, train) for model in (tuned, start))
+    labels = labels_of(train).astype(np.int64)
     detectors = {
         "last": Mahalanobis.of(of_tuned[:, -1:]),
         "all": Mahalanobis.of(of_tuned),
@@ -61,6 +65,7 @@ def measure(run: Path, data: Path, rows: int) -> dict[str, dict[str, float]]:
         other = detectors["start"].score(states_of(start, texts))
         scored[name] = {
             "softmax": max_softmax(answers.probabilities),
+            "last layer, nearest class": nearest_class(of_tuned[:, -1], labels, states[:, -1]),
             "last layer": detectors["last"].score(states[:, -1:]),
             "all layers": every,
             "all layers of the starting weights": other,
@@ -81,7 +86,21 @@ def measure(run: Path, data: Path, rows: int) -> dict[str, dict[str, float]]:
     }
 
 
-def states_of(model: ClassifierPredictor, rows: Examples) -> np.ndarray[Any, Any]:
+def nearest_class(known: States, labels: IntegerArray, rows: States) -> FloatArray:
+    """Return each row's squared Mahalanobis distance to the nearest class mean, [n].
+
+    Args:
+        known: States of labeled rows, [m, D].
+        labels: Their class indices, [m].
+        rows: States, [n, D].
+    """
+    means = np.stack([known[labels == label].mean(axis=0) for label in np.unique(labels)])
+    inverse = np.linalg.inv(shrunk_covariance(known - means[labels]))
+    apart = rows[:, None] - means
+    return np.asarray(np.einsum("ncd,de,nce->nc", apart, inverse, apart).min(axis=1))
+
+
+def states_of(model: ClassifierPredictor, rows: Examples) -> States:
     """Return the mean over the tokens of every layer, [n, L, D]."""
     return np.asarray(model.predict_with_states(rows, batch_size=32)[1])
 
