@@ -2,11 +2,11 @@
 
 Run ``python -m dev.benchmarks.accuracy_without_labels --data FOLDER --runs RUN ...``; the folder
 holds the datasets, and a run is that of ``temper train --model minilm --data FOLDER/sst2 --rows
-1000 --seed SEED --out RUN``, or of ``FOLDER/ag_news``.
+1000 --seed SEED --out RUN``, or of ``FOLDER/ag_news`` or ``FOLDER/trec``.
 
 The estimate, its interval and the tests that refuse one were chosen on AG News, and on held-out
-rows of SST-2 without a change. They are judged on SST-2: on held-out rows with small changes, and
-on the shifted and attacked sets of the suite `sentiment`.
+rows of SST-2 without a change. They are judged on TREC, on held-out rows of SST-2 with small
+changes, and on the shifted and attacked sets of the suite `sentiment`.
 
 Each draw splits the validation rows in three. One fits the temperature, one sets thresholds, as
 `temper calibrate` does with its two parts, and the third is new rows of the same distribution. Of
@@ -45,7 +45,7 @@ from temper.functional.estimates import estimate_scores
 from temper.functional.resampling import IntegerArray
 from temper.functional.scores import macro_f1
 
-VALIDATION = {"sst2": "sst2@dev", "ag_news": "ag_news@test"}
+VALIDATION = {"sst2": "sst2@dev", "ag_news": "ag_news@test", "trec": "trec@test"}
 CHANGES = ("typos", "misspellings", "punctuation")
 SAME, CHANGED, SHIFTED, ATTACKED = "same distribution", "small changes", "shifted", "attacked"
 ATTACKS = ("textfooler", "pwws", "bae")
@@ -82,12 +82,12 @@ def sets_of(task: str, data: Path) -> Iterator[tuple[str, str, Examples]]:
         for attack in ATTACKS:
             source = f"{data}/adv_static_agnews@test_{attack}"
             yield ATTACKED, attack, load_examples(source)
-        return
-    suite = read_suite("sentiment")
-    found = find_sets(suite, data)
-    for kind, sets in ((SHIFTED, found.shift), (ATTACKED, found.adversarial)):
-        for name, each in sets.items():
-            yield kind, name, load_set(each, suite.labels)
+    if task == "sst2":
+        suite = read_suite("sentiment")
+        found = find_sets(suite, data)
+        for kind, sets in ((SHIFTED, found.shift), (ATTACKED, found.adversarial)):
+            for name, each in sets.items():
+                yield kind, name, load_set(each, suite.labels)
 
 
 def measure(run: Path, data: Path, draws: int) -> list[dict[str, Any]]:
