@@ -248,7 +248,7 @@ def test_an_evaluation_without_labels_estimates_what_a_prediction_does(
     assert "cannot tell" in few
     # Everything else needs labels, and so does a model without held-out rows.
     refused(call("evaluate", calibrated, *asked, "--perspectives", "task"), "has no labels")
-    refused(call("evaluate", trained, *asked), "temper calibrate")
+    refused(call("evaluate", trained, *asked), "classifier", "calibrate", str(trained))
 
 
 def test_a_risk_is_kept_by_a_confidence_or_refused(calibrated: Path) -> None:

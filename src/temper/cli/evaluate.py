@@ -128,9 +128,9 @@ def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bo
     answers = classifier.answers(rows)
     if answers.scores is None:
         raise UnlabeledError(
-            f"{request.data.source!r} has no labels, and {model} keeps no held-out rows to "
-            "estimate its accuracy from. Use a set with labels, or calibrate the classifier first: "
-            f"temper calibrate {model} --data LABELED"
+            f"{request.data.source!r} has no labels. Use a set with labels. Estimates without "
+            "labels need a classifier (not a regression) that keeps held-out rows: temper "
+            f"calibrate {model} --data LABELED"
         )
     for message in answers.notices:
         if message != str(answers.scores):
