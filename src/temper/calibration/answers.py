@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, overload
 
 from temper.evaluation.predictor import Prediction
+from temper.functional.estimates import Estimate
 from temper.functional.resampling import FloatArray
 
 
@@ -103,6 +104,34 @@ class Shift:
 
 
 @dataclass(frozen=True)
+class UnlabeledScores:
+    """Scores of texts without labels, estimated, or the reason why they cannot be.
+
+    Args:
+        rows: Number of texts.
+        accuracy: Estimated accuracy with its 90% interval; None if it cannot be estimated.
+        macro_f1: The same for macro-F1.
+        reason: Why there is no estimate; None if there is one.
+    """
+
+    rows: int
+    accuracy: Estimate | None = None
+    macro_f1: Estimate | None = None
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        """Return one sentence."""
+        if self.accuracy is None or self.macro_f1 is None:
+            return f"Accuracy without labels: cannot tell, because {self.reason}."
+        named = {"accuracy": self.accuracy, "macro-F1": self.macro_f1}
+        shown = ", ".join(
+            f"{name} {each.value:.1%} [{each.low:.1%}, {each.high:.1%}]"
+            for name, each in named.items()
+        )
+        return f"Estimated without labels: {shown} (90% intervals, {self.rows} texts)."
+
+
+@dataclass(frozen=True)
 class Answers(Sequence[Answer]):
     """The answers to some texts, in their order.
 
@@ -110,6 +139,7 @@ class Answers(Sequence[Answer]):
         rows: One answer a text.
         notices: What their reader should know, such as that texts were cut.
         shift: Whether the texts as a whole have shifted; None of few, or where it is not known.
+        scores: Estimated accuracy and macro-F1; None if no held-out rows are kept.
         own: The model's own answers, uncalibrated.
         states: The states that were read beside them, [n, D].
         abstained: How many texts each rule of abstention objects to.
@@ -118,6 +148,7 @@ class Answers(Sequence[Answer]):
     rows: tuple[Answer, ...] = ()
     notices: tuple[str, ...] = ()
     shift: Shift | None = None
+    scores: UnlabeledScores | None = None
     own: Prediction | None = field(default=None, repr=False, compare=False)
     states: FloatArray | None = field(default=None, repr=False, compare=False)
     abstained: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -131,6 +162,7 @@ class Answers(Sequence[Answer]):
             "abstained": sum(map(bool, asked)) if asked else None,
             "anomalous": sum(flags) if flags else None,
             "shift": None if self.shift is None else asdict(self.shift),
+            "estimate": None if self.scores is None else asdict(self.scores),
             "notices": list(self.notices),
         }
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from temper.calibration.abstention import Abstention
 from temper.calibration.answers import Answer, Answers, Shift
 from temper.calibration.calibration import FAILURE, Calibration, middle, outputs
+from temper.calibration.estimating import unlabeled_scores
 from temper.calibration.files import read_calibration
 from temper.calibration.tagging import WordsInText, split_words, tags_of
 from temper.checkpoints.checkpoint import Checkpoint
@@ -268,12 +269,12 @@ class Classifier:
             own, anomaly, states = self._read(examples)
         made = self._described(own, anomaly, terms, tagged)
         shift = self.shift(own, states) if compare else None
+        scores = unlabeled_scores(self.calibration, own, anomaly, shift) if compare else None
         notices = made.notices
         if compare:
             notices += unknown_in(self.predictor, self.name, {"texts": examples})
-        if shift is not None:
-            notices += (str(shift),)
-        return replace(made, notices=notices, shift=shift, own=own, states=states)
+        notices += tuple(str(each) for each in (shift, scores) if each is not None)
+        return replace(made, notices=notices, shift=shift, scores=scores, own=own, states=states)
 
     def notices(self, terms: Terms) -> tuple[str, ...]:
         """Return what is to be said of every answer: the texts' length, the confidence needed.

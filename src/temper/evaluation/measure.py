@@ -42,7 +42,9 @@ NUMBER = 8
 """Bytes of a number."""
 
 
-def load_evaluated(model: Checkpoint, settings: DataSettings, *, predictor: Predictor) -> Examples:
+def load_evaluated(
+    model: Checkpoint, settings: DataSettings, *, predictor: Predictor, labelled: bool | None = True
+) -> Examples:
     """Load the rows that a model is evaluated on.
 
     The source that a run was trained on gives the run's own dev rows, carved ones included, so that
@@ -54,6 +56,7 @@ def load_evaluated(model: Checkpoint, settings: DataSettings, *, predictor: Pred
         model: The model.
         settings: The source, its columns and the number of rows.
         predictor: The loaded model.
+        labelled: None also takes a file or split without labels.
 
     Returns:
         The set, named ``dev``.
@@ -86,6 +89,7 @@ def load_evaluated(model: Checkpoint, settings: DataSettings, *, predictor: Pred
             split=settings.eval_split,
             columns=settings.columns,
             kind=kind,
+            labelled=labelled,
             reading=settings.reading,
             known=known,
         )
