@@ -27,6 +27,7 @@ from temper.cli.app import app
 from temper.methods import registry
 from temper.models.names import MODELS
 from tests.cli.calls import succeed
+from tests.cli.test_tags import write_tagged
 from tests.cli.tiny_project import make_model, sentences, write_csv
 from tests.guards.test_documents import DOCUMENTS, FENCE, ROOT, command_lines, lines_of, name_of
 
@@ -76,6 +77,7 @@ NOT_RUN = {
     r"temper compare --cluster": "needs a cluster; tests/study/test_cluster.py has one",
     r"temper .*report_to": "needs a tracker's package; tests/study/test_trackers.py stubs it",
     r"temper reproduce .*--(data-root|keep)": HOURS,
+    r"temper (train|predict) .*runs/sft": "needs a decoder; tests/cli/test_completions.py has one",
     r"temper .*\$task": "stands in a loop of the shell",
 }
 """A line that matches is not run -> why not."""
@@ -146,6 +148,8 @@ def prepare(folder: Path, data: Path) -> None:
     ]
     write_csv(folder / "held_out.csv", held_out)
     write_csv(folder / "other_texts.csv", sentences(30, thing="it"))
+    for name in ("sentences.jsonl", "news.jsonl"):
+        write_tagged(folder / name)
     (folder / "new.csv").write_text("text\nthe film was good\nthe film was bad\n", "utf-8")
     (folder / "glove.6B.300d.txt").write_text(f"good {' '.join(['0.5'] * 300)}\n", "utf-8")
     (folder / "my_package").mkdir()
