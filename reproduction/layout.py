@@ -21,7 +21,7 @@ LEGEND = (
     "one that a table is said to be against), *slanted* is worse: the 95 % t interval of the "
     "difference over seeds does not hold 0, and Holm's correction over the methods of the line "
     "leaves p at .05 or below. (+) and (\u2212) are better and worse by the interval alone; what "
-    "has no mark is inside the noise. Where a score has no better side, the marks say higher and "
+    "has no mark is not significant. Where a score has no better side, the marks say higher and "
     "lower."
 )
 _MARKS = {"better": "**{}**", "higher": "**{}**", "worse": "*{}*", "lower": "*{}*"}

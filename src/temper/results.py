@@ -133,7 +133,7 @@ class EvaluationResult(Result):
 
     @property
     def scores(self) -> pandas.DataFrame:
-        """A line for each score, with its 95 % interval and n."""
+        """A line for each score, with its 95% interval and n."""
         import pandas
 
         return pandas.DataFrame(self.content["scores"])

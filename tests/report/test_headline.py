@@ -57,8 +57,8 @@ def first(*rows: Row) -> Headline:
 def test_equal_shares_of_the_error_are_equal_lengths_whichever_way_a_score_points(
     reference: float, share: float
 ) -> None:
-    accuracy = row("task", reference, new=(reference + share * (1 - reference), "equal"))
-    error = row("calibration", reference, new=(reference - share * reference, "equal"))
+    accuracy = row("task", reference, new=(reference + share * (1 - reference), "equivalent"))
+    error = row("calibration", reference, new=(reference - share * reference, "equivalent"))
     gains = first(accuracy, error).gains
     assert [gain.share for gain in gains] == pytest.approx([100 * share] * 2, abs=1e-6)
     assert gains[0].at(100.0) == pytest.approx(gains[1].at(100.0), abs=0.02)
@@ -72,7 +72,7 @@ def test_an_interval_stands_the_right_way_round_where_less_is_better() -> None:
 def test_a_perfect_or_tied_reference_keeps_its_place_on_the_scale() -> None:
     calibration = row("calibration", 0.10, new=(0.06, "better"))
     for reference, ours in ((1.0, 0.98), (1.0, 1.0), (0.9, 0.9)):
-        gains = first(row("task", reference, new=(ours, "equal")), calibration).gains
+        gains = first(row("task", reference, new=(ours, "equivalent")), calibration).gains
         assert [gain.view.name for gain in gains] == ["task", "calibration"]
         # A loss against a perfect score counts by the whole scale: 2 points are 2%.
         assert gains[0].share == pytest.approx(100 * (ours - reference), abs=1e-9)
@@ -82,14 +82,14 @@ def test_a_perfect_or_tied_reference_keeps_its_place_on_the_scale() -> None:
 
 def test_what_is_better_on_something_and_worse_on_nothing_is_shipped() -> None:
     found = first(
-        row("task", 0.90, new=(0.901, "equal")), row("calibration", 0.10, new=(0.06, "better"))
+        row("task", 0.90, new=(0.901, "equivalent")), row("calibration", 0.10, new=(0.06, "better"))
     )
     assert found.sentence == (
         "Ship `new`: it is 40 % better calibrated; as accurate as `plain` within 0.5 points."
     )
 
 
-@pytest.mark.parametrize("verdict", ["worse", "inside the noise"])
+@pytest.mark.parametrize("verdict", ["worse", "not significant"])
 def test_what_may_be_less_accurate_is_not_shipped(verdict: Verdict) -> None:
     found = first(
         row("task", 0.90, new=(0.87, verdict)), row("calibration", 0.10, new=(0.02, "better"))
@@ -110,7 +110,7 @@ def with_p(made: Row, p: float) -> Row:
 
 def test_the_correction_is_over_perspectives_too() -> None:
     # Two comparisons: 2 * 0.03 is above 0.05, 2 * 0.02 is not.
-    task = with_p(row("task", 0.90, new=(0.901, "equal")), 0.9)
+    task = with_p(row("task", 0.90, new=(0.901, "equivalent")), 0.9)
     better = row("calibration", 0.10, new=(0.06, "better"))
     found = first(task, with_p(better, 0.03))
     assert found.sentence.startswith("Keep `plain`: no difference")
@@ -121,7 +121,10 @@ def test_the_correction_is_over_perspectives_too() -> None:
 def test_the_correction_is_over_columns_and_perspectives_together() -> None:
     # Four comparisons, of which the smallest p counts four times.
     both: dict[str, tuple[float, Verdict]] = {"new": (0.06, "better"), "other": (0.06, "better")}
-    equal: dict[str, tuple[float, Verdict]] = {"new": (0.90, "equal"), "other": (0.90, "equal")}
+    equal: dict[str, tuple[float, Verdict]] = {
+        "new": (0.90, "equivalent"),
+        "other": (0.90, "equivalent"),
+    }
     task = with_p(row("task", 0.90, **equal), 0.9)
     assert first(task, with_p(row("calibration", 0.10, **both), 0.012)).sentence.startswith("Ship")
     kept = first(task, with_p(row("calibration", 0.10, **both), 0.013))
@@ -165,15 +168,15 @@ def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() 
 
 def test_of_several_the_one_that_is_shipped_has_the_picture_and_the_others_lighter_marks() -> None:
     found = first(
-        row("task", 0.90, new=(0.90, "equal"), other=(0.90, "equal")),
-        row("calibration", 0.10, new=(0.10, "equal"), other=(0.05, "better")),
+        row("task", 0.90, new=(0.90, "equivalent"), other=(0.90, "equivalent")),
+        row("calibration", 0.10, new=(0.10, "equivalent"), other=(0.05, "better")),
     )
     assert found.column == "other"
     assert [gain.column for gain in found.beside(found.gains[1])] == ["new"]
 
 
 def test_the_answer_has_the_minimum_detectable_difference_and_no_seeds() -> None:
-    made = row("shift", 0.80, new=(0.81, "inside the noise"))
+    made = row("shift", 0.80, new=(0.81, "not significant"))
     cell = made.cells["new"]
     assert cell.difference is not None
     noted = {"least": 0.0421, "standard_error": 0.01, "freedom": 4.0}
@@ -184,7 +187,7 @@ def test_the_answer_has_the_minimum_detectable_difference_and_no_seeds() -> None
 
 
 def test_seeds_are_named_for_a_difference_that_the_user_states() -> None:
-    made = row("shift", 0.80, new=(0.81, "inside the noise"))
+    made = row("shift", 0.80, new=(0.81, "not significant"))
     cell = made.cells["new"]
     assert cell.difference is not None
     noted = {"least": 0.0376, "standard_error": 0.01, "freedom": 4.0}
@@ -279,7 +282,7 @@ def test_nothing_is_shipped_where_nothing_was_learned() -> None:
     columns, rows = (
         ("plain", "new"),
         [
-            row("task", 0.53, new=(0.52, "inside the noise")),
+            row("task", 0.53, new=(0.52, "not significant")),
             row("calibration", 0.10, new=(0.02, "better")),
         ],
     )

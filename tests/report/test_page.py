@@ -131,7 +131,7 @@ def test_the_page_asks_and_answers_questions(elements: Elements, plain_page: Pat
     assert asked[:3] == [Question.RIGHT, Question.HOLDS, Question.KNOWS]
     # The whole table of scores comes after every answer.
     assert asked.index("All scores") > asked.index(Question.COST)
-    # Each is led by what came out: with its difference where that is outside the noise.
+    # Each is led by what came out: with its difference where that is significant.
     assert "`" not in elements.text
     assert (
         "uegr is 45 % better calibrated: \u22125.00 [\u22127.27, \u22122.73] points."

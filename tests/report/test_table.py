@@ -49,7 +49,7 @@ def test_a_difference_has_the_interval_of_both_columns_seeds(study: Path) -> Non
     assert difference.low == pytest.approx(0.03 - T_FOUR * math.sqrt(0.0011 / 3))
     assert difference.high == pytest.approx(0.03 + T_FOUR * math.sqrt(0.0011 / 3))
     assert difference.inside_noise is True
-    assert difference.verdict == "inside the noise"
+    assert difference.verdict == "not significant"
     # 3.761 standard errors are the least that 4 degrees of freedom see four times in five.
     assert difference.least == pytest.approx(3.761 * math.sqrt(0.0011 / 3), rel=1e-3)
     assert difference.row_variance is None
@@ -107,7 +107,7 @@ def test_the_margin_is_the_readers(study: Path) -> None:
     assert task_row(study).cells["uegr"].difference.margin == 0.005  # type: ignore[union-attr]
     # The interval is [-2.32, +8.32].
     wide = comparison(study, margin=3.0)
-    assert wide.row("task", "accuracy").cells["uegr"].difference.verdict == "no worse"  # type: ignore[union-attr]
+    assert wide.row("task", "accuracy").cells["uegr"].difference.verdict == "non-inferior"  # type: ignore[union-attr]
     assert "as accurate as `vanilla` within 3 points" in wide.answer
     assert wide.to_json()["margin"] == 3.0
     with pytest.raises(SettingError, match="`margin` must be a finite number of points >= 0"):

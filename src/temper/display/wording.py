@@ -43,6 +43,16 @@ def title(name: str) -> str:
     return SCORES[name].title if name in SCORES else name
 
 
+def within(title: str) -> str:
+    """Return a score's title as it is written within a sentence.
+
+    Example:
+        >>> within("Mean squared error"), within("AUROC")
+        ('mean squared error', 'AUROC')
+    """
+    return title if title[:2].isupper() else f"{title[:1].lower()}{title[1:]}"
+
+
 def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
     """Return a score's direction: as stated with it, else by its name.
 
