@@ -16,8 +16,7 @@ from reproduction.specification import (
     Specification,
 )
 from temper.data.reading import CARVE
-from temper.data.tasks.layouts import task_source
-from temper.data.tasks.registry import TASKS
+from temper.data.tasks.registry import TASKS, task_source
 from temper.display.cells import Comparison
 from temper.errors import CheckpointError, SettingError
 from temper.evaluation.sources import SetSources

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.calls import answer, call, refused
-from tests.data.task_files import glue, json_lines
+from tests.data.task_files import json_lines, mnli_folder
 
 NLI = ("entailment", "neutral", "contradiction")
 STEP = ("--set", "train.max_steps=1", "--max-length", "16", "--set", "train.device=cpu")
@@ -26,7 +26,7 @@ def test_a_study_of_mnli_reports_both_dev_sets_and_their_mean(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     root = tmp_path / "glue"
-    glue(root, "MNLI", NLI * 4, splits=["train", "dev_matched", "dev_mismatched"])
+    mnli_folder(root, NLI * 4, splits=["train", "dev_matched", "dev_mismatched"])
     out = tmp_path / "study"
     answer(
         "compare", "--model", tiny_model, "--task", "mnli", "--set", f"data_root={root}", *STEP,

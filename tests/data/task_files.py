@@ -1,4 +1,4 @@
-"""Tiny copies of tasks, in the layouts of GLUE, CLUE and the Hub's cache."""
+"""Tiny copies of tasks, in folders and in the Hub's cache."""
 
 from __future__ import annotations
 
@@ -14,61 +14,22 @@ from temper.data.examples import Splits
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 
-Rows = Sequence[Sequence[str]]
-
-SENTENCES = ("sentence1", "sentence2")
-LABELS = ("label", "Quality", "is_duplicate", "score", "gold_label")
-HEADERS = {
-    "SST-2": ["sentence", "label"],
-    "MRPC": ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"],
-    "QQP": ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"],
-    "STS-B": ["index", "genre", "filename", "year", "old_index", *SENTENCES, "score"],
-    "MNLI": ["index", "pairID", "genre", "sentence1_parse", *SENTENCES, "label1", "gold_label"],
-    "QNLI": ["index", "question", "sentence", "label"],
-    "RTE": ["index", *SENTENCES, "label"],
-    "WNLI": ["index", *SENTENCES, "label"],
-}
-
 
 def splits_of(source: str | Path, **settings: Any) -> Splits:
     """Load what a training on a source needs."""
     return load_splits(DataSettings(source=str(source), **settings))
 
 
-def tabs(path: Path, rows: Rows) -> Path:
-    """Write lines of fields with tabs between them, quotes as they stand."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def glue_row(task: str, number: int, label: str) -> list[str]:
-    """Return a line of one of GLUE's files with an unpaired quote in its first text."""
-    texts = {"first": f'{task} "{number}', "second": f"second {number}"}
-    meaning = {
-        "sentence": texts["first"] if task == "SST-2" else texts["second"],
-        "question": texts["first"],
-        "sentence1": texts["first"],
-        "sentence2": texts["second"],
-        "question1": texts["first"],
-        "question2": texts["second"],
-        "#1 String": texts["first"],
-        "#2 String": texts["second"],
-    }
-    return [
-        label if name in LABELS else meaning.get(name, f"{name}{number}") for name in HEADERS[task]
-    ]
-
-
-def glue(root: Path, task: str, labels: Sequence[str], *, splits: Sequence[str]) -> Path:
-    """Write the files of one GLUE task, a row for each label, and a test file without labels."""
-    start = 0
+def mnli_folder(root: Path, labels: Sequence[str], *, splits: Sequence[str]) -> Path:
+    """Write a folder of MNLI below a folder of tasks, a row for each label, no text twice."""
+    number = 0
     for split in splits:
-        rows = [glue_row(task, start + place, label) for place, label in enumerate(labels)]
-        tabs(root / task / f"{split}.tsv", [HEADERS[task], *rows])
-        start += len(labels)
-    header = [name for name in HEADERS[task] if name not in LABELS]
-    tabs(root / task / "test.tsv", [header, [f"{name} of test" for name in header]])
+        rows = [
+            {"text": f"MNLI {number + place}", "text_pair": "b", "label": label}
+            for place, label in enumerate(labels)
+        ]
+        json_lines(root / "MNLI" / f"{split}.jsonl", rows)
+        number += len(labels)
     return root
 
 

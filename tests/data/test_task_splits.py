@@ -10,10 +10,9 @@ import pytest
 
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits, load_task_dev
-from temper.data.tasks.layouts import task_source
-from temper.data.tasks.registry import TASKS
+from temper.data.tasks.registry import TASKS, task_source
 from temper.errors import DataError
-from tests.data.task_files import glue, json_lines, plain_folder, splits_of
+from tests.data.task_files import json_lines, mnli_folder, plain_folder, splits_of
 
 NLI = ("entailment", "neutral", "contradiction")
 SENTIMENT = ("negative", "positive")
@@ -38,7 +37,7 @@ COPIES = {
 def mnli(
     root: Path, *, splits: tuple[str, ...] = ("train", "dev_matched", "dev_mismatched")
 ) -> str:
-    return task_source("mnli", glue(root, "MNLI", NLI, splits=splits))
+    return task_source("mnli", mnli_folder(root, NLI, splits=splits))
 
 
 def pairs(folder: Path, **splits: int) -> str:
@@ -55,11 +54,11 @@ def test_mnlis_dev_is_both_of_its_dev_sets_and_they_are_groups(tmp_path: Path) -
         assert dev.name == "dev"
         assert dev.group == ["matched"] * 3 + ["mismatched"] * 3
         assert (dev.labels, dev.label_names) == ([0, 1, 2] * 2, NLI)
-        assert dev.text == [f'MNLI "{n}' for n in range(3, 9)]
+        assert dev.text == [f"MNLI {n}" for n in range(3, 9)]
         assert dev.source["split"] == "dev_matched + dev_mismatched"
         assert [Path(each["path"]).name for each in dev.source["files"]] == [
-            "dev_matched.tsv",
-            "dev_mismatched.tsv",
+            "dev_matched.jsonl",
+            "dev_mismatched.jsonl",
         ]
 
 
@@ -67,7 +66,7 @@ def test_mnlis_dev_is_both_of_its_dev_sets_and_they_are_groups(tmp_path: Path) -
 def test_one_of_mnlis_dev_sets_can_be_named(tmp_path: Path, split: str) -> None:
     settings = DataSettings(task="mnli", source=mnli(tmp_path), eval_split=split)
     for dev in (load_splits(settings).dev, load_task_dev(settings)):
-        assert dev.text == [f'MNLI "{n}' for n in range(6, 9)]
+        assert dev.text == [f"MNLI {n}" for n in range(6, 9)]
         assert dev.group is None
         assert not any("alone" in said for said in dev.notices)
 

@@ -43,7 +43,6 @@ EXACT: dict[str, dict[str, Any]] = {
 NOISY: dict[str, Any] = {"method": {"name": "dropout", "rate": 0.3}}
 REFUSED: dict[str, dict[str, Any]] = {
     "indivisible": {"train": {"batch_size": 5}},
-    "halve": {"train": {"on_oom": "halve"}},
     "device": {"train": {"device": "cuda:1"}},
     "lora": {"train": {"fsdp": True, "lora": {"rank": 2}}},
     "teacher": {"method": {"name": "distil", "teacher": {"kind": "ensemble", "folders": ["tiny"]}}},

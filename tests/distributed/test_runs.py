@@ -139,10 +139,9 @@ def test_what_one_process_lacks_stops_both_and_it_says_so_itself(launch: Launch)
 
 WORDS = {
     "indivisible": "`train.batch_size` is 5, .* 2 processes .* Give a multiple of 2",
-    "halve": "`train.on_oom` 'halve' is for a run of one process",
     "device": "`train.device` is 'cuda:1'.*Use 'auto', 'cuda' or 'cpu'",
     "lora": "An adapter .*`train.peft`. is not supported with `train.fsdp`",
-    "teacher": "A teacher of the method is for a run of one process",
+    "teacher": "A method with a teacher is for a run of one process",
     "tasks": "A run on several tasks trains in one process, and there are 2",
     "unknown": "Unknown method 'uerg'",
 }

@@ -1,4 +1,4 @@
-"""Keywords of the four functions, typed for editors, and the setting that each of them gives.
+"""Keywords of the Python functions, typed for editors, and the setting that each of them gives.
 
 ``eval_rows=`` of Python and ``--eval-rows`` of the command line are both ``data.eval_rows``.
 """
@@ -88,7 +88,6 @@ class LoopKeywords(TypedDict, total=False):
     report_to: Many
     keep: Literal["last", "best"]
     keep_share: float
-    on_oom: Literal["stop", "halve"]
     fsdp: bool
     label_names: Many | None
     label_map: Mapping[str, str] | Many

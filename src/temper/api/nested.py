@@ -198,7 +198,7 @@ def task_settings(
             "out, or give --task NAME without --data."
         )
     if task is not None and data is None:
-        from temper.data.tasks.layouts import task_source
+        from temper.data.tasks.registry import task_source
 
         data = task_source(task, root or os.environ.get(ROOT))
     settings = {"task": task, "source": data}
@@ -226,8 +226,7 @@ def tasks_settings(
         >>> tasks_settings(["reviews=a.csv", "rte=data/RTE"])
         {'reviews': {'source': 'a.csv'}, 'rte': {'task': 'rte', 'source': 'data/RTE'}}
     """
-    from temper.data.tasks.layouts import task_source
-    from temper.data.tasks.registry import task_named
+    from temper.data.tasks.registry import task_named, task_source
 
     pairs: list[tuple[str, Any]] = []
     for task in named.items() if isinstance(named, Mapping) else named:

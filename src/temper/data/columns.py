@@ -8,14 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from temper.data.stored import StoredTexts
-from temper.data.table import Table
+from temper.data.stored import SharedWords, StoredTexts, TextWriter
+from temper.data.table import Table, TableOptions
 from temper.errors import DataError, unknown
 from temper.files import asset
 
 _USUAL = tomllib.loads(asset("temper.data", "columns.toml"))
 TEXT_NAMES: tuple[str, ...] = tuple(_USUAL["text"])
 LABEL_NAMES: tuple[str, ...] = tuple(_USUAL["label"])
+# Columns that are probably read, as texts or as other values.
+_TEXTS = {*TEXT_NAMES, *(name for pair in _USUAL["pairs"] for name in pair)}
+_VALUES = {*LABEL_NAMES, *_USUAL["group"], *_USUAL["pair_id"]}
 
 OPTIONS = {
     "text": "--text-column (`text_column`)",
@@ -24,6 +27,9 @@ OPTIONS = {
     "group": "--set data.group_column=NAME",
 }
 """How each column is named: on the command line, and in Python and files of settings."""
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Characters that UTF-8 cannot encode."""
 
 # What stands in a column of groups or contrast pairs where a row is in none of them.
 _IN_NONE = {"", "-1", "nan", "<na>"}
@@ -59,6 +65,43 @@ class Columns:
         if "text" in source.get("other_columns", {}):
             return cls(read.get("text"), read.get("text_pair"), read.get("label"))
         return cls(label=read.get("label"))
+
+
+class KeptColumns:
+    """Keep the columns that are probably read, in the pass over a text file that checks it.
+
+    A column that is not kept is read from the file again: one that is named otherwise, that the
+    first row lacks, or with other values than texts where texts are expected.
+
+    Args:
+        names: Names of the columns.
+        options: Which columns are read.
+    """
+
+    def __init__(self, names: Iterable[str], options: TableOptions) -> None:
+        self._texts: dict[str, TextWriter] = {}
+        self._values: dict[str, list[object]] = {}
+        self._words = SharedWords()
+        for name in names:
+            if name in options.named or name.casefold() in _TEXTS:
+                self._texts[name] = TextWriter()
+            elif options.others or name.casefold() in _VALUES:
+                self._values[name] = []
+
+    def add(self, row: Mapping[str, object] | None) -> None:
+        """Keep the values of a row; None is a bad row, which is left out later."""
+        for name, values in self._values.items():
+            values.append(self._words.of(None if row is None else row.get(name)))
+        for name, writer in list(self._texts.items()):
+            value = "" if row is None else row.get(name)
+            if isinstance(value, str) and (value.isascii() or not SURROGATE.search(value)):
+                writer.append(value)
+            else:
+                del self._texts[name]
+
+    def columns(self) -> dict[str, Iterable[object]]:
+        """Return the kept columns by name, after the last row."""
+        return {**self._values, **{name: each.texts() for name, each in self._texts.items()}}
 
 
 @dataclass(frozen=True)
@@ -215,10 +258,6 @@ def _usual_pair(table: Table, taken: set[str]) -> tuple[str | None, str | None]:
 def _first(table: Table, names: Iterable[str], taken: set[str]) -> str | None:
     found = (_lookup(table, name) for name in names)
     return next((name for name in found if name is not None and name not in taken), None)
-
-
-SURROGATE = re.compile("[\ud800-\udfff]")
-"""Characters that UTF-8 cannot encode."""
 
 
 def read_texts(table: Table, column: str) -> Sequence[str]:

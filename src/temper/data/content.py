@@ -201,19 +201,6 @@ class TextFile:
         return self.path.open("rb")
 
 
-def first_line(path: Path) -> str:
-    """Return a plain text file's first line that is not blank; empty where there is none.
-
-    Args:
-        path: The file; one that cannot be read has no such line.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            return next((line.rstrip("\r\n") for line in file if line.strip()), "")
-    except OSError:
-        return ""
-
-
 def read_bytes(path: Path) -> tuple[bytes, str]:
     """Read a file, unpacked where its name ends with ``.gz``.
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from temper.data.columns import KeptColumns
 from temper.data.content import TextFile
 from temper.data.table import Table, TableOptions
 from temper.errors import DataError
@@ -63,7 +64,7 @@ def read_delimited(
     # Blank lines at the end are harmless; one in the middle may be a lost row.
     last_blank = array("q")
     needed = options.needed(names)
-    joined = _JoinedLines(found.delimiter, len(names))
+    joined, kept = _JoinedLines(found.delimiter, len(names)), KeptColumns(names, options)
     for line, record in found.rows(len(names), needed=needed, behind=first, joined=joined):
         if record is None:
             last_blank.append(line)
@@ -75,11 +76,17 @@ def read_delimited(
                 hint = found.quotes.joined and not found.quotes.enclose
                 raise _bad_row(path, line, record, names, hint=f" {_QUOTE_HEADER}" if hint else "")
             bad[len(lines)] = record
+        kept.add(dict(zip(names, record, strict=True)) if isinstance(record, list) else None)
         lines.append(line)
     if len(bad) == len(lines):
         raise DataError(f"{path} has a header but no rows{' that can be read' if bad else ''}.")
 
-    def column(name: str) -> Iterator[object]:
+    columns = kept.columns()
+
+    def column(name: str) -> Iterable[object]:
+        return columns[name] if name in columns else read_again(name)
+
+    def read_again(name: str) -> Iterator[object]:
         place = names.index(name)
         for _, record in found.rows(len(names), needed=needed, behind=first):
             if record is not None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from temper.data.columns import KeptColumns
 from temper.data.content import TextFile, read_bytes
 from temper.data.delimited import check_names, read_delimited
 from temper.data.table import Table, TableOptions
@@ -37,18 +38,12 @@ def stem_of(path: Path) -> str:
     return name[: -len(format_of(path) or "")] or name
 
 
-def read_table(
-    path: Path,
-    options: TableOptions | None = None,
-    *,
-    suffix: str | None = None,
-) -> Table:
+def read_table(path: Path, options: TableOptions | None = None) -> Table:
     """Read a file as a table.
 
     Args:
         path: A file in one of `FORMATS`, plain or with ``.gz`` behind.
         options: How it is read.
-        suffix: Its format, where the name does not say it.
 
     Returns:
         The table, with the file's sha256 in its source.
@@ -57,7 +52,7 @@ def read_table(
         DataError: If the file is missing, empty, damaged, or not what its name says.
     """
     options = options or TableOptions()
-    suffix = suffix or format_of(path)
+    suffix = format_of(path)
     if suffix is None:
         wanted = ", ".join(FORMATS)
         raise DataError(f"{path}: the name must end with one of {wanted} (or one of them and .gz).")
@@ -102,12 +97,12 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
-def _parse_json(text: str, *, where: str) -> object:
+def _parse_json(text: str, *, where: str, remedy: str = "Mend or remove it.") -> object:
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise DataError(
-            f"{where}: not valid JSON ({error.msg}, column {error.colno}). Mend or remove it."
+            f"{where}: not valid JSON ({error.msg}, column {error.colno}). {remedy}"
         ) from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: JSON cannot be read ({error}). Mend or remove it.") from None
@@ -117,18 +112,28 @@ def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableO
     path = content.path
     names: dict[str, None] = {}
     lines, bad = array("q"), dict[int, str]()
+    kept: KeptColumns | None = None
     for line, text in _full_lines(content):
+        row: dict[str, object] | None = None
         try:
-            names |= dict.fromkeys(_parse_row(text, where=f"{path}, line {line}"))
+            row = _parse_row(text, where=f"{path}, line {line}")
+            names |= dict.fromkeys(row)
         except DataError:
             if not options.skip_bad_rows:
                 raise
             bad[len(lines)] = "no JSON object"
+        kept = kept or KeptColumns(names, options)
+        kept.add(row)
         lines.append(line)
     if len(bad) == len(lines):
         raise DataError(f"{path} has no rows that can be read.")
 
-    def column(name: str) -> Iterator[object]:
+    columns = {} if kept is None else kept.columns()
+
+    def column(name: str) -> Iterable[object]:
+        return columns[name] if name in columns else read_again(name)
+
+    def read_again(name: str) -> Iterator[object]:
         for row, (_, text) in enumerate(_full_lines(content)):
             yield None if row in bad else json.loads(text).get(name)
 
@@ -165,7 +170,8 @@ def _encoding(content: TextFile) -> tuple[str, ...]:
 
 def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: TableOptions) -> Table:
     path = file.path
-    content = _parse_json(text, where=str(path))
+    lines = "Mend it, or name the file .jsonl if it holds one object a line."
+    content = _parse_json(text, where=str(path), remedy=lines)
     if isinstance(content, dict) and content and all(isinstance(v, list) for v in content.values()):
         columns: dict[str, list[object]] = content
         sizes = {name: len(values) for name, values in columns.items()}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from temper.data.clones import DESCRIPTIONS
 from temper.data.columns import (
     OPTIONS,
     Columns,
@@ -41,6 +41,9 @@ ALL = "all"
 """What rows that are not split are called; they are trained on where there is no train split."""
 CARVE = "carve"
 """``eval_split`` that takes rows from train, whatever other splits there are."""
+# Files that describe a folder and contain no rows.
+_DESCRIPTIONS = {"dataset.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
+_SHARD = re.compile(r".+-\d{5}-of-\d{5}(-[0-9a-f]+)?")
 STANDALONE_SPLITS = ("test", "dev", "dev_matched", "train")
 
 
@@ -54,14 +57,19 @@ def split_files(folder: Path) -> dict[str, Path]:
         Files by name without format, sorted.
 
     Raises:
-        DataError: If there are none, or two files claim one split.
+        DataError: If there are none, one is a shard of a split, or two files claim one split.
     """
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        hidden = path.name.startswith(".") or path.name in DESCRIPTIONS
+        hidden = path.name.startswith(".") or path.name in _DESCRIPTIONS
         if hidden or format_of(path) is None or not path.is_file():
             continue
         stem = stem_of(path)
+        if _SHARD.fullmatch(stem):
+            raise DataError(
+                f"{folder} holds a split in shards ({path.name}), as a clone of a Hub dataset "
+                "does. Give the dataset's Hub id, or write each split to one file."
+            )
         if stem in found:
             raise DataError(
                 f"{folder} holds split {stem!r} twice: {found[stem].name} and {path.name}. "
@@ -70,7 +78,8 @@ def split_files(folder: Path) -> dict[str, Path]:
         found[stem] = path
     if not found:
         raise DataError(
-            f"{folder} holds no data: expected train.csv, dev.jsonl.gz, test.parquet or the like."
+            f"{folder} holds no data: expected train.csv, dev.jsonl.gz, test.parquet or the like. "
+            "Instead of a clone of a Hub dataset, give its Hub id."
         )
     return found
 
@@ -379,7 +388,7 @@ def read_like(
         rows=f"{opened.title}: rows of split {split!r}",
         like=f"split {train.source['split']!r}",
     )
-    if examples.kind != "classification":
+    if examples.kind not in ("classification", "multi_label"):
         return examples
     names = train.label_names or tuple(map(str, range(train.classes)))
     if examples.label_names is None and any(each.lstrip("-").isdigit() for each in names):
@@ -450,7 +459,8 @@ def read_as(examples: Examples) -> str:
         kind += f", {min(examples.labels):g} to {max(examples.labels):g}"
     elif examples.labels is not None:
         names = examples.label_names or tuple(map(str, sorted(set(examples.labels))))
-        kind += f", {len(names)} classes: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
+        each = "labels" if examples.kind == "multi_label" else "classes"
+        kind += f", {len(names)} {each}: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
     read = [f"{roles.get(role, role)} from {name!r}" for role, name in columns.items()]
     if "label" in columns:
         index = list(columns).index("label")

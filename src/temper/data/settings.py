@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -160,10 +161,10 @@ class DataSettings(AugmentationSettings):
         description="Skip unreadable rows and rows with an unknown label, and report their "
         "number. Default: the first bad row raises an error.",
     )
-    kind: Literal["classification", "regression"] | None = Field(
+    kind: Literal["classification", "regression", "multi_label"] | None = Field(
         default=None,
-        description="Kind of labels: classes (also whole numbers such as 1 to 5), or numbers to "
-        "predict. Default: guessed from the values, and reported.",
+        description="Kind of labels: classes (also whole numbers such as 1 to 5), numbers to "
+        "predict, or several labels per text. Default: guessed from the values, and reported.",
     )
     rows: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
@@ -264,4 +265,5 @@ class DataSettings(AugmentationSettings):
         """How tables are read."""
         from temper.data.table import TableOptions
 
-        return TableOptions(self.encoding, self.skip_bad_rows)
+        named = frozenset(filter(None, astuple(self.columns)))
+        return TableOptions(self.encoding, self.skip_bad_rows, named=named)

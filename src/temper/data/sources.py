@@ -6,12 +6,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from temper.data.clones import clone_files, read_tables
 from temper.data.columns import LABEL_NAMES, Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
@@ -30,8 +29,7 @@ from temper.data.reading import (
 from temper.data.settings import DataSettings
 from temper.data.splitting import finish_splits
 from temper.data.table import Table, TableOptions
-from temper.data.tasks.layouts import open_task
-from temper.data.tasks.registry import TASKS, Task
+from temper.data.tasks.registry import TASKS
 from temper.data.tasks.splits import TaskCopy
 from temper.errors import DataError, unknown
 
@@ -71,12 +69,11 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
     if base == "demo":
         sets: Splits | Examples = _demo_splits(settings, config)
     elif settings.task is not None:
-        task = TASKS[settings.task]
-        opened = _open_copy(base, config, task, settings.reading)
-        sets = TaskCopy(task, replace(opened, known=tuple(known)), settings).splits()
+        opened = replace(_open(base, config, settings.reading), known=tuple(known))
+        sets = TaskCopy(TASKS[settings.task], opened, settings).splits()
     else:
-        opened = _open(base, config, settings.reading)
-        sets = read_splits(settings, replace(opened, known=tuple(known)))
+        opened = replace(_open(base, config, settings.reading), known=tuple(known))
+        sets = read_splits(settings, opened)
     if settings.unlabeled is None:
         return finish_splits(sets, settings)
     train = sets.train if isinstance(sets, Splits) else sets
@@ -102,8 +99,8 @@ def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> E
     base, config, split = _parse(settings.source, settings.config)
     if split is not None:
         settings = settings.model_copy(update={"eval_split": split})
-    opened = _open_copy(base, config, task, settings.reading)
-    return TaskCopy(task, replace(opened, known=tuple(known)), settings).dev()
+    opened = replace(_open(base, config, settings.reading), known=tuple(known))
+    return TaskCopy(task, opened, settings).dev()
 
 
 def load_examples(
@@ -159,7 +156,8 @@ def load_examples(
         if labelled is False:
             examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
     else:
-        reading = reading or TableOptions()
+        named = frozenset(filter(None, astuple(columns)))
+        reading = replace(reading or TableOptions(), named=named)
         if labelled is False:
             reading = _without_labels(reading, columns, *known)
         examples = read_set(
@@ -249,10 +247,10 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
     # os.path answers "no" where pathlib raises: an unknown home, a name too long, a NUL.
     path = Path(os.path.expanduser(base))
     if _exists(base):
-        if path.is_dir():
-            return _open_folder(path, config, options)
         if config is not None:
-            raise DataError(f"{base} is a file and has no configurations; drop {config!r}.")
+            raise DataError(f"{base} is no Hub id and has no configurations; drop {config!r}.")
+        if path.is_dir():
+            return _open_folder(path, options)
         splits = {"train": partial(read_table, path, options)}
         names = named_labels(path.parent)
         return Opened(base, stem_of(path), splits, names, single=True, options=options)
@@ -268,14 +266,6 @@ def _check_hub_id(base: str) -> None:
             f"No such file or folder: {base}. Check the path, or use a Hub id such as "
             "stanfordnlp/imdb, or demo."
         )
-
-
-def _open_copy(base: str, config: str | None, task: Task, options: TableOptions) -> Opened:
-    """Open a copy of a task, which may be laid out as its publishers do."""
-    path = Path(os.path.expanduser(base))
-    if config is None and path.is_dir():
-        return open_task(path, task, options)
-    return _open(base, config, options)
 
 
 @contextmanager
@@ -344,20 +334,11 @@ def _open_saved(folder: Path) -> Opened:
     return Opened(str(folder), folder.resolve().name, splits, single=single)
 
 
-def _open_folder(folder: Path, config: str | None, options: TableOptions) -> Opened:
-    """Open a folder of files, of a clone of the Hub, or of ``save_to_disk``."""
+def _open_folder(folder: Path, options: TableOptions) -> Opened:
+    """Open a folder of files, or of ``save_to_disk``."""
     if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
-        if config is not None:
-            raise DataError(f"{folder} has no configurations; drop {config!r}.")
         return replace(_open_saved(folder), options=options)
-    if (cloned := clone_files(folder, config)) is None:
-        return open_folder(folder, options)
-    title = str(folder) if config is None else f"{folder}:{config}"
-    splits = {
-        split: partial(read_tables, files, options, f"{title}@{split}")
-        for split, files in cloned.items()
-    }
-    return Opened(title, folder.resolve().name, splits, named_labels(folder), options=options)
+    return open_folder(folder, options)
 
 
 def is_taken_whole(settings: DataSettings) -> bool:

@@ -192,20 +192,10 @@ class StoredTexts(StoredStrings):
         Raises:
             DataError: The temporary folder cannot take them.
         """
-        content, lengths, block = StoredBytes(in_memory=in_memory), array("q"), bytearray()
+        writer = TextWriter(in_memory=in_memory)
         for text in texts:
-            encoded = text.encode()
-            lengths.append(len(encoded))
-            block += encoded
-            if len(block) >= _BLOCK_BYTES:
-                content.append(block)
-                block.clear()
-        content.append(block)
-        sizes = np.frombuffer(lengths, dtype=np.int64)
-        # In numbers as small as can be, since there may be millions; they hold where texts end too.
-        starts = np.zeros(len(sizes), dtype=np.min_scalar_type(content.size))
-        np.cumsum(sizes[:-1], out=starts[1:])
-        return cls(content, starts, sizes.astype(np.min_scalar_type(sizes.max(initial=0))))
+            writer.append(text)
+        return writer.texts()
 
     @property
     def on_disk(self) -> bool:
@@ -239,20 +229,65 @@ class StoredTexts(StoredStrings):
         return self._content.read(start, start + int(self._sizes[place])).decode()
 
 
+class TextWriter:
+    """Make `StoredTexts` of texts that come one at a time.
+
+    Args:
+        in_memory: Bytes that stay in memory, None for `IN_MEMORY`.
+    """
+
+    def __init__(self, *, in_memory: int | None = None) -> None:
+        self._content, self._block = StoredBytes(in_memory=in_memory), bytearray()
+        self._lengths = array("q")
+
+    def append(self, text: str) -> None:
+        """Append a text.
+
+        Raises:
+            DataError: The temporary folder cannot take it.
+            UnicodeEncodeError: It holds half of a surrogate pair.
+        """
+        encoded = text.encode()
+        self._lengths.append(len(encoded))
+        self._block += encoded
+        if len(self._block) >= _BLOCK_BYTES:
+            self._content.append(self._block)
+            self._block.clear()
+
+    def texts(self) -> StoredTexts:
+        """Return the texts; nothing may be appended after it."""
+        self._content.append(self._block)
+        self._block.clear()
+        sizes = np.frombuffer(self._lengths, dtype=np.int64)
+        # In numbers as small as can be, since there may be millions; they hold where texts end too.
+        starts = np.zeros(len(sizes), dtype=np.min_scalar_type(self._content.size))
+        np.cumsum(sizes[:-1], out=starts[1:])
+        small = sizes.astype(np.min_scalar_type(sizes.max(initial=0)))
+        return StoredTexts(self._content, starts, small)
+
+
+class SharedWords:
+    """Make equal words, such as labels, one object; of many different words only the first."""
+
+    def __init__(self) -> None:
+        self._words: dict[object, object] = {}
+
+    def of(self, value: object) -> object:
+        """Return a value, or the equal word that came first."""
+        if type(value) is not str:
+            return value
+        if len(self._words) >= _WORDS:
+            return self._words.get(value, value)
+        return self._words.setdefault(value, value)
+
+
 def listed(values: Iterable[object]) -> list[object]:
-    """Return values as a list, in which equal words, such as labels, are one object.
+    """Return values as a list, in which equal words are one object.
 
     Args:
         values: The values; a list is returned as it is.
     """
-    if isinstance(values, list):
-        return values
-    words: dict[object, object] = {}
-
-    def shared(word: object) -> object:
-        return words.get(word, word) if len(words) >= _WORDS else words.setdefault(word, word)
-
-    return [shared(value) if type(value) is str else value for value in values]
+    return values if isinstance(values, list) else list(map(SharedWords().of, values))
 
 
 @contextmanager

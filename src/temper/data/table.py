@@ -20,12 +20,14 @@ class TableOptions:
         skip_bad_rows: Whether rows that cannot be read are left out and told, and no error.
         unread: Names of columns that nobody reads: a row of delimited text may end before them.
         others: Whether the columns without a role are kept, without conversion.
+        named: Names of columns that the user gave.
     """
 
     encoding: str | None = None
     skip_bad_rows: bool = False
     unread: frozenset[str] = frozenset()
     others: bool = False
+    named: frozenset[str] = frozenset()
 
     def needed(self, names: Sequence[str]) -> int:
         """Return how many fields a row must have: all but the last ones that nobody reads.
@@ -50,7 +52,7 @@ class Table:
     Args:
         title: Path of the file, or id and split on the Hub; used in messages.
         names: Names of the columns in their order.
-        column: Yields the values of a column; a text file is read again at each call.
+        column: Yields the values of a column; a text file may be read again at each call.
         size: Number of rows.
         lines: Line of each row in its file, counted from 1; None where rows have no lines and none
             was left out.

@@ -26,6 +26,7 @@ from temper.errors import (
 from temper.files import check_free
 from temper.functional.label_names import are_named, match_names
 from temper.heads import HEADS
+from temper.memory import is_exhausted
 from temper.methods import Method
 from temper.models.adapters import is_adapted
 from temper.models.blocks import find_head, unwrap
@@ -34,7 +35,6 @@ from temper.models.probing import innermost
 from temper.settings import Faults
 from temper.training.loading import LABELS, TaskRows, countable
 from temper.training.requirements import check_unlabelled
-from temper.training.settings import HALVE
 from temper.types import Batch, Step
 
 
@@ -58,9 +58,8 @@ def check_processes(trainer: Any) -> None:
         trainer: The `RobustTrainer`.
 
     Raises:
-        SettingError: If several GPUs are visible to one, the model is spread over devices, the
-            launcher asks for another way of sharding, or a process would change what it passes at
-            once without the others.
+        SettingError: If several GPUs are visible to one, the model is spread over devices,
+            or the launcher asks for another way of sharding.
     """
     check_device_map(trainer.model)
     if trainer.args.n_gpu > 1:
@@ -74,11 +73,6 @@ def check_processes(trainer: Any) -> None:
             "The launcher asks for DeepSpeed, or for FSDP as Accelerate does it, and neither "
             "is supported. Start the processes without, and shard by FSDP2: "
             "TrainingArguments(fsdp=True)."
-        )
-    if trainer.on_oom == HALVE and trainer.args.world_size > 1:
-        raise SettingError(
-            "on_oom='halve' is for one process: the others would wait for the one whose memory "
-            "is not enough. Give a smaller batch with more accumulation."
         )
 
 
@@ -122,31 +116,23 @@ def frozen_head(model: nn.Module) -> str:
     )
 
 
-def check_halving(present: int, error: BaseException, *, halves: bool) -> str:
-    """Refuse to go on after memory ran out, where nobody asked for that or a row is too much.
+def check_memory(error: BaseException, *, rows: int) -> None:
+    """Raise a `MemoryLimitError` if an error says that memory ran out.
 
     Args:
-        present: Rows that were passed at once.
-        error: What was raised.
-        halves: Whether somebody asked for passing half as many.
-
-    Returns:
-        What happened, in words.
+        error: What a micro-batch raised.
+        rows: Rows of the micro-batch.
 
     Raises:
-        MemoryLimitError: Where it is refused.
+        MemoryLimitError: With the settings that need less memory.
     """
-    said = f"The memory is not enough for a step of {present} rows at once"
-    if present == 1:
+    if is_exhausted(error):
+        smaller = "reduce --batch-size (and raise train.accumulation to keep the rows of a step), "
         raise MemoryLimitError(
-            f"{said}. Cut texts shorter (data.max_length), or set train.gradient_checkpointing."
+            f"Out of memory on a micro-batch of {rows} row{'s' if rows > 1 else ''}. To use less, "
+            f"{smaller if rows > 1 else ''}reduce --max-length, or set "
+            "train.gradient_checkpointing=true."
         ) from error
-    if not halves:
-        raise MemoryLimitError(
-            f"{said}. Set train.on_oom=halve, or give a smaller train.batch_size with more "
-            "train.accumulation: either way a step has the same rows."
-        ) from error
-    return said
 
 
 @contextmanager

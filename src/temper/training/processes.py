@@ -217,7 +217,6 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     """
     from temper import methods
     from temper.training.config import teachers_of
-    from temper.training.settings import HALVE
 
     train, count = config.train, processes.count
     if count == 1 and not train.fsdp:
@@ -250,16 +249,11 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         )
     if count > 1 and train.device != "cpu" and (fault := _missing_gpu()):
         faults.append(fault)
-    one_process = {
-        "`train.on_oom` 'halve'": train.on_oom == HALVE,
-        "A teacher of the method": bool(teachers_of(methods.build(config.method_config()))),
-    }
-    faults += [
-        f"{setting} is for a run of one process, and there are {count}. Leave it out, or start "
-        "the command without torchrun."
-        for setting, is_given in one_process.items()
-        if is_given and count > 1
-    ]
+    if count > 1 and teachers_of(methods.build(config.method_config())):
+        faults.append(
+            "A method with a teacher is for a run of one process, and there are "
+            f"{count}. Leave the teacher out, or start the command without torchrun."
+        )
     faults.refuse()
 
 

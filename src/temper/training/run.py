@@ -276,14 +276,8 @@ class ActiveRun:
             "passes": None if self.passes is None else round(self.passes, 2),
             "times": self.recorder.times(),
             "device": self.device,
-            **self._halved(),
             **({"processes": self.processes.count} if self.processes.count > 1 else {}),
         }
-
-    def _halved(self) -> dict[str, int]:
-        """Return how many rows are passed at once, where memory was not enough for more."""
-        size = 0 if self.trainer is None else self.trainer.rows_at_once
-        return {"rows_at_once": size} if size else {}
 
     def _epochs(self) -> dict[str, Any]:
         found = self.scores.record(self.task)
@@ -437,7 +431,6 @@ def make_trainer(
         method=prepared.method,
         class_weights=prepared.class_weights,
         bucket_by_length=config.train.group_by_length,
-        on_oom=config.train.on_oom,
         train_dataset=prepared.rows,
         unlabeled_dataset=prepared.unlabelled,
         data_collator=Collator(prepared.tokenizer),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -19,10 +19,7 @@ from temper.functional.label_names import GivenNames
 from temper.settings import Device, LabelMap, Tree
 
 KEEP_SHARE = 0.1
-STOP: Final = "stop"
-HALVE: Final = "halve"
-OnOOM = Literal["stop", "halve"]
-"""What becomes of a step that memory is not enough for."""
+"""Default fraction of the training rows that choose the epoch, with `keep=best`."""
 
 TRACKERS = (
     "azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte", "kubeflow",
@@ -225,11 +222,6 @@ class TrainSettings(BaseModel):
         le=0.5,
         description="With `keep=best`, fraction of the training rows to hold out.",
     )
-    on_oom: OnOOM = Field(
-        default=STOP,
-        description="If a step runs out of memory: `stop` ends the run; `halve` repeats the step "
-        "with half the `batch_size` and twice the `accumulation`, and keeps them.",
-    )
     fsdp: bool = Field(
         default=False,
         description="Shard weights, gradients and optimizer states over the processes of the run "
@@ -288,7 +280,7 @@ class TrainSettings(BaseModel):
 
     def deciding(self) -> Tree:
         """Return the settings that decide the trained weights; a key is made of them."""
-        apart = {"device", "save_steps", "logging_steps", "report_to", "evaluate", "on_oom"}
+        apart = {"device", "save_steps", "logging_steps", "report_to", "evaluate"}
         if self.keep == "last":
             apart |= {"keep", "keep_share"}
         apart |= {name for name in ("lora", "peft") if getattr(self, name) is None}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils.memory import should_reduce_batch_size
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
@@ -26,7 +25,7 @@ from temper.errors import CheckpointError, ModelError
 from temper.methods import Method, build
 from temper.methods.composition import smoothed
 from temper.methods.soup import first_steps_of, trainings_of
-from temper.models.kinds import check_sequence_classifier
+from temper.models.kinds import head_name
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
 from temper.training.checkpoint_files import read_state, write_state
@@ -44,10 +43,9 @@ from temper.training.loading import (
 from temper.training.method_callback import MethodCallback
 from temper.training.requirements import check_kept, check_sharded
 from temper.training.restarts import restart, times_as_long
-from temper.training.settings import HALVE, STOP, OnOOM
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks
-from temper.types import TEACHER, Batch, Gradients, Step
+from temper.types import CONTEXT, TEACHER, Batch, Step
 
 
 class RobustTrainer(Trainer):
@@ -62,7 +60,7 @@ class RobustTrainer(Trainer):
     by nature.
 
     Args:
-        model: As for ``Trainer``; a sequence classifier or a PEFT model around one.
+        model: As for ``Trainer``; its class decides the head (`temper.heads`).
         args: As for ``Trainer``.
         method: A method, its settings or its name.
         class_weights: Factor on the training loss of each class.
@@ -73,15 +71,12 @@ class RobustTrainer(Trainer):
         unlabeled_dataset: Rows that a method learns from without labels, as ``train_dataset``; any
             labels are taken off. Each epoch has its batches after all labelled ones, and they
             count as steps. Errors number its rows on from the last of ``train_dataset``.
-        on_oom: What becomes of a step that memory is not enough for: ``stop``, or ``halve``, which
-            does it again with half as many rows at once, and all later steps so, on one process.
-            A step keeps its rows: weights are those of a smaller batch with more accumulation.
         settings: All other arguments of ``Trainer``.
 
     Raises:
         SettingError: If the method is unknown, or a training argument cannot be kept.
         NonFiniteError: From ``train``, when a loss is NaN or infinite; the last checkpoint stays.
-        MemoryLimitError: From ``train``, when memory is not enough for a step; it stays, too.
+        MemoryLimitError: From ``train``, when a step runs out of memory; it stays, too.
         ProcessLostError: From ``train``, when another process has died; it stays, too.
 
     Example:
@@ -99,11 +94,9 @@ class RobustTrainer(Trainer):
         class_weights: Sequence[float] | Tensor | None = None,
         bucket_by_length: bool = True,
         unlabeled_dataset: Any = None,
-        on_oom: OnOOM = STOP,
         **settings: Any,
     ) -> None:
         self.method = build(method)
-        self.on_oom, self.rows_at_once = on_oom, 0
         self.class_weights = class_weights
         self.bucket_by_length = bucket_by_length
         self.unlabeled_dataset = unlabeled_dataset
@@ -123,9 +116,9 @@ class RobustTrainer(Trainer):
         # Losses are made of logits here, so a model need not take labels itself.
         self._set_signature_columns_if_needed()
         columns: list[str] = self._signature_columns  # type: ignore[has-type]
-        self._signature_columns = [*columns, "labels", ROW, TEACHER]
+        self._signature_columns = [*columns, "labels", ROW, TEACHER, CONTEXT]
         checks.check_processes(self)
-        check_sequence_classifier(self.model)
+        head_name(self.model)  # raises for a model without a head that methods train
         method = smoothed(self.method, self.args.label_smoothing_factor)
         checks.check_task_loss(method, self.compute_loss_func, self.class_weights)
         if self.args.fsdp:
@@ -158,63 +151,26 @@ class RobustTrainer(Trainer):
             optimizer.train()
         batch = Batch.of(self._prepare_inputs(inputs))
         last = bool(self.accelerator.sync_gradients)
-        if self.on_oom == HALVE and not self._kept:
-            self._before = stepper.snapshot()
-        fresh = [batch]
-        self._kept.append(batch)
-        while True:
-            try:
-                loss = self._pass(model, fresh, last=last)
-                break
-            except BaseException as error:
-                stepper.leave()
-                if not should_reduce_batch_size(error):
-                    raise
-                self._make_smaller(error)
-                stepper.go_back(self._before)
-                self._micro, fresh = 0, self._kept
-            # What failed is freed only here, with the error that held it.
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+        try:
+            if not self._micro:
+                stepper.enter(self._step)
+            loss = self._accumulate(model, batch, micro=self._micro, synchronise=last)
+            self._micro += 1
+            if stepper.recomputes:
+                self._kept.append(batch)
+            if last:
+                stepper.recompute_gradient(self._step, partial(self._repeat, model))
+        except BaseException as error:
+            stepper.leave()
+            checks.check_memory(error, rows=batch.size)
+            raise
         stepper.network.rest()
         self._empty_cache()
         if last:
+            self._kept = []
             stepper.leave()
             loss = loss + stepper.finish_backward(self._step)
-        if last or not (stepper.recomputes or self.on_oom == HALVE):
-            self._kept = []
         return loss
-
-    def _pass(self, model: nn.Module, batches: Sequence[Batch], *, last: bool) -> Tensor:
-        """Run all passes of micro-batches, and return the loss of the last of them."""
-        stepper = self.running()
-        if self._micro == 0:
-            stepper.enter(self._step)
-        for batch in batches:
-            loss = torch.zeros((), device=batch.device)
-            parts = self._parts([batch])
-            for part in parts:
-                final = last and batch is batches[-1] and part is parts[-1]
-                loss = loss + self._accumulate(model, part, micro=self._micro, synchronise=final)
-                self._micro += 1
-        if last:
-            self._regradient(model, stepper)
-        return loss
-
-    def _parts(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Return micro-batches as they are passed: whole, or in parts once memory ran out."""
-        size = self.rows_at_once
-        return [part for batch in batches for part in (batch.parts(size) if size else [batch])]
-
-    def _make_smaller(self, error: BaseException) -> None:
-        """Halve what is passed at once, after memory ran out."""
-        present = self.rows_at_once or self._train_batch_size
-        said = checks.check_halving(present, error, halves=self.on_oom == HALVE)
-        self.rows_at_once = -(-present // 2)
-        self.running().network.tell(
-            f"{said}: from step {self._step.number} on they are passed {self.rows_at_once} at a "
-            "time. A step has the same rows."
-        )
 
     def _empty_cache(self) -> None:
         every = self.args.torch_empty_cache_steps
@@ -241,27 +197,11 @@ class RobustTrainer(Trainer):
                 early_context=apart,
             )
 
-    def _regradient(self, model: nn.Module, stepper: Stepper) -> None:
-        """Let the rule compute the gradient again: micro-batches are repeated with their draws."""
-        if not stepper.recomputes:
-            return
-        stepper.check(self._step)
-        present: list[Gradients] = [stepper.params.gradients()]
-
-        def compute() -> Gradients:
-            if present:
-                return present.pop()
-            stepper.params.clear_gradients()
-            stepper.log.replaying = True
-            try:
-                parts = self._parts(self._kept)
-                for micro, part in enumerate(parts):
-                    self._accumulate(model, part, micro=micro, synchronise=part is parts[-1])
-            finally:
-                stepper.log.replaying = False
-            return stepper.params.gradients()
-
-        stepper.params.set_gradients(stepper.rule.gradient(stepper.params, stepper.state, compute))
+    def _repeat(self, model: nn.Module) -> None:
+        """Repeat the passes of the step's micro-batches, with their draws."""
+        for micro, batch in enumerate(self._kept):
+            last = micro == len(self._kept) - 1
+            self._accumulate(model, batch, micro=micro, synchronise=last)
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -269,19 +209,22 @@ class RobustTrainer(Trainer):
         """Take the micro-batches of one optimizer step and count its units over all ranks."""
         # Transformers would count labels.
         samples = list(islice(epoch_iterator, num_batches))
-        count = self.running().network.heads.units
-        units = sum(count(Batch.of(sample)) for sample in samples if sample)
+        batches = [Batch.of(sample) for sample in samples if sample]
+        units = sum(map(self.running().network.heads.units, batches))
+        rows = sum(batch.size for batch in batches)
         self._agreed = 0
         if self.args.world_size > 1:
             # Signals reach ranks in different steps; all of them stop after the same one.
-            counted = torch.tensor([[units, self._stop.number]], device=self.args.device)
-            counts, signals = self.accelerator.gather(counted).unbind(-1)
-            units, self._agreed = int(counts.sum()), int(signals.max())
+            counted = torch.tensor([[units, rows, self._stop.number]], device=self.args.device)
+            *counts, signals = self.accelerator.gather(counted).unbind(-1)
+            units, rows = (int(each.sum()) for each in counts)
+            self._agreed = int(signals.max())
         scaler = self.accelerator.scaler
         self._step = Step(
             number=self.state.global_step,
             epoch=float(self.state.epoch or 0.0),
             units=units,
+            rows=rows,
             ranks=self.args.world_size,
             total=self.state.max_steps,
             loss_scale=1.0 if scaler is None else float(scaler.get_scale()),
@@ -535,7 +478,6 @@ class RobustTrainer(Trainer):
             "loss": self._tr_loss,
             "last_logged": self._globalstep_last_logged,
             "log": self.running().log.state_dict(),
-            "rows_at_once": self.rows_at_once,
         }
         write_state(progress, folder, name=f"progress_{rank}")
 
@@ -564,7 +506,6 @@ class RobustTrainer(Trainer):
         progress = read_state(self._checkpoint, name=f"progress_{rank}")
         self._tr_loss = progress["loss"].to(self.args.device)
         self._globalstep_last_logged = progress["last_logged"]
-        self.rows_at_once = progress["rows_at_once"]
         self.running().log.load_state_dict(progress["log"], self.args.device)
         # `train_loss` stays the mean over the steps of this call.
         self._total_loss_scalar = -float(self._tr_loss)

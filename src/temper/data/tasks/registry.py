@@ -1,4 +1,4 @@
-"""The tasks by name, their published sizes, and how a source is recognised as one."""
+"""The tasks by name, their published sizes, where their data are, and what source is one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from temper.errors import unknown
+from temper.errors import SettingError, unknown
 from temper.files import asset
 
-Metric = Literal["accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman"]
+Metric = Literal["accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "map"]
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,59 @@ def task_of(source: str) -> Task | None:
     return None
 
 
+def task_source(name: str, root: Path | str | None) -> str:
+    """Say where a task is read from.
+
+    Args:
+        name: The task's name.
+        root: Folder that holds the task's own, which is called like the task, in any case and with
+            any signs: ``SST-2``, ``sst2``, ``tnews_public``; None for the Hub.
+
+    Returns:
+        The task's folder, or its id on the Hub.
+
+    Raises:
+        SettingError: If there is no such task, or none or several such folders.
+
+    Example:
+        >>> task_source("rte", None)
+        'nyu-mll/glue:rte'
+    """
+    try:
+        task = task_named(name)
+    except ValueError as error:
+        raise SettingError(str(error)) from error
+    if root is None:
+        return task.hub
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise SettingError(
+            f"The data root of task {name!r} must be a folder, and {root} is none. Give the folder "
+            "that holds the tasks' folders: TEMPER_DATA=DIR, or --set data_root=DIR."
+        )
+    wanted = {plain(name), plain(f"{name}_public")}
+    folders = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    matching = [entry for entry in folders if plain(entry.name) in wanted]
+    if len(matching) > 1:
+        names = " and ".join(entry.name for entry in matching)
+        raise SettingError(
+            f"Task {name!r} could be {names} under {root}. Name one: --data {matching[0]}."
+        )
+    if not matching:
+        held = ", ".join(entry.name for entry in folders[:8]) or "no folders"
+        raise SettingError(
+            f"No folder of task {name!r} is under {root}, which holds {held}. Expected one called "
+            f"{name} (case and signs do not matter). Give another `data_root`, or the task's own "
+            "folder as --data."
+        )
+    return str(matching[0])
+
+
 def default_metric(
-    source: str, kind: Literal["classification", "regression"], *, task: str | None = None
+    source: str,
+    kind: Literal["classification", "regression", "multi_label"],
+    *,
+    task: str | None = None,
 ) -> Metric:
     """Choose the score that stands for a task.
 
@@ -120,7 +172,7 @@ def default_metric(
 
     Returns:
         The task's score where it was named, or the source is recognised and its kind agrees; else
-        accuracy for classes and Pearson's correlation for a regression.
+        accuracy for classes, Pearson's correlation for a regression, mAP for several labels.
 
     Example:
         >>> default_metric("glue:cola", "classification"), default_metric("my_scores", "regression")
@@ -131,4 +183,9 @@ def default_metric(
     known = task_of(source) if task is None else TASKS[task]
     if known is not None and known.kind == kind:
         return known.metric
-    return "accuracy" if kind == "classification" else "pearson"
+    usual: dict[str, Metric] = {
+        "classification": "accuracy",
+        "regression": "pearson",
+        "multi_label": "map",
+    }
+    return usual[kind]
