@@ -98,7 +98,7 @@ def test_a_curve_of_one_seed_has_the_interval_over_examples(make_study: MakeStud
     # conftest gives every score an interval of 0.02 to either side.
     for point in points:
         assert point.ends == pytest.approx((point.y - 2.0, point.y + 2.0))
-    assert points[0].detail.endswith("radius 0: 80.00; 78.00 to 82.00; 1 seed, n = 500")
+    assert points[0].detail.endswith("radius 0: 80.0; 78.0 to 82.0; 1 seed, n = 500")
     assert figure.caption.endswith("Lines are 95% intervals over examples.")
 
 

@@ -31,6 +31,8 @@ LEARNED = 10.0
 """Per cent of the way from guessing to a perfect score below which a task counts as not learned."""
 MOST = 3
 """Gains that the sentence names."""
+PLAIN = frozenset({"plain", "vanilla"})
+"""Names of plain fine-tuning: those of the recipe and of the method."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,9 @@ class Headline:
     Args:
         sentence: The verdict.
         sure: How certain it is, and the minimum detectable differences of the study.
-        column: The column that it is about; None where there is no other than the reference.
+        column: The column that it is about; None if there is none but the reference.
+        recommended: The column to use: one that is better, else the reference; None if nothing can
+            be compared.
         gains: Of that column, one a perspective.
         others: Gains of the other columns, and of this one with post-hoc methods on both sides.
         price: What the column costs relative to the reference; empty if that was not recorded.
@@ -162,6 +166,7 @@ class Headline:
     sentence: str
     sure: str = ""
     column: str | None = None
+    recommended: str | None = None
     gains: tuple[Gain, ...] = ()
     others: tuple[Gain, ...] = ()
     price: str = ""
@@ -247,15 +252,19 @@ def headline(comparison: Comparison) -> Headline:
         {name: _gains(comparison, name) for name in others},
         {name: _improvement(comparison, name) for name in others},
     )
-    shipped = [name for name in others if _ships(gains[name], improved[name], comparison.margin)]
+    better = [name for name in others if _is_better(gains[name], improved[name], comparison.margin)]
 
     def worth(name: str) -> tuple[float, int]:
         gain = improved[name]
         return gain.share if gain else 0.0, sum(gain.decided for gain in gains[name])
 
-    column = max(shipped or others, key=worth)
+    column = max(better or others, key=worth)
+    if all(gain.low is None for gain in gains[column]):
+        recommended = None
+    else:
+        recommended = column if better else reference
     return Headline(
-        _sentence(comparison, column, gains[column], ships=bool(shipped)),
+        _sentence(comparison, column, gains[column], recommended),
         " ".join(
             part
             for part in (
@@ -266,6 +275,7 @@ def headline(comparison: Comparison) -> Headline:
             if part
         ),
         column,
+        recommended,
         gains[column],
         (
             *(gain for name in others if name != column for gain in gains[name]),
@@ -358,7 +368,7 @@ def _improvement(comparison: Comparison, column: str) -> Gain | None:
     return gain_of(comparison, rows[0], column) if rows else None
 
 
-def _ships(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
+def _is_better(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
     decided = [gain.decided for gain in gains]
     if any(_is_task(gain) and _may_lose(gain, margin) for gain in gains):
         return False
@@ -374,9 +384,11 @@ def _may_lose(gain: Gain, margin: float) -> bool:
     return gain.decided < 0 or (gain.decided == 0 and below)
 
 
-def _sentence(comparison: Comparison, column: str, gains: Sequence[Gain], *, ships: bool) -> str:
+def _sentence(
+    comparison: Comparison, column: str, gains: Sequence[Gain], recommended: str | None
+) -> str:
     reference = str(comparison.reference)
-    if all(gain.low is None for gain in gains):
+    if recommended is None:
         why = next((gain.difference.said for gain in gains), "no score in common")
         return f"`{column}` cannot be compared with `{reference}`: {why}."
     notes = [_accuracy(comparison, gain) for gain in gains if _is_task(gain) and not gain.decided]
@@ -385,17 +397,17 @@ def _sentence(comparison: Comparison, column: str, gains: Sequence[Gain], *, shi
     ranked = sorted(gains, key=lambda gain: (not _is_task(gain), -abs(gain.share)))
     gained = [gain.clause(reference) for gain in ranked if gain.decided > 0][:MOST]
     against = [gain.clause(reference) for gain in ranked if gain.decided < 0][:MOST]
-    if ships:
+    if recommended == column:
         but = f", but {listed(against)}" if against else ""
         return f"Recommended: `{column}`. It {listed(gained)}{but}{note}."
+    kept = "Keep plain fine-tuning" if reference in PLAIN else f"Keep `{reference}`"
     if against:
         though = f", though it {listed(gained)}" if gained else ""
-        return f"Recommended: `{reference}`. `{column}` {listed(against)}{though}{note}."
+        return f"{kept}. `{column}` {listed(against)}{though}{note}."
     if gained:
-        return f"No recommendation: `{column}` {listed(gained)}{note}."
+        return f"{kept}. `{column}` {listed(gained)}{note}, so it may be worse."
     return (
-        f"Recommended: `{reference}`. No difference of `{column}` is significant after correction "
-        "for all comparisons."
+        f"{kept}. No difference of `{column}` is significant after correction for all comparisons."
     )
 
 
