@@ -176,7 +176,7 @@ def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() 
     assert recommended <= 20
 
 
-def test_of_several_the_one_that_is_recommended_has_the_picture_and_the_others_lighter_marks() -> (
+def test_the_recommended_column_has_the_picture_and_the_others_have_lighter_marks() -> (
     None
 ):
     found = first(
