@@ -25,7 +25,7 @@ def papers_unit(unit: Unit) -> Unit:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds with its 95 % t interval, from three seeds on.
+    """A mean over seeds with its 95% t interval, from three seeds on.
 
     Args:
         mean: The mean.

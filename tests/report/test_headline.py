@@ -176,9 +176,7 @@ def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() 
     assert recommended <= 20
 
 
-def test_the_recommended_column_has_the_picture_and_the_others_have_lighter_marks() -> (
-    None
-):
+def test_the_recommended_column_has_the_picture_and_the_others_have_lighter_marks() -> None:
     found = first(
         row("task", 0.90, new=(0.90, "equivalent"), other=(0.90, "equivalent")),
         row("calibration", 0.10, new=(0.10, "equivalent"), other=(0.05, "better")),

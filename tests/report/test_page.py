@@ -230,7 +230,7 @@ def test_focus_shows_a_numbers_detail(plain_page: Path, browser: Browser) -> Non
     assert browser.evaluate("document.getElementById('detail').hidden") is True
     browser.evaluate("document.querySelectorAll('.entry')[2].focus()")
     said = browser.evaluate("document.getElementById('detail').innerText")
-    assert "95 % interval over seeds, on these rows" in said
+    assert "95% interval over seeds, on these rows" in said
     assert browser.evaluate("document.documentElement.scrollWidth") <= 400
 
 
