@@ -277,8 +277,8 @@ class _Unseen:
                 "with --set sets.seen_rows=keep."
             )
         self.seen.append(
-            f"{sentence} and are left out of its scores ({places}; --set sets.seen_rows=keep scores "
-            "them too)."
+            f"{sentence} and are left out of its scores ({places}; --set sets.seen_rows=keep "
+            "scores them too)."
         )
         return examples.select(kept)
 

@@ -47,7 +47,8 @@ class ClassScores:
         label: The class.
         precision, recall, f1: Its scores.
         texts: Number of texts with this label.
-        confused_with: The class that its texts are most often mistaken for; None without errors.
+        mistaken_for: The class that its texts are most often mistaken for; None without errors.
+        mistaken: How many of them are.
     """
 
     label: str
@@ -55,12 +56,14 @@ class ClassScores:
     recall: float | None
     f1: float | None
     texts: int
-    confused_with: str | None
+    mistaken_for: str | None
+    mistaken: int
 
     def cells(self) -> tuple[str, ...]:
-        """Return the line of a table: class, precision, recall, F1, texts, most often taken for."""
+        """Return the line of a table: class, precision, recall, F1, texts, mistaken for."""
         scores = [PERCENT.text(each) for each in (self.precision, self.recall, self.f1)]
-        return (self.label, *scores, str(self.texts), self.confused_with or ABSENT)
+        others = f"{self.mistaken_for} ({self.mistaken})" if self.mistaken_for else ABSENT
+        return (self.label, *scores, str(self.texts), others)
 
 
 @dataclass(frozen=True)
@@ -190,8 +193,12 @@ def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
     for view in views():
         if view.question != Question.HOLDS or view.answered:
             continue
-        rows = run.rows(_COLUMNS, view.name)
+        rows = run.rows([*_COLUMNS, "parameters"], view.name)
         rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=_KEYS)
+        # Of each perturbation the middle strength, as in the overview: the largest breaks any text.
+        sizes = rows.groupby("condition", sort=False)["parameters"].unique()
+        middle = {condition: each[len(each) // 2] for condition, each in sizes.items()}
+        rows = rows[rows["parameters"] == rows["condition"].map(middle)]
         names = {each: _perturbation(view, each) for each in rows["condition"].unique()}
         found.append(rows.assign(perturbation=rows["condition"].map(names)))
     found = [each for each in found if len(each)] or found[:1]
@@ -199,9 +206,9 @@ def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _perturbation(view: View, condition: str) -> str:
-    """Name a perturbation, whatever its strength: ``embedding attack: PGD``."""
+    """Name a perturbation, whatever its strength: ``embedding attack (PGD)``."""
     title, words = view.title.lower(), view.condition(condition)
-    return title if words in title else f"{title}: {words}"
+    return title if words in title else f"{title} ({words})"
 
 
 def _with_confidence(rows: pd.DataFrame) -> pd.DataFrame:
@@ -220,9 +227,9 @@ def _by_class(confusion: IntegerArray, labels: tuple[str, ...]) -> tuple[ClassSc
     found = []
     for index, (label, precision, recall, f1) in enumerate(zip(labels, *scores, strict=True)):
         others = np.where(np.arange(len(labels)) == index, 0, confusion[index])
-        taken_for = labels[int(others.argmax())] if others.any() else None
-        texts = int(confusion[index].sum())
-        found.append(ClassScores(label, precision, recall, f1, texts, taken_for))
+        mistaken_for = labels[int(others.argmax())] if others.any() else None
+        texts, mistaken = int(confusion[index].sum()), int(others.max())
+        found.append(ClassScores(label, precision, recall, f1, texts, mistaken_for, mistaken))
     return tuple(found)
 
 
@@ -349,8 +356,8 @@ def _miscalibrated(run: Run, trained: _Trained) -> Iterator[Finding]:
         command = f"temper calibrate {trained.folder} --data {trained.data} --with-dev"
         yield Finding(
             f"Miscalibrated: the calibration error (ECE) is {raw.value:.1%}, with temperature "
-            f"scaling {scaled.value:.1%}. Fit the temperature on labeled rows that the model has not "
-            "seen, or with --with-dev on its validation set.",
+            f"scaling {scaled.value:.1%}. Fit the temperature on labeled rows that the model has "
+            "not seen, or with --with-dev on its validation set.",
             command if trained.data else "",
         )
 
@@ -377,15 +384,13 @@ def _broken(perturbed: pd.DataFrame, trained: _Trained) -> Iterator[Finding]:
     if perturbed.empty:
         return
     broken = perturbed["prediction"] != perturbed["label"]
-    # A text counts once for a perturbation, however many strengths it was measured at.
-    by_text = broken.groupby([perturbed["perturbation"], perturbed["set"], perturbed["index"]])
-    by_kind = by_text.any().groupby("perturbation").agg(["mean", "sum", "size"])
+    by_kind = broken.groupby(perturbed["perturbation"]).agg(["mean", "sum", "size"])
     worst = by_kind["mean"].idxmax()
     fraction, count, total = by_kind.loc[worst]
     if fraction >= BROKEN:
         command = f"temper tune --data {trained.data} --model {trained.base} --goal robust"
         yield Finding(
-            f"{str(worst).capitalize()} turns {int(count)} of {int(total)} correct predictions "
-            "wrong. Search for a more robust recipe.",
+            f"Robustness: {worst} turns {int(count)} of {int(total)} correct predictions wrong. "
+            "Search for a more robust recipe.",
             command if trained.data else "",
         )
