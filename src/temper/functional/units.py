@@ -29,14 +29,22 @@ class Unit:
     significant: int | None = None
 
     def with_sign(self, text: str) -> str:
-        """Write the unit behind a number: ``37%``, ``45.2 (× 100)``.
+        """Write the unit behind a number.
 
         Args:
             text: The number, perhaps with its spread.
+
+        Example:
+            >>> (
+            ...     PERCENT.with_sign("37"),
+            ...     HUNDREDTHS.with_sign("45.2"),
+            ...     Unit(1, 1, "ms").with_sign("3"),
+            ... )
+            ('37%', '45.2 (× 100)', '3 ms')
         """
         if self.sign in ("", "%"):
             return f"{text}{self.sign}"
-        return f"{text} ({self.sign})"
+        return f"{text} {self.sign}" if self.sign[0].isalpha() else f"{text} ({self.sign})"
 
     def margin(self, points: float) -> float | None:
         """Return the stored difference that so many points are; None of what has no points.
