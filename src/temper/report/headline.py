@@ -324,7 +324,7 @@ def _not_learned(comparison: Comparison) -> str:
     best = max(tasks.values(), key=lambda level: level.share or 0.0)
     return (
         f"No method learned the task: the best, `{best.column}`, reaches {best.text} "
-        f"{best.score}, {best.standing}. Train longer, on more rows or at another rate."
+        f"{best.score}, {best.standing}. Train longer, on more rows or at another learning rate."
     )
 
 
