@@ -149,7 +149,7 @@ def read_claims() -> tuple[Claim, ...]:
 def judge_claims(claims: Iterable[Claim], root: Path) -> list[JudgedClaim]:
     """Say of each claim what the kept scores under a clone's root say.
 
-    A claim that something is better holds where the 95 % interval of its difference lies wholly on
+    A claim that something is better holds where the 95% interval of its difference lies wholly on
     the better side, and does not where it lies on the other; p must outlast Holm's correction over
     the claims that are tested on the same scores of one table. Else it is not shown. That two
     things are the same holds where the interval lies within the bound, and does not where it lies

@@ -36,7 +36,7 @@ def frontier(table: ReproductionTable) -> Figure:
         marks["gain", label] = Mark(
             gain.mean * unit.scale,
             unit.text(gain.mean, signed=True),
-            "95 % interval over the seeds" if ends else "no interval",
+            "95% interval over the seeds" if ends else "no interval",
             f"{len(line.seeds)} seeds",
             ends,
         )

@@ -18,10 +18,10 @@ WIDE = 10
 """Methods beyond which each of them is a line of its own."""
 LEGEND = (
     "Mean over seeds \u00b1 standard deviation. **Bold** is better than the first method (or the "
-    "one that a table is said to be against), *slanted* is worse: the 95 % t interval of the "
-    "difference over seeds does not hold 0, and Holm's correction over the methods of the line "
-    "leaves p at .05 or below. (+) and (\u2212) are better and worse by the interval alone; what "
-    "has no mark is inside the noise. Where a score has no better side, the marks say higher and "
+    "one that a table is said to be against), *slanted* is worse: the 95% t interval of the "
+    "difference over seeds does not contain 0, and Holm's correction over the methods of the line "
+    "leaves p at 0.05 or below. (+) and (\u2212) are better and worse by the interval alone; what "
+    "has no mark is not significant. Where a score has no better side, the marks say higher and "
     "lower."
 )
 _MARKS = {"better": "**{}**", "higher": "**{}**", "worse": "*{}*", "lower": "*{}*"}

@@ -14,7 +14,7 @@ def not_learned(comparison: Comparison, source: Source, column: str | None = Non
 
     One answer to all rows, and a guess, have a macro F1 of at most one by the number of classes,
     and an MCC or a correlation of 0. A case is not learned where a column's mean is above that by
-    no more than its seeds spread (95 % t interval, from three seeds on).
+    no more than its seeds spread (95% t interval, from three seeds on).
 
     Args:
         comparison: The case's scores.

@@ -14,9 +14,18 @@ ABSENT = "not at hand"
 NOT_LEARNED = "not learned"
 
 
+def papers_unit(unit: Unit) -> Unit:
+    """Return a unit with the second decimal that the papers print of percentages.
+
+    Args:
+        unit: How reports show the score, with one decimal.
+    """
+    return unit if unit.significant is not None or unit.decimals > 1 else replace(unit, decimals=2)
+
+
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds with its 95 % t interval, from three seeds on.
+    """A mean over seeds with its 95% t interval, from three seeds on.
 
     Args:
         mean: The mean.
@@ -121,7 +130,7 @@ class Line:
 
     @property
     def side(self) -> int | None:
-        """1 or -1 where the difference is outside the noise, 0 where it is not; None if unknown.
+        """1 or -1 where the difference is significant, 0 where it is not; None if unknown.
 
         Outside is what lies wholly above or below 0 and outlasts the correction. Of a case that
         is not learned it is unknown.
@@ -140,7 +149,7 @@ class Line:
         if alone is None:
             return ""
         if alone == 0:
-            return "inside the noise"
+            return "not significant"
         words = self._word(above=alone > 0)
         return words if self.side else f"{words}, not after correction"
 

@@ -16,7 +16,15 @@ from typing import Any
 from reproduction.choice import choose_columns
 from reproduction.facts import case_facts, changes, costs
 from reproduction.learning import not_learned
-from reproduction.lines import NOT_LEARNED, Line, corrected, difference, mean_lines, mean_over
+from reproduction.lines import (
+    NOT_LEARNED,
+    Line,
+    corrected,
+    difference,
+    mean_lines,
+    mean_over,
+    papers_unit,
+)
 from reproduction.run import finished_cases, read_record
 from reproduction.specification import (
     AVERAGE,
@@ -205,7 +213,7 @@ def _lines(
                 column=column,
                 seeds=values,
                 higher_is_better=row.higher_is_better,
-                unit=row.unit,
+                unit=papers_unit(row.unit),
                 to_reference=None if column == reference else difference(values, base),
             )
 

@@ -37,7 +37,7 @@ class Finding:
         text: What is stated, with its settings.
         expected: What the number is if the statement holds.
         mean: The number, over draws.
-        low, high: Its 95 % interval.
+        low, high: Its 95% interval.
         holds: Whether the interval allows the statement.
     """
 

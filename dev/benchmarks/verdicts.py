@@ -195,9 +195,7 @@ def main() -> None:
     with errors.status("") as status:
         verdicts = list(false_verdicts(options.repetitions, told=status.update))
     console.print(
-        _table(
-            "Coverage of a share's 95 % interval, %", shares, ("share",), ("bootstrap", "wilson")
-        )
+        _table("Coverage of a share's 95% interval, %", shares, ("share",), ("bootstrap", "wilson"))
     )
     console.print(_table("False verdicts, %", verdicts, ("world", "seeds", "score"), ("false",)))
     console.print(f"Written: {write('verdicts', {'coverage': shares, 'false_verdicts': verdicts})}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from temper.display.folders import Source
     from temper.evaluation.predictor import Predictor
-    from temper.report import Comparison, Headline
+    from temper.report import Comparison, ErrorAnalysis, Headline
 
 
 class Result(ABC):
@@ -133,7 +133,18 @@ class EvaluationResult(Result):
 
     @property
     def scores(self) -> pandas.DataFrame:
-        """A line for each score, with its 95 % interval and n."""
+        """A line for each score, with its 95% interval and n."""
         import pandas
 
         return pandas.DataFrame(self.content["scores"])
+
+    def errors(self) -> ErrorAnalysis | None:
+        """Analyze the errors: confusions, scores by class, worst errors, and what to do next.
+
+        Returns:
+            The analysis; None for a regression.
+        """
+        from temper.display.folders import read
+        from temper.report import error_analysis
+
+        return error_analysis(read(self.folder))

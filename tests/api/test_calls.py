@@ -437,6 +437,6 @@ def test_a_result_reads_well_as_text_and_shows_its_first_screen(
 def test_a_run_without_an_evaluation_says_what_its_dev_rows_scored(run: Any) -> None:
     alone = replace(run, folder=Path(shutil.copytree(run.folder, run.folder.with_name("alone"))))
     accuracy = 100 * run.record["epochs"]["kept"]["dev"]
-    assert f"reaches {accuracy:.2f} % [" in alone.headline().sentence
+    assert f"reaches {accuracy:.1f}% [" in alone.headline().sentence
     assert f"temper evaluate {alone.folder}" in str(alone)
-    assert f"{accuracy:.2f} %" in alone._repr_html_()
+    assert f"{accuracy:.1f}%" in alone._repr_html_()

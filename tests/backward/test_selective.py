@@ -65,7 +65,7 @@ def test_the_mean_over_many_draws_is_the_gradient_and_the_share_kept_is_p(
         alpha=0.6, beta=beta, p_min=p_min, orientation=orientation, normalise=normalise
     )
     params = parameters(block=40, block_other=25)
-    # No two in one bucket (they are 1 % wide), so that the bucketed ranks are the exact ones.
+    # No two in one bucket (they are 1% wide), so that the bucketed ranks are the exact ones.
     sizes = 1.05 ** torch.randperm(65) * torch.randn(65).sign()
     grads = dict(zip(params.tensors, sizes.split([40, 25]), strict=True))
     draws = 500
@@ -79,7 +79,7 @@ def test_the_mean_over_many_draws_is_the_gradient_and_the_share_kept_is_p(
     assert ((share - p).abs() <= 5 * (p * (1 - p) / draws).sqrt() + 1e-3).all()
     kept = found != 0
     expected = (gradient / p).expand_as(found)
-    # Of 16 bits p is rounded to 1/65536, which is up to .8 % of the smallest one; 32 bits are as
+    # Of 16 bits p is rounded to 1/65536, which is up to .8% of the smallest one; 32 bits are as
     # fine as the gradients themselves.
     torch.testing.assert_close(found[kept], expected[kept], rtol=1e-2 if p_min else 1e-6, atol=0)
     assert (found[~kept] == 0).all()

@@ -47,7 +47,7 @@ def test_an_epoch_s_mask_divides_by_the_probability_of_its_byte(p_min: float) ->
     assert torch.equal(kept, state["codes"]["block"] > 0)
     p = gradient[kept].double() / found[kept].double()
     sorted_p = probability_by_sorting(gradient, rule)[kept].clamp(min=p_min)
-    # A bucket of ranks is 1 % of the magnitudes wide; the byte adds 1.4 % (or 4.5 %).
+    # A bucket of ranks is 1% of the magnitudes wide; the byte adds 1.4% (or 4.5%).
     torch.testing.assert_close(p, sorted_p, rtol=0.06, atol=0)
     assert float(state["kept"]) == pytest.approx(kept.double().mean().item())
 

@@ -102,7 +102,7 @@ def test_alarms_and_risks_are_those_of_the_more_careful_rows() -> None:
 
 
 def test_sets_hold_the_truth_of_texts_that_repeat_and_of_new_ones() -> None:
-    """By simulation: the coverage of a calibration is below 85 % about as rarely as without."""
+    """By simulation: the coverage of a calibration is below 85% about as rarely as without."""
     draws, low = np.random.default_rng(0), {"repeating": 0, "new": 0}
     studies = 150
 

@@ -44,7 +44,7 @@ def test_an_evaluation_writes_the_card_of_its_model(
     text = (model / "README.md").read_text()
     assert MARK in text
     # Seed 1 of the plan: the evaluation's own scores, not those inside the run.
-    assert "84.00 [82.00, 86.00]" in text
+    assert "84.0 [82.0, 86.0]" in text
     assert "type: stanfordnlp/imdb" in text
     assert "type: reviews" in text
     assert len(judged) == 1

@@ -72,7 +72,7 @@ def test_the_card_says_what_a_stranger_asks(trained: Path, measured: Path) -> No
     assert card.data.library_name == "transformers"
     assert card.data.pipeline_tag == "text-classification"
     for words in ("with the labels negative, positive", "## How it was trained", "## Known limits",
-                  "No license is stated", "95 % interval over examples"):  # fmt: skip
+                  "No license is stated", "95% interval over examples"):  # fmt: skip
         assert words in card.text
 
 

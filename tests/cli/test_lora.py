@@ -29,7 +29,7 @@ def test_an_adapter_is_trained_judged_and_asked(
         "train.lora.rank=4", "--set", "train.max_steps=3", "--max-length", "32", "--device", "cpu",
         "--out", out,
     )  # fmt: skip
-    assert "recipe: plain (default; --recipe or --method changes it)" in trained.stderr
+    assert "Recipe plain (the default)" in trained.stderr
     assert "LORA adapter" in trained.stderr
     assert json.loads((out / "adapter_config.json").read_text())["r"] == 4
     succeed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import unicodedata
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from temper.cli.screen import fail, notice, print_json, print_table, say
+from temper.cli.screen import Screen, fail, notice, print_json, print_table, say
 
 HOSTILE = st.text(
     st.characters(categories=["Cc", "Cf", "L", "P"]) | st.sampled_from("\x1b\x9b\x07\r\x08\u202e["),
@@ -56,3 +57,16 @@ def test_the_rest_of_a_message_is_shown(capsys: pytest.CaptureFixture[str], text
     assert said.startswith("Error: The label ")
     assert said.endswith(" is unknown\n")
     assert steering(said) == []
+
+
+@given(
+    words=st.lists(st.text("abcdé-:/.", min_size=1, max_size=30), max_size=20),
+    width=st.integers(10, 80),
+)
+def test_a_terminal_gets_lines_that_fit_and_whole_words(words: list[str], width: int) -> None:
+    file = io.StringIO()
+    screen = Screen(file=file, force_terminal=True, width=width, color_system=None, highlight=False)
+    screen.print(" ".join(words), markup=False)
+    lines = file.getvalue().splitlines()
+    assert " ".join(lines).split() == words
+    assert all(len(line) <= width or " " not in line for line in lines)

@@ -161,7 +161,7 @@ def test_variances_over_rows_are_those_of_the_rows_themselves() -> None:
     )
     accuracy = found["task", "accuracy"]
     means = right.mean(axis=1)
-    # 200 resamples tell a variance to 10 % of itself; this is three times that.
+    # 200 resamples tell a variance to 10% of itself; this is three times that.
     assert accuracy.difference == pytest.approx((means[0] - means[1]).var() / ROWS, rel=0.3)
     # What seeds differ by row by row, without what they differ by in all rows.
     apart = right - right.mean(axis=2, keepdims=True)
@@ -257,6 +257,6 @@ def test_two_models_of_one_law_differ_significantly_in_one_study_of_twenty() -> 
             key = tuple(entry[part] for part in ("perspective", "set", "condition", "name"))
             if key in watched and not entry["parameters"]:
                 false[key] += entry["low"] > 0 or entry["high"] < 0
-    # At 5 % more than 6 of 30 come with probability 0.0006. With fixed thresholds 13 to 21 of the
+    # At 5% more than 6 of 30 come with probability 0.0006. With fixed thresholds 13 to 21 of the
     # sizes have a verdict.
     assert max(false.values()) <= 6, false

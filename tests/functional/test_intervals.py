@@ -30,7 +30,7 @@ def mean_of(values: object) -> Statistic:
 def test_the_spread_of_resampled_means_is_the_standard_error() -> None:
     values = np.asarray([0.0, 1.0] * 50)
     (found,) = intervals.resampled(mean_of(values), rows=100, resamples=20_000, seed=0)
-    # sqrt(.5 * .5 / 100) = .05; the spread of 20,000 draws is within 2 % of it.
+    # sqrt(.5 * .5 / 100) = .05; the spread of 20,000 draws is within 2% of it.
     assert found.std() == pytest.approx(0.05, rel=0.02)
     assert found.mean() == pytest.approx(0.5, abs=0.002)
 
@@ -196,7 +196,7 @@ def test_the_interval_of_a_calibration_error_has_the_score_and_its_mean(name: st
         assert 0 <= found.low <= value <= found.high
         held.append((found.low, found.high))
         values.append(value)
-    # At 95 % fewer than 52 of 60 come with probability 0.01.
+    # At 95% fewer than 52 of 60 come with probability 0.01.
     assert sum(low <= np.mean(values) <= high for low, high in held) >= 52
 
 

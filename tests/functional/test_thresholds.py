@@ -19,7 +19,7 @@ from temper.functional.resampling import weighted_mean
 from temper.functional.thresholds import Judged, Thresholds, resampled_quantiles
 
 STUDIES = 150
-# More false verdicts than this of 150 come with probability 0.01 where 5 % is the truth.
+# More false verdicts than this of 150 come with probability 0.01 where 5% is the truth.
 MOST = 15
 
 
@@ -98,7 +98,7 @@ def test_detections_of_two_models_of_one_law_differ_in_one_study_of_twenty() -> 
         values.append(float(one(np.ones((1, 2 * rows)))[0]))
     assert false <= MOST
     inside = [low <= np.mean(values) <= high for low, high in held]
-    # At 95 % fewer than 134 of 150 come with probability 0.003.
+    # At 95% fewer than 134 of 150 come with probability 0.003.
     assert np.sum(inside) >= 134
 
 

@@ -45,7 +45,7 @@ def test_the_card_says_how_it_was_trained_what_it_scores_and_what_it_cannot(run:
         "- seed: 0",
         "2000 rows, hash ab12",
         "- method.epsilon: 0.025",
-        "83.00 [81.00, 85.00]",
+        "83.0 [81.0, 85.0]",
         "1 seed, 500 examples",
         "12 train rows are also in dev",
         "1.0% of the training rows were cut",

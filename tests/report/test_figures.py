@@ -84,7 +84,7 @@ def test_a_robustness_curve_starts_at_the_clean_score(study: Path) -> None:
     figure = drawn(study)["PGD \u2113\u2082 (10 steps), dev"]
     radii, accuracies = places(figure, "vanilla")
     assert radii == [0.0, 0.1, 0.25, 0.5]
-    # 82 % less 90 points a unit of radius.
+    # 82% less 90 points a unit of radius.
     assert accuracies == pytest.approx([82.0, 73.0, 59.5, 37.0])
     # A standard deviation of 2 over three seeds: 4.303 * 2 / sqrt(3) to either side.
     for point in curve(figure, "vanilla").points:
@@ -98,7 +98,7 @@ def test_a_curve_of_one_seed_has_the_interval_over_examples(make_study: MakeStud
     # conftest gives every score an interval of 0.02 to either side.
     for point in points:
         assert point.ends == pytest.approx((point.y - 2.0, point.y + 2.0))
-    assert points[0].detail.endswith("radius 0: 80.00; 78.00 to 82.00; 1 seed, n = 500")
+    assert points[0].detail.endswith("radius 0: 80.0; 78.0 to 82.0; 1 seed, n = 500")
     assert figure.caption.endswith("Lines are 95% intervals over examples.")
 
 

@@ -1,7 +1,8 @@
-"""The overview and the whole table as Markdown: leading scores, and what is no noise."""
+"""The overview and the whole table as Markdown: leading scores, and significant differences."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -37,11 +38,11 @@ def test_each_perspective_gives_its_leading_score(study: Path) -> None:
     assert found.header == HEADER
     vanilla, uegr = found.lines
     assert vanilla[0] == "vanilla"
-    assert uegr[2] == "85.00 ± 2.65"
+    assert uegr[2] == "85.0 ± 2.6"
     # imdb and yelp of vanilla: 70 and 60, 72 and 62, 74 and 64.
-    assert vanilla[3] == "67.00 ± 2.00"
+    assert vanilla[3] == "67.0 ± 2.0"
     # A fall of .25 * .9 from 82.
-    assert vanilla[4].startswith("59.50")
+    assert vanilla[4].startswith("59.5")
     # The calibration error is better where it is lower.
     assert found.best[6] == {1}
 
@@ -64,19 +65,19 @@ def test_what_would_tell_another_story_stands_by_itself(make_study: MakeStudy) -
     found = overview(comparison(make_study(Plan(corrupted=True, extra=several))))
     means = {heading: found.lines[1][1:][place] for place, heading in enumerate(found.header[1:])}
     for wanted, text in {
-        "Text attack: accuracy, character edits, dev (%) ↑": "50.00 ± 0.00",
-        "Text attack: accuracy, word swaps, dev (%) ↑": "40.00 ± 0.00",
-        "Area under the curve, random tokens, dev (%) ↑": "77.00 ± 2.65",
-        "Area under the curve, masked tokens, dev (%) ↑": "77.00 ± 2.65",
-        "Area under the curve, dropped tokens, dev (%) ↑": "77.00 ± 2.65",
-        "Worst group\u2019s accuracy, dev (%) ↑": "80.00 ± 0.00",
-        "Worst group\u2019s accuracy, imdb (%) ↑": "30.00 ± 0.00",
-        "ECE (10 bins), mean of 3 sets (%) ↓": "6.00 ± 1.00",
-        "ECE (10 bins), after temperature scaling, mean of 3 sets (%) ↓": "5.00 ± 0.00",
+        "Text attack: accuracy, character edits, dev (%) ↑": "50.0 ± 0.0",
+        "Text attack: accuracy, word swaps, dev (%) ↑": "40.0 ± 0.0",
+        "Area under the curve, random tokens, dev (%) ↑": "77.0 ± 2.6",
+        "Area under the curve, masked tokens, dev (%) ↑": "77.0 ± 2.6",
+        "Area under the curve, dropped tokens, dev (%) ↑": "77.0 ± 2.6",
+        "Worst group\u2019s accuracy, dev (%) ↑": "80.0 ± 0.0",
+        "Worst group\u2019s accuracy, imdb (%) ↑": "30.0 ± 0.0",
+        "ECE (10 bins), mean of 3 sets (%) ↓": "6.0 ± 1.0",
+        "ECE (10 bins), after temperature scaling, mean of 3 sets (%) ↓": "5.0 ± 0.0",
         # Means of .6 and .8, less .2 and plus .1; max softmax .92, .92, .95 on one set and .7.
-        "AUROC, by max softmax, mean of 2 sets (%) ↑": "81.50 ± 0.87",
-        "AUROC, by the energy, mean of 2 sets (%) ↑": "50.00 ± 0.00",
-        "AUROC, by the nearest neighbours, mean of 2 sets (%) ↑": "80.00 ± 0.00",
+        "AUROC, by max softmax, mean of 2 sets (%) ↑": "81.5 ± 0.9",
+        "AUROC, by the energy, mean of 2 sets (%) ↑": "50.0 ± 0.0",
+        "AUROC, by the nearest neighbours, mean of 2 sets (%) ↑": "80.0 ± 0.0",
     }.items():
         assert means[wanted] == text
     assert not [heading for heading in found.header if "news" in heading or "trec" in heading]
@@ -119,7 +120,7 @@ def test_a_run_that_was_not_evaluated_has_nothing_to_print(tmp_path: Path, study
     assert result.exit_code != 0
 
 
-def test_the_command_prints_few_methods_side_by_side_and_marks_what_noise_does_not_explain(
+def test_the_command_prints_few_methods_side_by_side_and_marks_significant_differences(
     study: Path,
 ) -> None:
     result = CliRunner().invoke(app, ["report", str(study), "--markdown"])
@@ -127,7 +128,7 @@ def test_the_command_prints_few_methods_side_by_side_and_marks_what_noise_does_n
     lines = result.stdout.strip().splitlines()
     assert lines[:2] == ["| score | `vanilla` | `uegr` |", "|---|---|---|"]
     assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:-2]] == list(HEADER[1:])
-    assert "**85.00 ± 2.65**" in lines[3]
+    assert "**85.0 ± 2.6**" in lines[3]
     rows = {row.heading(): row for row in comparison(study).rows}
     for line in lines[3:-2]:
         heading, _, own = line.strip("| ").split(" | ")
@@ -136,7 +137,7 @@ def test_the_command_prints_few_methods_side_by_side_and_marks_what_noise_does_n
         assert own.endswith("▲") is (verdict == "better")
         assert own.endswith("▼") is (verdict == "worse")
     assert any(line.endswith("▲ |") for line in lines)
-    assert lines[-1] == "▲ better and ▼ worse than `vanilla` by more than the noise."
+    assert re.match("▲ .*▼ .*`vanilla`", lines[-1])
 
 
 def test_the_command_prints_many_methods_one_below_the_other(tmp_path: Path) -> None:
@@ -152,7 +153,6 @@ def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:
     columns = ["vanilla", *(f"other{number}" for number in range(7))]
     found = comparison(make_study(Plan(columns=columns, seeds=[0])))
     assert found.title == "7 columns against vanilla, on a/model"
-    assert found.answer.startswith("Nothing can be said of `other0` beside `vanilla`")
 
 
 def test_few_columns_are_named(make_study: MakeStudy) -> None:
@@ -173,10 +173,10 @@ def test_every_score_of_the_named_perspectives_has_a_line(study: Path) -> None:
     assert len(lines) - 4 == len(wanted)
     task = next(line for line in lines if line.startswith("| Accuracy, dev (%) ↑ |"))
     # 80, 82 and 84 against 82, 85 and 88 (see conftest): the means and their deviations.
-    assert "82.00 ± 2.00 | 85.00 ± 2.65" in task
+    assert "82.0 ± 2.0 | 85.0 ± 2.6" in task
 
 
-def test_what_differs_by_more_than_the_noise_is_marked_and_the_mark_explained(study: Path) -> None:
+def test_significant_differences_are_marked_and_the_mark_explained(study: Path) -> None:
     found = comparison(study)
     text = markdown(found)
     verdicts = {
@@ -191,7 +191,7 @@ def test_what_differs_by_more_than_the_noise_is_marked_and_the_mark_explained(st
         for row in found.shown
         for cell in row.cells.values()
     )
-    assert lines_of(text)[-1].startswith("▲ better and ▼ worse than `vanilla`")
+    assert "▲" in lines_of(text)[-1]
 
 
 def test_with_one_seed_nothing_is_marked(make_study: MakeStudy) -> None:
@@ -210,7 +210,7 @@ def test_scores_alone_suffice_and_no_page_is_written(study: Path) -> None:
     for more in ([], ["--perspectives", "all"]):
         found = CliRunner().invoke(app, ["report", str(study), "--markdown", *more])
         assert found.exit_code == 0
-        assert "85.00 ± 2.65" in found.stdout
+        assert "85.0 ± 2.6" in found.stdout
     assert not (study / "report.html").exists()
 
 

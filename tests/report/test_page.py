@@ -131,12 +131,9 @@ def test_the_page_asks_and_answers_questions(elements: Elements, plain_page: Pat
     assert asked[:3] == [Question.RIGHT, Question.HOLDS, Question.KNOWS]
     # The whole table of scores comes after every answer.
     assert asked.index("All scores") > asked.index(Question.COST)
-    # Each is led by what came out: with its difference where that is outside the noise.
+    # Each is led by what came out: with its difference where that is significant.
     assert "`" not in elements.text
-    assert (
-        "uegr is 45 % better calibrated: \u22125.00 [\u22127.27, \u22122.73] points."
-        in elements.text
-    )
+    assert "45% better calibrated: \u22125.0 points [\u22127.3, \u22122.7]." in elements.text
     assert "ECE is how far the stated confidence lies" in elements.text
 
 
@@ -158,7 +155,7 @@ def test_notices_hashes_settings_and_versions_are_on_the_page(elements: Elements
     for said in (
         "12 train rows are also in dev",
         "12.5% of the rows of set 'dev' are cut",
-        "1.0 % of the training rows were cut",
+        "1.0% of the training rows were cut",
         "train.hash",
         "ab12",
         "method.epsilon",
@@ -233,7 +230,7 @@ def test_focus_shows_a_numbers_detail(plain_page: Path, browser: Browser) -> Non
     assert browser.evaluate("document.getElementById('detail').hidden") is True
     browser.evaluate("document.querySelectorAll('.entry')[2].focus()")
     said = browser.evaluate("document.getElementById('detail').innerText")
-    assert "95 % interval over seeds, on these rows" in said
+    assert "95% interval over seeds, on these rows" in said
     assert browser.evaluate("document.documentElement.scrollWidth") <= 400
 
 

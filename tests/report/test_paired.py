@@ -69,7 +69,7 @@ UP = {0: (0.80, 0.83), 1: (0.80, 0.84), 2: (0.81, 0.84)}
         (UP, False, "worse"),
         (UP, None, "higher"),
         ({seed: (two, one) for seed, (one, two) in UP.items()}, None, "lower"),
-        ({0: (0.70, 0.69), 1: (0.72, 0.74), 2: (0.74, 0.73)}, True, "inside the noise"),
+        ({0: (0.70, 0.69), 1: (0.72, 0.74), 2: (0.74, 0.73)}, True, "not significant"),
         ({0: UP[0], 1: UP[1]}, True, "undecidable (2 common seeds of at least 3)"),
         (
             {0: (0.70, 0.68), 1: (0.70, 0.68), 2: (0.70, 0.68)},
@@ -126,7 +126,7 @@ def test_one_seed_is_judged_over_examples() -> None:
     assert (difference.low, difference.high, difference.examples) == (0.01, 0.05, 500)
     assert difference.holm_p == 0.004
     noise = differ({0: UP[0]}, paired=Paired(0, -0.01, 0.05, 0.2, 500))
-    assert noise.verdict == "inside the noise"
+    assert noise.verdict == "not significant"
 
 
 # A mean of 0, and intervals that reach .0037, .0060 and .0075 to both sides: 4.3 of 2 degrees.
@@ -139,17 +139,17 @@ NARROW, WIDE, WIDER = (
 @pytest.mark.parametrize(
     ("seeds", "shift", "higher", "verdict"),
     [
-        (NARROW, 0.0, True, "equal"),
-        (NARROW, 0.0, None, "equal"),
-        (NARROW, 0.003, True, "no worse"),
-        (NARROW, 0.003, False, "no better"),
-        (NARROW, 0.003, None, "inside the noise"),
-        (NARROW, -0.003, True, "no better"),
-        (NARROW, -0.003, False, "no worse"),
+        (NARROW, 0.0, True, "equivalent"),
+        (NARROW, 0.0, None, "equivalent"),
+        (NARROW, 0.003, True, "non-inferior"),
+        (NARROW, 0.003, False, "non-superior"),
+        (NARROW, 0.003, None, "not significant"),
+        (NARROW, -0.003, True, "non-superior"),
+        (NARROW, -0.003, False, "non-inferior"),
         (NARROW, 0.004, True, "better"),
-        (WIDE, 0.0, True, "inside the noise"),
-        (WIDE, 0.002, True, "no worse"),
-        (WIDER, 0.002, True, "inside the noise"),
+        (WIDE, 0.0, True, "not significant"),
+        (WIDE, 0.002, True, "non-inferior"),
+        (WIDER, 0.002, True, "not significant"),
     ],
 )
 def test_an_interval_that_ends_within_the_margin_says_so(
@@ -159,9 +159,9 @@ def test_an_interval_that_ends_within_the_margin_says_so(
     found = differ(moved, higher=higher, margin=0.005)
     assert found.verdict == verdict
     assert found.inside_noise == (verdict != "better")
-    # What has no margin is inside the noise or it is not.
+    # What has no margin is not significant or it is not.
     plain = differ(moved, higher=higher).verdict
-    assert plain == ("better" if verdict == "better" else "inside the noise")
+    assert plain == ("better" if verdict == "better" else "not significant")
 
 
 @pytest.mark.parametrize("seeds", [{1: UP[1]}, {0: UP[0], 1: UP[1]}])

@@ -50,9 +50,9 @@ def test_the_best_on_dev_is_told_by_test_though_another_is_better_there() -> Non
     assert found == {
         "case": CASE,
         f"chosen by {DEV}": "uegr_10_30, vanilla",
-        DEV: "70.00 ± 0.00, 55.00 ± 0.00",
-        TEST: "45.00 ± 0.00, 50.00 ± 0.00",
-        "margin": "−5.00",
+        DEV: "70.0 ± 0.0, 55.0 ± 0.0",
+        TEST: "45.0 ± 0.0, 50.0 ± 0.0",
+        "margin": "−5.0",
         "verdict": "",
     }
 
@@ -63,7 +63,7 @@ def test_what_it_is_compared_with_is_chosen_too() -> None:
         for each in choose_columns(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6, dropout=0.56)))
     ]
     assert found[f"chosen by {DEV}"] == "uegr_10_30, dropout"
-    assert found["margin"] == "+0.00"
+    assert found["margin"] == "+0.0"
 
 
 def test_of_equal_ones_the_first_is_chosen() -> None:

@@ -49,7 +49,7 @@ def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folde
     # .01, .01 and .04 above the printed .82: deviation .0173205, and t of 2 degrees, 4.302653.
     assert line.to_paper.mean == pytest.approx(0.02)
     assert line.to_paper.high == pytest.approx(0.02 + 4.302653 * 0.01, abs=1e-7)
-    assert line.verdict == "inside the noise"
+    assert line.verdict == "not significant"
     # Our gain of .02 beside the paper's of .01.
     assert line.printed_gain == pytest.approx(0.01)
     assert line.to_printed_gain.mean == pytest.approx(0.01)

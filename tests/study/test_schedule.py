@@ -222,7 +222,7 @@ def test_one_seed_is_paired_over_examples_until_there_are_more(
     difference = one.comparison.row("task", "accuracy").cells["short"].difference
     assert difference is not None
     assert difference.low is not None
-    assert difference.verdict in ("better", "worse", "inside the noise")
+    assert difference.verdict in ("better", "worse", "not significant")
     assert difference.examples == one.comparison.row("task", "accuracy").cells["short"].examples[0]
 
     study(tiny_model, tiny_data, out, seeds=(0,))

@@ -115,4 +115,4 @@ def train(
 def _tell_default(tree: Mapping[str, Any], progress: Progress) -> None:
     if "recipe" not in tree and "name" not in tree.get("method", {}):
         name = default_recipe().name
-        progress.notice(f"recipe: {name} (default; --recipe or --method changes it)")
+        progress.info(f"Recipe {name} (the default). Choose another with --recipe or --method.")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +18,11 @@ from temper.cli import options
 from temper.cli.screen import notice, print_headline, print_json, print_table, say
 from temper.errors import UnlabeledError
 
+if TYPE_CHECKING:
+    from temper.report import ErrorAnalysis
+
+WORST = 3
+"""Errors of each kind that are printed."""
 COLUMNS = (
     "perspective",
     "set",
@@ -99,13 +105,42 @@ def evaluate(
         written = write_card(CardSources(Path(model), result.folder, result.sources), card_file)
         # With --json, stdout is for the scores.
         say(f"Model card: {written}", as_json=True)
+    errors = result.errors()
     if as_json:
-        print_json({"out": str(result.folder), **result.content})
+        analysis = None if errors is None else errors.to_json()
+        print_json({"out": str(result.folder), **result.content, "errors": analysis})
         return
     if full:
         print_table([_row(score) for score in result.content["scores"]], COLUMNS, title=model)
+    if errors is not None:
+        _print_errors(errors)
     print_headline(result.headline())
+    for finding in () if errors is None else errors.findings:
+        say(f"Next: {finding.text}")
+        if finding.command:
+            say(f"  {finding.command}")
     say(f"Rows and scores: {result.folder}")
+
+
+def _print_errors(errors: ErrorAnalysis) -> None:
+    """Print the scores by class and the worst errors."""
+    _print_lines(
+        ("class", "precision", "recall", "F1", "texts", "mistaken for"),
+        [each.cells() for each in errors.classes],
+    )
+    _print_lines(
+        ("label", "predicted", "wrong under", "worst errors"),
+        [
+            (each.label, f"{each.prediction} {each.confidence:.0%}", each.where, each.shown)
+            for each in (*errors.confident[:WORST], *errors.fragile[:WORST])
+        ],
+    )
+
+
+def _print_lines(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    if lines:
+        print_table([dict(zip(header, line, strict=True)) for line in lines], header)
+        say("")
 
 
 def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bool) -> None:

@@ -312,7 +312,7 @@ MaxRisk = Annotated[float | None, option(
 )]
 Margin = Annotated[float, option(
     EVALUATION, "--margin", "POINTS",
-    "Largest negligible difference, for the verdicts `equal` and `no worse`; 0 turns both "
+    "Largest negligible difference, for the verdicts `equivalent` and `non-inferior`; 0 turns both "
     "off.",
     min=0.0,
 )]

@@ -6,9 +6,12 @@ import json
 import logging
 import os
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -45,6 +48,43 @@ class Screen(Console):
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else segment.text.translate(_SHOWN)
             yield Segment(text, segment.style, segment.control)
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print; text on a terminal is wrapped between words, and a long path is never cut.
+
+        A file or a pipe gets whole lines.
+        """
+        if self.is_terminal and len(objects) == 1 and isinstance(objects[0], str | Text):
+            (text,) = objects
+            if isinstance(text, str):
+                text = Text.from_markup(text) if how.get("markup", True) else Text(text)
+            objects, how["soft_wrap"] = (_wrapped(text, self.width),), True
+        super().print(*objects, **how)
+
+
+def _wrapped(text: Text, width: int) -> Text:
+    """Return a text with line breaks between words, as Rich has no wrapping that keeps long words.
+
+    Args:
+        text: Lines of any length.
+        width: Columns of the terminal.
+    """
+    wrap = partial(
+        textwrap.wrap,
+        width=width,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=False,
+        replace_whitespace=False,
+    )
+    lines: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        ends = accumulate(map(len, wrap(line.plain, expand_tabs=False)))
+        first, *others = line.divide([end for end in ends if end < len(line)])
+        lines += [first, *(each[len(each) - len(each.plain.lstrip()) :] for each in others if each)]
+    for line in lines:
+        line.rstrip()
+    return Text("\n").join(lines)
 
 
 class _Plain(logging.Formatter):

@@ -2,7 +2,7 @@
 
 Each ordinary token of a row is hit with probability ``rate``, independently of the others: the
 share to expect is the rate itself, however short the row. (A rounded count, ``round(rate n)``,
-would leave every text of up to ten tokens whole at 5 %.) A token is hit where its own uniform draw
+would leave every text of up to ten tokens whole at 5%.) A token is hit where its own uniform draw
 lies below the rate, and draws are keyed by seed, row and kind. So a higher rate hits all that a
 lower one hits, a token is swapped for the same other at every rate, and neither the row's place in
 its set nor the other rows matter.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 AUGMENT_SHARE = 0.5
 """Probability that a row is perturbed: clean and changed rows weigh alike, as in the adversarial
-training of Goodfellow et al. (2015, section 6). A2T (Yoo and Qi, 2021) changes 20 % of the rows."""
+training of Goodfellow et al. (2015, section 6). A2T (Yoo and Qi, 2021) changes 20% of the rows."""
 
 
 def source_name(given: Any) -> Any:

@@ -19,19 +19,19 @@ Verdict = Literal[
     "worse",
     "higher",
     "lower",
-    "equal",
-    "no worse",
-    "no better",
-    "inside the noise",
+    "equivalent",
+    "non-inferior",
+    "non-superior",
+    "not significant",
     "undecidable",
     "too few rows",
     "seeds missing",
     "no common seed",
 ]
 
-NOISE: Verdict = "inside the noise"
-WITHIN: tuple[Verdict, ...] = ("equal", "no worse", "no better")
-"""Verdicts of an interval that holds 0 and ends within the margin, on both sides or on one."""
+NOISE: Verdict = "not significant"
+WITHIN: tuple[Verdict, ...] = ("equivalent", "non-inferior", "non-superior")
+"""Verdicts of an interval that contains 0 and ends within the margin, on both sides or on one."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Difference:
     Args:
         seeds: Difference of every seed that both have.
         mean: Mean over the seeds, None where no seed is common.
-        low, high: 95 % interval: over seeds (`temper.functional.effects`), or of one seed that over
+        low, high: 95% interval: over seeds (`temper.functional.effects`), or of one seed that over
             examples where the study kept one; else None.
         p: Two-sided p of the same test, None without an interval.
         holm_p: ``p`` after Holm's correction over the columns of this row.
         inside_noise: Whether the interval holds 0; None where that cannot be decided.
         verdict: The same in words, with the score's direction taken into account; ``higher`` or
-            ``lower`` of a score without one. Where the interval holds 0: ``equal``, ``no worse`` or
-            ``no better`` by more than the margin, as far as the interval lies within it.
+            ``lower`` of a score without one. If the interval contains 0: ``equivalent`` if both
+            ends lie within the margin, ``non-inferior`` or ``non-superior`` if one does.
         examples: Number of examples that the interval is over; None where it is over seeds.
         why: Why there is no verdict; empty where there is one.
         margin: Difference that would matter, None of scores that have none.
@@ -120,7 +120,7 @@ class Cell:
         standard_deviation: Sample standard deviation over the seeds, None below two.
         examples: Numbers of examples that were scored, each once.
         fewest: Examples of the smallest class or group behind the score, None where not known.
-        low, high: 95 % interval over examples, for one seed only.
+        low, high: 95% interval over examples, for one seed only.
         standard_errors: Over examples, of every seed where one was recorded.
         reasons: Why values are undefined, each once.
         difference: Against the reference, None for the reference itself.
@@ -196,7 +196,7 @@ class Row:
 
     def value_text(self, column: str) -> str:
         """Write a cell's mean with its unit."""
-        return f"{self.unit.text(self.cells[column].mean)} {self.unit.sign}".rstrip()
+        return self.unit.with_sign(self.unit.text(self.cells[column].mean))
 
     def interval_text(self, column: str) -> str:
         """Write a cell's interval over examples; empty where there is none."""
@@ -314,7 +314,7 @@ class Comparison:
             return f"{few} and measured."
         return (
             f"{few} and measured, so nothing can be compared yet: `temper compare` with the same "
-            "--out goes on with the others."
+            "--out runs the others."
         )
 
     @property

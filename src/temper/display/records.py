@@ -116,7 +116,7 @@ class ScoreRecord(NamedRecord):
 
     Args:
         value: The score, or None where it is undefined; ``reason`` then says why.
-        low, high: 95 % interval over examples.
+        low, high: 95% interval over examples.
         standard_error: Of the mean over examples, where the score is one and says so.
         n: Number of examples.
         fewest: Those of the smallest class or group that the score looks at by itself; n where it

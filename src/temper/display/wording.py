@@ -43,14 +43,14 @@ def title(name: str) -> str:
     return SCORES[name].title if name in SCORES else name
 
 
-def within(name: str) -> str:
-    """Return a title as it is written within a sentence; abbreviations keep their letters.
+def within(title: str) -> str:
+    """Return a score's title as it is written within a sentence.
 
     Example:
-        >>> within("Accuracy"), within("MCC"), within("Micro-F1")
-        ('accuracy', 'MCC', 'micro-F1')
+        >>> within("Mean squared error"), within("AUROC")
+        ('mean squared error', 'AUROC')
     """
-    return name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
+    return title if title[:2].isupper() else f"{title[:1].lower()}{title[1:]}"
 
 
 def higher_is_better(name: str, stated: bool | None = None) -> bool | None:

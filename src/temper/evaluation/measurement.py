@@ -246,6 +246,9 @@ class CommonSettings(Listing):
         return self.model_copy(update={"perspectives": kept})
 
 
+ERRORS_KEPT = 100
+"""Texts of errors that are kept of each set."""
+
 Progress = Callable[[int, int, str], None]
 """Called with parts done, parts in all, and what is being measured."""
 
@@ -474,9 +477,20 @@ class Measurement:
         prediction = self.clean(name, aligned.examples)
         if aligned.entailment is not None:
             prediction = merge(prediction, aligned.entailment, how=self.settings.merge)
-        return block_of(
+        block = block_of(
             Condition(perspective, name), aligned.examples, prediction, labelled=labelled
         )
+        self._keep_errors(block, aligned.examples)
+        return block
+
+    def _keep_errors(self, block: Block, examples: Examples) -> None:
+        """Keep the texts of the errors with the highest loss, for the error analysis."""
+        if self.regression:
+            return
+        # NaN, a missing label, differs from every prediction.
+        wrong = np.flatnonzero((block.prediction != block.label) & ~np.isnan(block.label))
+        worst = np.sort(wrong[np.argsort(-block.loss[wrong], kind="stable")[:ERRORS_KEPT]])
+        self.texts.keep(block.condition.set, examples.select(worst.tolist()), worst)
 
 
 def labels_of(examples: Examples, *, labelled: bool = True) -> FloatArray:

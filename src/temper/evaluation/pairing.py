@@ -27,7 +27,7 @@ from temper.lazy import pyarrow as pa
 
 RESAMPLES = 10_000
 VARIANCE_RESAMPLES = 200
-"""Resamples behind a variance over rows, which they tell to 10 % of itself."""
+"""Resamples behind a variance over rows, which they tell to 10% of itself."""
 MOST_UNDEFINED = 0.05
 """Share of resamples without a value up to which the others stand for all."""
 
@@ -71,7 +71,7 @@ def paired_differences(
 
     Returns:
         One mapping for each score that both have: the fields that name it, ``low`` and ``high``
-        (95 % interval of the first less the second), ``p`` and ``n``; no mapping where the
+        (95% interval of the first less the second), ``p`` and ``n``; no mapping where the
         difference is undefined.
 
     Raises:
@@ -151,7 +151,7 @@ def row_variances(
 
     Returns:
         The fields that name each score and its variances. Scores that a run lacks, or that more
-        than 5 % of the resamples leave undefined, are left out; none is there where some run was
+        than 5% of the resamples leave undefined, are left out; none is there where some run was
         measured on other rows.
     """
     runs = [*column, *reference]

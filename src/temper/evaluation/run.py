@@ -143,7 +143,7 @@ def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, l
     chosen.sort(key=lambda entry: entry.needs != "embeddings")
     found = {}
     for number, entry in enumerate(chosen):
-        measurement.tell(number, len(chosen), entry.name)
+        measurement.tell(number, len(chosen), entry.name.replace("_", " "))
         found[entry.name] = list(entry.rows(measurement))
     measurement.tell(len(chosen), len(chosen), "all perspectives")
     return found

@@ -14,6 +14,7 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
 from temper.data.suites.suite import KINDS, FoundSuite, load_set
 from temper.data.tasks.registry import default_metric
+from temper.display.wording import listed
 from temper.errors import DataError, SettingError, shortened
 from temper.evaluation.measurement import align, without_unknown
 from temper.evaluation.perspectives.anomaly import AnomalySettings
@@ -25,6 +26,8 @@ from temper.seeding import derive_seed
 
 Trained = Callable[[Examples], tuple[Collection[str], Sequence[str]]]
 """Returns the hashes of the rows that a model was trained on, and notices of failed checks."""
+ROWS_NAMED = 5
+"""Rows that were trained on which a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -258,12 +261,18 @@ class _Unseen:
         if not count:
             return examples
         sentence = f"{count:,} of {len(examples):,} rows of set {name!r} were trained on"
+        whole = set(kept)
+        which = [str(index + 1) for index in range(len(examples)) if index not in whole]
+        if count > ROWS_NAMED:
+            which = [*which[:ROWS_NAMED], f"{count - ROWS_NAMED:,} more"]
+        places = f"{'row' if count == 1 else 'rows'} {listed(which)}"
         if not self.drops:
-            self.seen.append(f"{sentence}: scores on them overstate performance on new rows.")
+            self.seen.append(
+                f"{sentence}: scores on them overstate performance on new rows ({places})."
+            )
             return examples
         if examples.pair is not None:
             # A contrast pair is scored as a whole.
-            whole = set(kept)
             torn = {examples.pair[row] for row in range(len(examples)) if row not in whole} - {None}
             kept = [row for row in kept if examples.pair[row] not in torn]
         if not kept:
@@ -273,8 +282,8 @@ class _Unseen:
                 "with --set sets.seen_rows=keep."
             )
         self.seen.append(
-            f"{sentence} and are left out of its scores (--set sets.seen_rows=keep scores them "
-            "too)."
+            f"{sentence} and are left out of its scores ({places}; --set sets.seen_rows=keep "
+            "scores them too)."
         )
         return examples.select(kept)
 

@@ -268,7 +268,7 @@ def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = 
 def fpr95(
     anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Share of ordinary rows flagged at the highest threshold that flags 95 % of the anomalies.
+    """Share of ordinary rows flagged at the highest threshold that flags 95% of the anomalies.
 
     Args:
         anomalous: True for anomalies, [n].

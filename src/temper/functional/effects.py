@@ -40,7 +40,7 @@ MOST_SEEDS = 100
 
 # Of the rows' share of the variance over seeds this much counts as known, which raises the degrees
 # of freedom: a variance that cannot be below a known part is surer than its few seeds. With more of
-# it dev.benchmarks.power finds more false verdicts than 5 %.
+# it dev.benchmarks.power finds more false verdicts than 5%.
 _KNOWN = 0.15
 # A variance that the rows alone tell has as many degrees of freedom as makes no difference.
 _FREEDOM = 10_000.0
@@ -64,7 +64,7 @@ class RowVariance:
 
 @dataclass(frozen=True)
 class Effect:
-    """A difference over seeds, or a mean set against a known number, with its 95 % interval.
+    """A difference over seeds, or a mean set against a known number, with its 95% interval.
 
     Args:
         mean: Mean difference.

@@ -195,7 +195,7 @@ def score_intervals(
 def difference_intervals(
     pairs: Sequence[tuple[Statistic, Statistic]], rows: int, *, resamples: int, seed: int
 ) -> list[Interval]:
-    """Return the 95 % interval and p of ``first - second`` on the same rows, score by score.
+    """Return the 95% interval and p of ``first - second`` on the same rows, score by score.
 
     Of two shares the closed form is taken, else a paired bootstrap: both scores see the same
     resamples, so what makes a row hard for both cancels. Shares that depend on thresholds, and

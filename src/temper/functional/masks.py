@@ -289,7 +289,7 @@ def spaced_levels(*, p_min: float) -> Tensor:
 
     They run from the smallest used to 1, as shares of 2^32. Rounding a probability to the nearest
     of them, and drawing *and* dividing by what it was rounded to, keeps the mean of ``m * g / p``
-    at g. p itself moves by at most 1.4 % with a ``p_min`` of 1e-3, and by 4.5 % without one
+    at g. p itself moves by at most 1.4% with a ``p_min`` of 1e-3, and by 4.5% without one
     (wherever it is above 1e-6).
 
     Args:
@@ -382,8 +382,8 @@ def bucket_counts(
     """Count the non-zero entries of all tensors by magnitude bucket.
 
     Of a tensor of `SAMPLED_FROM` entries or more every 11th counts, for 11 (every 13th where rows
-    have a multiple of 11). A rank is then off by about ``1/2 sqrt(11/n)``: .5 % for the
-    least n, .05 % for ten million, where a bucket is some .3 % wide. Draws keep the mean of
+    have a multiple of 11). A rank is then off by about ``1/2 sqrt(11/n)``: 0.5% for the
+    least n, 0.05% for ten million, where a bucket is some 0.3% wide. Draws keep the mean of
     ``m * g / p`` at g with whatever probability follows.
 
     Args:

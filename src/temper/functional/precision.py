@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def at_least_single(values: Tensor) -> Tensor:
     """Return floating values in fp32, or in fp64 where they came in it.
 
-    Losses and perturbations die in half precision (of noise 1e-5, 4 % of the entries survive in
+    Losses and perturbations die in half precision (of noise 1e-5, 4% of the entries survive in
     bf16), and a model in fp64 asks for fp64 throughout.
 
     Args:

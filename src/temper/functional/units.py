@@ -28,11 +28,29 @@ class Unit:
     sign: str
     significant: int | None = None
 
+    def with_sign(self, text: str) -> str:
+        """Write the unit behind a number.
+
+        Args:
+            text: The number, perhaps with its spread.
+
+        Example:
+            >>> (
+            ...     PERCENT.with_sign("37"),
+            ...     HUNDREDTHS.with_sign("45.2"),
+            ...     Unit(1, 1, "ms").with_sign("3"),
+            ... )
+            ('37%', '45.2 (× 100)', '3 ms')
+        """
+        if self.sign in ("", "%"):
+            return f"{text}{self.sign}"
+        return f"{text} {self.sign}" if self.sign[0].isalpha() else f"{text} ({self.sign})"
+
     def margin(self, points: float) -> float | None:
         """Return the stored difference that so many points are; None of what has no points.
 
         Args:
-            points: Hundredths of the way from 0 to 1, as accuracy and correlations have them.
+            points: Hundredths of the way from 0 to 1.
 
         Example:
             >>> PERCENT.margin(0.5), PLAIN.margin(0.5)
@@ -51,8 +69,8 @@ class Unit:
             The number with a true minus sign, as wide as a plus, so that decimals align.
 
         Example:
-            >>> Unit(100.0, 2, "%").text(0.8765)
-            '87.65'
+            >>> PERCENT.text(0.875, signed=True)
+            '+87.5'
         """
         if value is None:
             return ABSENT
@@ -66,8 +84,8 @@ class Unit:
 
 MARGIN = 0.5
 """Points that a difference must reach to matter, where nothing else is said."""
-PERCENT = Unit(100.0, 2, "%")
-HUNDREDTHS = Unit(100.0, 2, "\u00d7 100")
+PERCENT = Unit(100.0, 1, "%")
+HUNDREDTHS = Unit(100.0, 1, "\u00d7 100")
 PLAIN = Unit(1.0, 4, "")
 ANY_SIZE = Unit(1.0, 4, "", significant=3)
 

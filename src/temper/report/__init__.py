@@ -1,6 +1,7 @@
 """Reports: rows and JSON in, tables with intervals, figures and one self-contained page out."""
 
 from temper.display.cells import Comparison
+from temper.report.error_analysis import ErrorAnalysis, error_analysis
 from temper.report.first_screen import first_screen
 from temper.report.headline import Headline, headline
 from temper.report.overview import Overview, overview
@@ -10,10 +11,12 @@ from temper.report.trained import verdict
 
 __all__ = [
     "Comparison",
+    "ErrorAnalysis",
     "Headline",
     "Overview",
     "build",
     "comparison",
+    "error_analysis",
     "first_screen",
     "headline",
     "overview",

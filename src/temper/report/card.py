@@ -402,7 +402,7 @@ def _training(record: RunRecord | None) -> str:
 def _scores(comparison: Comparison | None) -> str:
     if comparison is None:
         return "Not evaluated yet."
-    parts = ["Each score with its 95 % interval over examples, and n."]
+    parts = ["Each score with its 95% interval over examples, and n."]
     return "\n\n".join([*parts, *score_tables(comparison)])
 
 

@@ -32,8 +32,8 @@ SUMMARY = View(
     title="Average relative improvement",
     place=0,
     question=Question.COLUMNS,
-    explained="The part of the reference's distance to a perfect score that a column closes, "
-    "averaged over task, shift, attacks, anomalies and calibration.",
+    explained="The fraction of the reference's distance to a perfect score that a column closes, "
+    "averaged over task, shift, attacks, OOD detection and calibration.",
     leads="relative_improvement",
     sums_up=lambda rows: [row for row in rows if not row.key.set],
     words=lambda key: views().of(key.set).title.lower() if key.set else "mean of the parts",
@@ -43,32 +43,32 @@ SUMMARY = View(
 AFTER = replace(
     SUMMARY,
     name="summary_after",
-    title="Average relative improvement, all columns with what needs no training",
+    title="Average relative improvement, with post-hoc methods",
     place=1,
-    explained="The same where every column is given temperature scaling and a Mahalanobis "
-    "detector, which any trained model can have.",
+    explained="The same, with temperature scaling and a Mahalanobis detector for every column: "
+    "post-hoc methods that any trained model can have.",
 )
 ALL_IN = replace(
     SUMMARY,
     name="summary_all_in",
-    title="Average relative improvement with what needs no training, over the reference without",
+    title="Average relative improvement, with post-hoc methods over the reference without",
     place=2,
-    explained="The same of every column with temperature scaling and a Mahalanobis detector, over "
-    "the reference as it is: what one gains who has neither today.",
+    explained="Every column with temperature scaling and a Mahalanobis detector, compared with the "
+    "reference without them: the gain for a user who has neither today.",
 )
 RANK = View(
     name="rank",
     title="Mean rank",
     place=3,
     question=Question.COLUMNS,
-    explained="The mean over perspectives of a column's place among the columns; 1 is best.",
+    explained="A column's rank among the columns, averaged over perspectives; 1 is best.",
     leads="mean_rank",
     words=lambda key: f"{title(key.name)} over the perspectives",
     judged=False,
     ranked=False,
 )
 add_scores(
-    ScoreFacts("relative_improvement", "Relative improvement", True, None, "", Unit(1.0, 2, "%")),
+    ScoreFacts("relative_improvement", "Relative improvement", True, None, "", Unit(1.0, 1, "%")),
     ScoreFacts(
         "mean_rank", "Mean rank", False, 1.0, "no score is common to all columns", Unit(1.0, 2, "")
     ),
@@ -210,9 +210,9 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
 
     Each part's score is the run's mean over the part's sets, the reference's is the mean over its
     seeds; `average_relative_improvement` has the formula. Where the runs were evaluated so, it
-    stands a second time with every column, the reference too, given what needs no training
-    (`View.without_training`: a temperature, a detector of hidden states), and a third time with
-    these over the reference without.
+    stands a second time with every column, the reference too, given post-hoc methods
+    (`View.without_training`: temperature scaling, a detector of hidden states), and a third time
+    with these over the reference without.
 
     Args:
         scores: Collected scores; changed in place. Call before `add_set_means`.

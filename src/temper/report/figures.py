@@ -131,12 +131,12 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
         chart: HeatMap | Bars = HeatMap(tuple(others), labels, marks, (-100.0, 100.0))
     else:
         caption += (
-            "right of 0 is better, whichever way the score points. Lines are 95 % intervals "
+            "right of 0 is better, whichever way the score points. Lines are 95% intervals "
             "where there are seeds enough."
         )
         looks = style(comparison.columns, comparison.reference)
-        chart = Bars("share of the gap to perfect that is closed (%)", marks, looks)
-    numbers = numbers_of(marks, "score", "closed (%)", "95 % interval")
+        chart = Bars("fraction of the gap to perfect that is closed (%)", marks, looks)
+    numbers = numbers_of(marks, "score", "closed (%)", "95% interval")
     return [Figure("Gap to a perfect score that is closed", caption, chart, numbers)]
 
 

@@ -12,24 +12,23 @@ from dataclasses import dataclass, replace
 
 from temper.display.cells import Comparison, Difference, Row
 from temper.display.views import View
-from temper.display.wording import title
+from temper.display.wording import title, within
 from temper.functional.effects import LEVEL
 from temper.functional.intervals import holm
 from temper.functional.scores import SCORES
-from temper.functional.units import PERCENT
 from temper.report.derived import SUMMARY, views
 from temper.report.overview import error_of
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What a column gains on one score, as a share of the reference's own error.
+    """What a column gains on one score, as a fraction of the reference's own error.
 
     Args:
         row: The score.
         column: The column.
         share: Error taken away, in per cent of the reference's; above 0 is better.
-        low, high: Its 95 % interval, None where there is none.
+        low, high: Its 95% interval, None where there is none.
         decided: 1 if it is significantly better, -1 if it is significantly worse, else 0. In a
             headline, this is after Holm's correction over all columns and perspectives together.
     """
@@ -48,7 +47,7 @@ class Gain:
 
     @property
     def given(self) -> str:
-        """What both columns were given that needs no training; empty where nothing."""
+        """The post-hoc method that both columns were given; empty if none."""
         how = self.row.key.condition
         return self.view.condition(how) if how == self.view.without_training else ""
 
@@ -63,13 +62,13 @@ class Gain:
     def natural(self) -> str:
         """The difference in the score's own unit, with its interval."""
         value, interval = self.row.difference_text(self.column)
-        return " ".join(part for part in (value, interval, unit_of(self.row)) if part)
+        return f"{_with_unit(self.row, value)} {interval}".rstrip()
 
     @property
     def detail(self) -> str:
         """What the mark says: score, difference, share and its interval."""
         ends = "" if self.low is None else f" [{self.low:+.0f}, {self.high:+.0f}]"
-        share = f"{self.share:+.0f}{ends} % of the error taken away".replace("-", "\u2212")
+        share = f"{self.share:+.0f}%{ends} of the error removed".replace("-", "\u2212")
         return f"{self.row.heading()}: {self.natural}; {share}; {self.said}"
 
     @property
@@ -79,7 +78,7 @@ class Gain:
         Its own interval leaves 0 out then, and the correction over all claims does not.
         """
         alone = not self.decided and self.difference.verdict in ("better", "worse")
-        return ", not significant over all comparisons" if alone else ""
+        return ", not significant after correction for all comparisons" if alone else ""
 
     @property
     def said(self) -> str:
@@ -122,14 +121,13 @@ class Gain:
             reference: The column compared with.
         """
         ours, theirs = self.row.cells[self.column].mean, self.row.cells[reference].mean
-        places = 0 if self.row.unit == PERCENT and _apart(ours, theirs) else None
         return self.view.gain.format(
             better="better" if self.share > 0 else "worse",
-            score=title(self.row.key.name).lower(),
-            share=f"{abs(self.share):.0f} %",
-            points=f"{self.row.unit.text(abs(self.difference.mean or 0.0))} {unit_of(self.row)}",
-            ours=_text(self.row, ours, places),
-            theirs=_text(self.row, theirs, places),
+            score=within(title(self.row.key.name)),
+            share=f"{abs(self.share):.0f}%",
+            points=_with_unit(self.row, self.row.unit.text(abs(self.difference.mean or 0.0))),
+            ours=self.row.unit.with_sign(self.row.unit.text(ours)),
+            theirs=self.row.unit.with_sign(self.row.unit.text(theirs)),
             reference=f"`{reference}`",
             title=self.view.title.lower(),
         )
@@ -148,15 +146,10 @@ def _place(share: float, reach: float) -> float:
     return round(50.0 + 50.0 * max(-1.0, min(1.0, share / reach)), 2)
 
 
-def _apart(ours: float | None, theirs: float | None) -> bool:
-    """Tell whether two shares differ when they are written as whole numbers of a hundred."""
-    return ours is not None and theirs is not None and round(100 * ours) != round(100 * theirs)
-
-
-def _text(row: Row, value: float | None, places: int | None) -> str:
-    if places is None or value is None:
-        return row.unit.text(value)
-    return f"{row.unit.scale * value:.{places}f}"
+def _with_unit(row: Row, difference: str) -> str:
+    """Write a difference with what it is counted in: ``+1.2 points``, ``+15.5%``."""
+    name = unit_of(row)
+    return f"{difference}{name}" if name == "%" else f"{difference} {name}".rstrip()
 
 
 def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:

@@ -1,4 +1,4 @@
-"""The first screen: which column to ship, how sure that is, what it gains and what it costs.
+"""The first screen: the recommended method, how certain that is, what it gains and what it costs.
 
 Everything stands on one scale, the share of the reference's own error that is taken away:
 ``(s - s_reference) / (s_perfect - s_reference)``, so that equal lengths mean equal worth whichever
@@ -31,6 +31,8 @@ LEARNED = 10.0
 """Per cent of the way from guessing to a perfect score below which a task counts as not learned."""
 MOST = 3
 """Gains that the sentence names."""
+PLAIN = frozenset({"plain", "vanilla"})
+"""Names of plain fine-tuning: those of the recipe and of the method."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Level:
         column: The model.
         share: Part of the way from answers that ignore the text to a perfect score, in per cent,
             below 0 where it is worse than guessing; None where nobody can say what guessing has.
-        low, high: Its 95 % interval, None where there is none.
+        low, high: Its 95% interval, None where there is none.
         usual: What plain fine-tuning of a small encoder had in `USUAL`, None where not measured.
     """
 
@@ -61,7 +63,7 @@ class Level:
     @property
     def text(self) -> str:
         """The score with its unit and interval."""
-        value = f"{self.row.text(self.column)} {self.row.unit.sign}".strip()
+        value = self.row.unit.with_sign(self.row.text(self.column))
         return f"{value} {self.row.interval_text(self.column)}".strip()
 
     @property
@@ -76,14 +78,14 @@ class Level:
             return ""
         if self.share < 0:
             return "worse than guessing"
-        return f"{self.share:.0f} % of the way from guessing to perfect"
+        return f"{self.share:.0f}% of the way from guessing to perfect"
 
     @property
     def detail(self) -> str:
         """What the mark says."""
         said = [self.row.heading(), self.text, *([self.standing] if self.standing else [])]
         if self.usual is not None:
-            said.append(f"for orientation, {USUAL}: {self.usual:.0f} %")
+            said.append(f"for orientation, {USUAL}: {self.usual:.0f}%")
         return "; ".join(said).replace("-", "\u2212")
 
     @staticmethod
@@ -150,11 +152,12 @@ class Headline:
     Args:
         sentence: The verdict.
         sure: How certain it is, and the minimum detectable differences of the study.
-        column: The column that it is about; None where there is no other than the reference.
+        column: The column that it is about; None if there is none but the reference.
+        recommended: The column to use: one that is better, else the reference; None if nothing can
+            be compared.
         gains: Of that column, one a perspective.
-        others: Gains of the other columns, and of this one where both are given what needs no
-            training.
-        price: What the column costs beside the reference; empty where that was not recorded.
+        others: Gains of the other columns, and of this one with post-hoc methods on both sides.
+        price: What the column costs relative to the reference; empty if that was not recorded.
         unmeasured: Titles of perspectives without a score.
         values: Of a run that was not evaluated: an epoch, its score and what that is.
         levels: Of one model: where it stands between guessing and perfect, one a perspective.
@@ -163,6 +166,7 @@ class Headline:
     sentence: str
     sure: str = ""
     column: str | None = None
+    recommended: str | None = None
     gains: tuple[Gain, ...] = ()
     others: tuple[Gain, ...] = ()
     price: str = ""
@@ -218,10 +222,10 @@ class Headline:
 
 
 def headline(comparison: Comparison) -> Headline:
-    """Say which column to ship, and what there is to know about it at a glance.
+    """Choose the recommended column, and say what there is to know about it at a glance.
 
-    A column is shipped where it is better than the reference on something and worse on nothing, or
-    where its average relative improvement is significantly better and its accuracy is not worse; of
+    A column is recommended if it is better than the reference on something and worse on nothing, or
+    if its average relative improvement is significantly better and its accuracy is not worse; of
     several the one with the largest average relative improvement, else with most gains.
 
     "Better" and "worse" are significant after Holm's correction over the gains of all columns and
@@ -248,15 +252,19 @@ def headline(comparison: Comparison) -> Headline:
         {name: _gains(comparison, name) for name in others},
         {name: _improvement(comparison, name) for name in others},
     )
-    shipped = [name for name in others if _ships(gains[name], improved[name], comparison.margin)]
+    better = [name for name in others if _is_better(gains[name], improved[name], comparison.margin)]
 
     def worth(name: str) -> tuple[float, int]:
         gain = improved[name]
         return gain.share if gain else 0.0, sum(gain.decided for gain in gains[name])
 
-    column = max(shipped or others, key=worth)
+    column = max(better or others, key=worth)
+    if all(gain.low is None for gain in gains[column]):
+        recommended = None
+    else:
+        recommended = column if better else reference
     return Headline(
-        _sentence(comparison, column, gains[column], ships=bool(shipped)),
+        _sentence(comparison, column, gains[column], recommended),
         " ".join(
             part
             for part in (
@@ -267,6 +275,7 @@ def headline(comparison: Comparison) -> Headline:
             if part
         ),
         column,
+        recommended,
         gains[column],
         (
             *(gain for name in others if name != column for gain in gains[name]),
@@ -302,7 +311,7 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
 
 
 def _not_learned(comparison: Comparison) -> str:
-    """Say that no column has learned the task, so that nothing can be compared; else nothing."""
+    """Say that no method learned the task, so that nothing can be compared; else nothing."""
     tasks = {
         level.column: level
         for column in comparison.columns
@@ -314,8 +323,8 @@ def _not_learned(comparison: Comparison) -> str:
         return ""
     best = max(tasks.values(), key=lambda level: level.share or 0.0)
     return (
-        f"No column has learned the task: the best, `{best.column}`, reaches {best.text} "
-        f"{best.score}, {best.standing}. Train longer, on more rows or at another rate."
+        f"No method learned the task: the best, `{best.column}`, reaches {best.text} "
+        f"{best.score}, {best.standing}. Train longer, on more rows or at another learning rate."
     )
 
 
@@ -334,7 +343,7 @@ def _gains(comparison: Comparison, column: str) -> tuple[Gain, ...]:
 
 
 def _given(comparison: Comparison, column: str) -> list[Gain]:
-    """Return the gains where both columns have what needs no training, as a temperature."""
+    """Return the gains with post-hoc methods on both sides, for example temperature scaling."""
     gains = (_gains_of(comparison, rows, column) for rows in _judged(comparison))
     return [gain for found in gains for gain in found if gain.given]
 
@@ -359,7 +368,7 @@ def _improvement(comparison: Comparison, column: str) -> Gain | None:
     return gain_of(comparison, rows[0], column) if rows else None
 
 
-def _ships(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
+def _is_better(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
     decided = [gain.decided for gain in gains]
     if any(_is_task(gain) and _may_lose(gain, margin) for gain in gains):
         return False
@@ -369,32 +378,37 @@ def _ships(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
 
 
 def _may_lose(gain: Gain, margin: float) -> bool:
-    """Tell whether accuracy is worse, or lower by more than the margin and not told from equal."""
+    """Return whether accuracy is worse, or lower by more than the margin if not significantly."""
     limit = gain.row.unit.margin(margin) or 0.0
     below = gain.share < 0 and abs(gain.difference.mean or 0.0) > limit
     return gain.decided < 0 or (gain.decided == 0 and below)
 
 
-def _sentence(comparison: Comparison, column: str, gains: Sequence[Gain], *, ships: bool) -> str:
+def _sentence(
+    comparison: Comparison, column: str, gains: Sequence[Gain], recommended: str | None
+) -> str:
     reference = str(comparison.reference)
-    if all(gain.low is None for gain in gains):
+    if recommended is None:
         why = next((gain.difference.said for gain in gains), "no score in common")
-        return f"Nothing can be said of `{column}` beside `{reference}`: {why}."
-    told = [_accuracy(comparison, gain) for gain in gains if _is_task(gain) and not gain.decided]
-    beside = f"; {told[0]}" if told else ""
+        return f"`{column}` cannot be compared with `{reference}`: {why}."
+    notes = [_accuracy(comparison, gain) for gain in gains if _is_task(gain) and not gain.decided]
+    note = f"; {notes[0]}" if notes else ""
     # What the task itself shows comes first, then what is worth most.
     ranked = sorted(gains, key=lambda gain: (not _is_task(gain), -abs(gain.share)))
     gained = [gain.clause(reference) for gain in ranked if gain.decided > 0][:MOST]
     against = [gain.clause(reference) for gain in ranked if gain.decided < 0][:MOST]
-    if ships:
+    if recommended == column:
         but = f", but {listed(against)}" if against else ""
-        return f"Ship `{column}`: it {listed(gained)}{but}{beside}."
+        return f"Recommended: `{column}`. It {listed(gained)}{but}{note}."
+    kept = "Keep plain fine-tuning" if reference in PLAIN else f"Keep `{reference}`"
     if against:
         though = f", though it {listed(gained)}" if gained else ""
-        return f"Keep `{reference}`: `{column}` {listed(against)}{though}{beside}."
+        return f"{kept}. `{column}` {listed(against)}{though}{note}."
     if gained:
-        return f"Not decided: `{column}` {listed(gained)}{beside}."
-    return f"Keep `{reference}`: no difference of `{column}` is significant over all comparisons."
+        return f"{kept}. `{column}` {listed(gained)}{note}, so it may be worse."
+    return (
+        f"{kept}. No difference of `{column}` is significant after correction for all comparisons."
+    )
 
 
 def _is_task(told: Gain | Level) -> bool:
@@ -403,10 +417,11 @@ def _is_task(told: Gain | Level) -> bool:
 
 def _accuracy(comparison: Comparison, gain: Gain) -> str:
     """Say how the task's own metric compares where neither column is better."""
-    if gain.difference.verdict in ("equal", "no worse"):
-        good = "accurate" if gain.row.key.name == "accuracy" else "good"
-        return f"as {good} as `{comparison.reference}` within {comparison.margin:g} points"
-    return f"{title(gain.row.key.name).lower()} not told apart ({gain.natural})"
+    name, verdict = within(title(gain.row.key.name)), gain.difference.verdict
+    if verdict in ("equivalent", "non-inferior"):
+        margin = f"margin: {comparison.margin:g} points"
+        return f"its {name} is {verdict} to that of `{comparison.reference}` ({margin})"
+    return f"the difference in {name} is not significant ({gain.natural})"
 
 
 def _average(improved: Gain | None) -> str:
@@ -435,7 +450,9 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
         )
     elif any(gain.decided for gain in gains):
         holm = f", after Holm's correction over {plural(tests, 'comparison')}" if tests > 1 else ""
-        said.append(f"Named differences are significant at 95% over {plural(seeds, 'seed')}{holm}.")
+        said.append(
+            f"The differences named are significant (95% CI) over {plural(seeds, 'seed')}{holm}."
+        )
     else:
         said.append(f"{plural(seeds, 'seed').capitalize()}.")
     open_ = [gain for gain in gains if not gain.decided and gain.difference.least is not None]
@@ -480,17 +497,15 @@ def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
 
 
 def _price(comparison: Comparison, column: str) -> str:
-    """Say what a column costs beside the reference: training, memory, answering."""
+    """Say what a column costs relative to the reference: training, memory, inference."""
     ours, theirs = (
         comparison.costs.get(str(name), TrainingCost()) for name in (column, comparison.reference)
     )
     said = []
     if ours.passes and theirs.passes:
-        said.append(
-            f"trains {ours.passes / theirs.passes:.1f} times as long, counted in forward passes"
-        )
+        said.append(f"trains with {ours.passes / theirs.passes:.1f}x the compute (forward passes)")
     if ours.memory and theirs.memory:
-        said.append(f"takes {ours.memory / theirs.memory:.1f} times the memory")
+        said.append(f"uses {ours.memory / theirs.memory:.1f}x the memory")
     if ours.parameters and ours.parameters == theirs.parameters:
-        said.append("answers at the same price, as a network of the same size")
+        said.append("costs the same at inference (same network size)")
     return listed(said) if said else ""

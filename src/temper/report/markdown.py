@@ -12,7 +12,7 @@ from temper.functional.units import ABSENT
 from temper.report import view
 
 MARKS = {"better": " ▲", "worse": " ▼"}
-LEGEND = "▲ better and ▼ worse than {reference} by more than the noise."
+LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
 NEITHER = " A score without an arrow has no better side, so it is not marked."
 
 
@@ -56,7 +56,7 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
 
 
 def mark_of(row: Row, column: str) -> str:
-    """Return the mark of a value that is outside the noise of the reference's, else nothing.
+    """Return the mark of a value that differs significantly from the reference's, else nothing.
 
     Args:
         row: A score of all columns.
@@ -146,11 +146,11 @@ def _counts(counts: Iterable[int], noun: str) -> str:
 
 def _legend(comparison: Comparison) -> str:
     if comparison.reference is None:
-        return "Each score with its 95 % interval over examples."
+        return "Each score with its 95% interval over examples."
     return (
-        "Mean \u00b1 standard deviation over seeds; differences with their 95 % interval; \u25b2 "
-        f"better and \u25bc worse than {escaped(comparison.reference)} by more than the noise; "
-        f"equal, no worse and no better: not by {comparison.margin:g} points. Each verdict "
+        "Mean \u00b1 standard deviation over seeds; differences with their 95% interval; \u25b2 "
+        f"significantly better and \u25bc worse than {escaped(comparison.reference)}; equivalent, "
+        f"non-inferior and non-superior: margin of {comparison.margin:g} points. Each verdict "
         "applies to its own row; the recommendation is corrected for multiple comparisons over all "
         "columns and perspectives."
     )

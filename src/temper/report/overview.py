@@ -17,8 +17,8 @@ SEEDS = 3
 """Seeds from which on a best mean is marked."""
 _IMPROVEMENTS = {
     SUMMARY.name: "Relative improvement",
-    AFTER.name: "Relative improvement, with what needs no training",
-    ALL_IN.name: "Relative improvement with what needs no training, over the reference without",
+    AFTER.name: "Relative improvement, with post-hoc methods",
+    ALL_IN.name: "Relative improvement with post-hoc methods, over the reference without",
 }
 
 
@@ -31,8 +31,8 @@ class Overview:
         lines: One a method: its name and a text for each score.
         best: For each score the places of the lines with the best mean, from three seeds on.
         differing: For each score what a line's difference from the reference is marked by, if it is
-            outside the noise.
-        reference: The column that the others are held against.
+            significant.
+        reference: The column that the others are compared with.
     """
 
     header: tuple[str, ...]
@@ -49,7 +49,7 @@ class Overview:
     def markdown(self) -> str:
         """Return the table in Markdown, the best of each score in bold.
 
-        With a line a score, it also marks what is outside the noise.
+        With a line a score, it also marks significant differences.
         """
         names = [f"`{texts[0]}`" for texts in self.lines]
         cells = [
@@ -135,7 +135,7 @@ def _best(comparison: Comparison, row: Row) -> frozenset[int]:
         for place, name in enumerate(comparison.columns)
         if (mean := row.cells[name].mean) is not None
     }
-    # One seed or two tell nothing apart, and what all share distinguishes none.
+    # One seed or two show nothing, and a value that all share distinguishes none.
     seeds = min((len(cell.seeds) for cell in row.cells.values()), default=0)
     if len(set(means.values())) < 2 or seeds < SEEDS or row.higher_is_better is None:
         return frozenset()

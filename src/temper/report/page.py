@@ -24,6 +24,7 @@ from temper.files import asset, make_folder, write_text
 from temper.functional.units import MARGIN
 from temper.report import view
 from temper.report.derived import views
+from temper.report.error_analysis import SHOWN, error_analysis
 from temper.report.examples import MOST, gallery
 from temper.report.figures import Section, sections
 from temper.report.first_screen import screen_values, templates
@@ -111,6 +112,8 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
             for section in sections(source, comparison)
             if section.rows or section.figures or apart.get(section.heading)
         ],
+        errors=error_analysis(source),
+        most_classes=SHOWN,
         examples=shown,
         examples_data=shown.to_json() if shown else None,
         runs=runs,

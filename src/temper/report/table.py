@@ -1,4 +1,4 @@
-"""Compare columns over seeds: means, paired differences, intervals, what is inside the noise."""
+"""Compare columns over seeds: means, paired differences, intervals, and what is significant."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Paired:
 
     Args:
         seed: The seed that both have.
-        low, high: 95 % interval of the difference.
+        low, high: 95% interval of the difference.
         p: Two-sided p of the difference.
         examples: Number of examples.
     """
@@ -151,7 +151,7 @@ def comparison(
 
     Returns:
         Every score of every column with its mean and standard deviation over seeds, and the
-        difference against the reference over the seeds that both have, with a 95 % interval over
+        difference against the reference over the seeds that both have, with a 95% interval over
         seeds and rows (`temper.functional.effects`) and Holm's correction over the columns: from
         three seeds on, or two where the study kept what its rows say; of one seed over examples. A
         score that lacks a seed which both columns were evaluated at, or has too few rows, has no
@@ -316,8 +316,9 @@ def _notices(source: Source) -> list[str]:
         name = f"{run.column}, seed {run.seed}"
         notices = list(run.record.notices) if run.record is not None else []
         if run.record is not None and run.record.truncated:
-            share = f"{100 * run.record.truncated:.1f} %"
-            notices.append(f"{share} of the training rows were cut at the maximum length")
+            notices.append(
+                f"{run.record.truncated:.1%} of the training rows were cut at the maximum length"
+            )
         # An evaluation's own notices say which share of its sets was cut.
         notices += list(run.scores.notices) if run.scores is not None else []
         if run.scores is not None and not run.rows_kept:
@@ -346,7 +347,8 @@ def _row(key: ScoreKey, scores: Scores, source: Source, paired: RowsSay, *, marg
         of_seeds = {seed: records[column.name, seed] for seed in runs}
         cells[column.name] = _cell(of_seeds, {seed: run.name for seed, run in runs.items()})
     stated = next(iter(records.values())).higher_is_better
-    higher, shown = higher_is_better(key.name, stated), unit(key.name, scores.metric)
+    higher = higher_is_better(key.name, stated)
+    shown = unit(key.name, scores.metric)
     if source.reference is not None:
         judged = {
             column.name: {seed for seed, run in column.runs.items() if run.scores is not None}
@@ -494,7 +496,7 @@ def _judged(found: Difference, *, higher: bool | None, margin: float | None) -> 
 
 
 def _verdict(low: float, high: float, *, higher: bool | None, margin: float | None) -> Verdict:
-    """Say what a 95 % interval of a difference says.
+    """Return the verdict of a difference from its 95% interval.
 
     Args:
         low: Its lower end.
@@ -507,13 +509,13 @@ def _verdict(low: float, high: float, *, higher: bool | None, margin: float | No
             return "higher" if low > 0.0 else "lower"
         return "better" if (low > 0.0) == higher else "worse"
     if margin is None:
-        return "inside the noise"
+        return "not significant"
     above, below = low > -margin, high < margin
     if above and below:
-        return "equal"
+        return "equivalent"
     if higher is not None and (above or below):
-        return "no worse" if above == higher else "no better"
-    return "inside the noise"
+        return "non-inferior" if above == higher else "non-superior"
+    return "not significant"
 
 
 CSV_COLUMNS = (

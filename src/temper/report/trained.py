@@ -64,9 +64,10 @@ def trained(record: RunRecord, folder: str) -> Headline:
 def _value(task: str, told: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return what a task's dev rows scored: name, number with its interval, and what it is."""
     metric, kept = str(told["metric"]), told["kept"]
-    score, shown = kept.get("dev"), unit(str(told["metric"]), str(told["metric"]))
+    score = kept.get("dev")
     rows = (data.get(task, {}) if task else data).get("dev", {}).get("rows")
-    text = f"{shown.text(score)} {shown.sign}".strip()
+    shown = unit(metric, metric)
+    text = shown.with_sign(shown.text(score))
     if metric == "accuracy" and score is not None and rows:
         low, high = wilson(round(score * rows), rows)
         text += f" [{shown.text(low)}, {shown.text(high)}]"

@@ -95,7 +95,7 @@ def value_detail(row: Row, column: str) -> str:
         return " ".join([f"{column}: no value.", *cell.reasons])
     counts = " or ".join(str(count) for count in cell.examples)
     examples = f"{counts} {what}" if counts else f"number of {what} not recorded"
-    parts = [f"{column}: {unit.text(cell.mean)} {unit.sign}".strip()]
+    parts = [f"{column}: {row.value_text(column)}"]
     parts.append(f"n = {plural(len(cell.seeds), 'seed')}, {examples}")
     if cell.standard_deviation is not None:
         parts.append(f"standard deviation over seeds {unit.text(cell.standard_deviation)}")
@@ -103,7 +103,7 @@ def value_detail(row: Row, column: str) -> str:
         (error,) = cell.standard_errors.values()
         parts.append(f"standard error over examples {unit.text(error)}")
     if interval := row.interval_text(column):
-        parts.append(f"95 % interval over {what} {interval}")
+        parts.append(f"95% interval over {what} {interval}")
     elif len(cell.seeds) < 2:
         parts.append("no interval was recorded")
     parts += [
@@ -117,7 +117,7 @@ def _difference(row: Row, column: str, difference: Difference) -> TableCell:
     unit = row.unit
     sign = -1.0 if row.higher_is_better is False else 1.0
     main, interval = row.difference_text(column)
-    parts = [f"difference {main} {unit.sign}".strip()]
+    parts = [f"difference {unit.with_sign(main)}"]
     parts.append(f"n = {plural(len(difference.seeds), 'common seed')}")
     if interval:
         kind = "interval over seeds and rows"
@@ -125,7 +125,7 @@ def _difference(row: Row, column: str, difference: Difference) -> TableCell:
             kind = f"paired interval over {difference.examples} examples"
         elif difference.row_variance is None:
             kind = "interval over seeds, on these rows"
-        parts.append(f"95 % {kind} {interval}")
+        parts.append(f"95% {kind} {interval}")
         if difference.freedom is not None:
             parts.append(f"{difference.freedom:.1f} degrees of freedom")
         parts.append(f"p = {_probability(difference.p)}")
@@ -141,8 +141,8 @@ def _difference(row: Row, column: str, difference: Difference) -> TableCell:
     ]
     verdict = difference.said
     if verdict in ("better", "worse", "higher", "lower") and (difference.holm_p or 0.0) > LEVEL:
-        parts.append("the interval leaves 0 out, but not after Holm's correction")
-        verdict += ", not after Holm"
+        parts.append("the 95% CI excludes 0, but not after Holm's correction")
+        verdict += ", not significant after Holm"
     return TableCell(
         main=main,
         below=interval,
@@ -283,7 +283,7 @@ def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
     said += [("reference", source.reference)] if source.reference is not None else []
     counted = _sizes(comparison.rows)
     if others := [name for name in source.sets if name not in counted]:
-        said.append(("sets beside these" if counted else "sets beside dev", ", ".join(others)))
+        said.append(("other sets" if counted else "sets besides dev", ", ".join(others)))
     sizes = ", ".join(f"{name} {count}" for name, count in counted.items())
     return [*said, ("examples", sizes)] if sizes else said
 

@@ -160,10 +160,10 @@ def _summary(goal: str, winner: Candidate, plain: Candidate, study: Study) -> st
     if winner.recipe.name == PLAIN:
         rate = winner.settings["train"].get("learning_rate")
         if rate is None:
-            return f"No trial was better than plain fine-tuning with the given settings ({goal})."
+            return f"Keep plain fine-tuning with the given settings: no trial was better ({goal})."
         return (
-            f"No recipe was better than tuned plain fine-tuning ({goal}): use learning rate "
-            f"{rate:g} and {winner.length:g}x the steps. {study.comparison.answer}"
+            f"Keep plain fine-tuning, at learning rate {rate:g} with {winner.length:g}x the steps: "
+            f"no recipe was better ({goal}). {study.comparison.answer}"
         )
     return (
         f"{study.comparison.answer} The search chose {winner.recipe.name} for {goal!r}. Its "

@@ -65,7 +65,7 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
 
 
 def cost_in_words(name: str, method: Method, passes: float) -> list[str]:
-    """Say what a method costs beside plain fine-tuning; nothing where it costs the same.
+    """Return the cost of a method relative to plain fine-tuning; empty if it costs the same.
 
     Args:
         name: The method's name.
@@ -75,13 +75,11 @@ def cost_in_words(name: str, method: Method, passes: float) -> list[str]:
     masks, trainings = "mask" in method.rule.conflicts, trainings_of(method.rule)
     if abs(passes - PLAIN) < 0.05 and not masks and trainings == 1:
         return []
-    takes = f"{round(passes, 1):g}F{' + mask' if masks else ''} a step"
+    mask = ", plus its mask" if masks else ""
+    parts = f"{round(passes, 1):g} vs. {PLAIN:g} forward-pass equivalents per step{mask}"
     if trainings > 1:
-        takes += f" and trains {trainings} times"
-    return [
-        f"{name} takes about {takes}, plain fine-tuning {PLAIN:g}F: about "
-        f"{trainings * passes / PLAIN:.1f} times the passes (F is a forward pass of the batch)."
-    ]
+        parts += f"; {trainings} trainings"
+    return [f"{name} costs about {trainings * passes / PLAIN:.1f}x plain fine-tuning ({parts})."]
 
 
 def _products(

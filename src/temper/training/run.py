@@ -365,7 +365,7 @@ class ActiveRun:
         return Collator(self.prepared.tokenizer)(rows.shortest(2))
 
     def _count_passes(self) -> None:
-        """Tell what a step costs beside plain fine-tuning's."""
+        """Report the cost of a step relative to plain fine-tuning."""
         method = self.prepared.method
         self.passes = passes_of(self.prepared.model, method, self.few_rows(self.prepared.rows))
         if self.passes is not None:

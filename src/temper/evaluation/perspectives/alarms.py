@@ -1,6 +1,6 @@
 """Alarms: how often does a detector of anomalies warn, with a threshold that is set beforehand?
 
-Of each detector of `temper.evaluation.perspectives.anomaly`, at a false alarm rate of 5 %. The
+Of each detector of `temper.evaluation.perspectives.anomaly`, at a false alarm rate of 5%. The
 threshold is a conformal quantile of dev, in two folds by a hash of the text: each fold's rows, and
 those of the anomaly sets, get that of the other fold's dev rows. Ordinary texts then raise a false
 alarm at most that often, whatever the detector; which share of the anomalies it detects differs.
@@ -31,7 +31,7 @@ from temper.functional.units import PERCENT
 
 RATE = 0.05
 """Share of ordinary texts that may raise an alarm."""
-STATED = f"{100 * RATE:.0f} %"
+STATED = f"{100 * RATE:.0f}%"
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -122,7 +122,7 @@ def in_words(comparison: Comparison) -> str:
         order = sorted(means, key=lambda detector: -means[detector])
         ends = {"Most anomalies are detected": order[:1], "fewest": order[1:][-1:]}
         told = [
-            f"{which} {CONDITIONS[detector]}: {PERCENT.text(means[detector])} % {where}, "
+            f"{which} {CONDITIONS[detector]}: {PERCENT.text(means[detector])}% {where}, "
             f"at {false[detector].value_text(column)} false alarms on dev"
             for which, named in ends.items()
             for detector in named
@@ -160,7 +160,7 @@ ALARMS = Perspective(
     ranked=False,
     rescores=("task", "anomaly"),
     summary="share of ordinary texts and of anomalies that raise an alarm, by detector, with a "
-    "threshold at 5 % false alarms",
+    "threshold at 5% false alarms",
     scores=(
         ScoreFacts("detections", "Anomalies detected", True, 1.0, NO_ROWS),
         ScoreFacts("false_alarms", "False alarms", None, None, NO_ROWS),

@@ -261,7 +261,7 @@ def detector_bars(comparison: Comparison) -> list[Figure]:
     rows = comparison.of("anomaly", "auroc")
     if len({row.key.condition for row in rows if not row.key.over_sets}) < 2:
         return []
-    caption = "AUROC of each detector, anomalies positive; right is better, and 50 % is chance."
+    caption = "AUROC of each detector, anomalies positive; right is better, and 50% is chance."
     return condition_bars(
         comparison,
         rows,
@@ -367,8 +367,8 @@ ANOMALY = Perspective(
     place=120,
     question=Question.KNOWS,
     explained="AUROC is the chance that a foreign text is rated more foreign than an ordinary "
-    "one: 50 % is guessing, 100 % perfect.",
-    gain="is {better} at telling foreign texts apart (AUROC {ours}, {reference} {theirs})",
+    "one: 50% is guessing, 100% perfect.",
+    gain="is {better} at OOD detection (AUROC {ours}, {reference}: {theirs})",
     leads="auroc",
     leads_clean=True,
     sums_up=mean_or_first,
@@ -379,12 +379,12 @@ ANOMALY = Perspective(
     without_training="mahalanobis",
     averaged=True,
     own_rows=False,
-    summary="AUROC, AUPR and FPR at 95 % TPR of four detectors on texts of other tasks "
+    summary="AUROC, AUPR and FPR at 95% TPR of four detectors on texts of other tasks "
     "(--anomaly, --suite)",
     scores=(
         ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5),
         ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND),
-        ScoreFacts("fpr95", "FPR at 95 % TPR", False, 0.0, ONE_KIND),
+        ScoreFacts("fpr95", "FPR at 95% TPR", False, 0.0, ONE_KIND),
     ),
     rows=rows,
     score=score,

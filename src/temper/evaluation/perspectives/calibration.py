@@ -383,8 +383,8 @@ CALIBRATION = Perspective(
     place=110,
     question=Question.KNOWS,
     explained="ECE is how far the stated confidence lies from the share of right answers, on "
-    "average over bins of confidence: 0 is perfect, and 10 % means that answers stated "
-    "at 90 % are right some 80 times in 100.",
+    "average over bins of confidence: 0 is perfect, and 10% means that answers stated "
+    "at 90% are right some 80 times in 100.",
     gain="is {share} {better} calibrated",
     leads="ece_10",
     leads_clean=True,

@@ -1,6 +1,6 @@
 """Coverage: do sets of classes hold the truth as often as they shall, and how large are they?
 
-Split conformal prediction at a coverage of 90 %. The threshold comes from dev in two folds by a
+Split conformal prediction at a coverage of 90%. The threshold comes from dev in two folds by a
 hash of the text: each fold's rows, those of the other sets too, get the threshold of the other
 fold's dev rows, so that no row is judged by a threshold that it, or an equal text, was part of. On
 dev the coverage is then what was asked for, whatever the model; what differs is the size of the
@@ -41,7 +41,7 @@ from temper.functional.units import Unit
 
 NOMINAL = 0.9
 """Share of texts whose set shall hold the label."""
-ASKED = f"{100 * NOMINAL:.0f} %"
+ASKED = f"{100 * NOMINAL:.0f}%"
 CLASSES = Unit(1.0, 2, "classes")
 RESCORED = ("task", "shift", "adversarial")
 ATTACKED = ("embedding_attack", "text_attack")
@@ -297,7 +297,7 @@ def in_words(comparison: Comparison) -> str:
 
 
 def _breaks(cell: Cell, known: int) -> bool:
-    """Tell whether fewer rows are covered than chance allows at 95 %."""
+    """Tell whether fewer rows are covered than chance allows at 95%."""
     if cell.mean is None or known < least_rows(NOMINAL):
         return False
     return cell.mean < chance_coverage(known, max(cell.examples), coverage=NOMINAL)[0]
@@ -326,7 +326,7 @@ COVERAGE = Perspective(
     judged=False,
     ranked=False,
     rescores=RESCORED,
-    summary="share of texts whose conformal set at 90 % holds the label, and size of the sets: by "
+    summary="share of texts whose conformal set at 90% holds the label, and size of the sets: by "
     "set, class, group, and under attacks that are measured",
     scores=(
         ScoreFacts("set_size", "Mean size of the sets", False, NOMINAL, NO_ROWS, CLASSES),

@@ -217,7 +217,7 @@ EMBEDDING_ATTACK = Perspective(
     question=Question.HOLDS,
     explained="Each word's vector is moved a little, in the direction that misleads the model "
     "most.",
-    gain="keeps {ours} of 100 answers under attack where {reference} keeps {theirs}",
+    gain="reaches {ours} {score} under embedding attack ({reference}: {theirs})",
     conditions={"fgm": "FGM", "pgd": "PGD"},
     figures=figures,
     unchanged_texts=True,

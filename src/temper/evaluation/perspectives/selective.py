@@ -102,7 +102,7 @@ def in_words(comparison: Comparison) -> str:
             f"of {name} {' and '.join(rows[name].value_text(column) for rows in risks.values())}"
             for name in places
         ]
-        return f"Wrong among the surest 80 and 95 %: {', '.join(told)}."
+        return f"Wrong among the surest 80 and 95%: {', '.join(told)}."
 
     return comparison.said(say)
 
@@ -166,12 +166,12 @@ SELECTIVE = Perspective(
     judged=False,
     ranked=False,
     rescores=RESCORED,
-    summary="risk where the model answers only 80, 90 or 95 % of the texts, AURC and E-AURC",
+    summary="risk where the model answers only 80, 90 or 95% of the texts, AURC and E-AURC",
     scores=(
         ScoreFacts("aurc", "AURC", False, 0.0, NO_ROWS),
         ScoreFacts("excess_aurc", "E-AURC", False, 0.0, NO_ROWS),
         *(
-            ScoreFacts(f"risk_{share}", f"Risk at {share} % coverage", False, 0.0, NO_ROWS)
+            ScoreFacts(f"risk_{share}", f"Risk at {share}% coverage", False, 0.0, NO_ROWS)
             for share in (80, 90, 95)
         ),
     ),

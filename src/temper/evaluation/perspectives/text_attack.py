@@ -254,7 +254,7 @@ TEXT_ATTACK = Perspective(
     question=Question.HOLDS,
     explained="Words or letters are changed, keeping the sense, until the answer turns wrong or "
     "the tries are spent.",
-    gain="keeps {ours} of 100 answers on attacked texts where {reference} keeps {theirs}",
+    gain="reaches {ours} under text attack ({reference}: {theirs})",
     short="Text attack",
     conditions=CONDITIONS,
     figures=figures,

@@ -108,7 +108,7 @@ KINDS = {"random": "random tokens", "mask": "masked tokens", "drop": "dropped to
 def words(key: ScoreKey) -> str:
     """Write a score with the kind of corruption, and the rate where it belongs to one."""
     kind, rate = KINDS.get(key.condition, key.condition), key.parameters.number("rate")
-    said = kind if rate is None else f"{kind}, {round(100 * rate, 4):g} %"
+    said = kind if rate is None else f"{kind}, {round(100 * rate, 4):g}%"
     return ", ".join(part for part in (title(key.name), said, key.set) if part)
 
 

@@ -133,7 +133,7 @@ WORST_CASE = Perspective(
     question=Question.HOLDS,
     explained="A text counts as right only where the answer stays right under every change of a "
     "list, such as typos.",
-    gain="is right under every change of {ours} of 100 texts where {reference} is of {theirs}",
+    gain="is correct under every edit on {ours} of the texts ({reference}: {theirs})",
     leads="worst_case_accuracy",
     conditions=CONDITIONS,
     figures=figures,

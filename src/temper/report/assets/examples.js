@@ -33,7 +33,7 @@
   };
   const answer = (label, sure) => {
     const cell = element("td", "answer-cell");
-    cell.append(element("span", "class", named(label)), " ", element("span", "muted", `${percent(sure)} %`));
+    cell.append(element("span", "class", named(label)), " ", element("span", "muted", `${percent(sure)}%`));
     return cell;
   };
   // Letters of another alphabet and signs without a width: a reader would see no change at all.
@@ -68,7 +68,7 @@
       answer(entry.before, entry.confidence_before),
       answer(entry.after, entry.confidence_after),
       outcome,
-      element("td", "right", entry.changed === null ? "–" : `${percent(entry.changed)} %`),
+      element("td", "right", entry.changed === null ? "–" : `${percent(entry.changed)}%`),
       element("td", "right", entry.queries === null ? "–" : String(entry.queries))
     );
     return line;

@@ -1,0 +1,396 @@
+"""Error analysis of one classifier: confusions, scores by class, worst errors and next steps.
+
+Everything is read from the rows, texts and scores of an evaluation, so it needs no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.display.folders import Run, Source, read_columns
+from temper.display.records import run_record
+from temper.display.views import Question, View
+from temper.display.wording import plural
+from temper.functional.confusion import class_scores, confusion_matrix
+from temper.functional.proportions import wilson
+from temper.functional.resampling import IntegerArray
+from temper.functional.units import ABSENT, PERCENT
+from temper.report.derived import views
+
+SHOWN = 10
+"""Errors of each kind, and classes whose confusion matrix a page shows."""
+LONGEST = 300
+"""Characters of a text."""
+SURE = 0.9
+"""Confidence from which on an error suggests a wrong label."""
+CALIBRATION_GAIN = 0.02
+"""Calibration error that temperature scaling must remove to be recommended."""
+BROKEN = 0.1
+"""Fraction of correct predictions that a perturbation must turn wrong to be reported."""
+FEWEST = 10
+"""Rows below which nothing is said of a class."""
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """Scores of one class on the validation set, in [0, 1]; None where undefined.
+
+    Args:
+        label: The class.
+        precision, recall, f1: Its scores.
+        texts: Number of texts with this label.
+        mistaken_for: The class that its texts are most often mistaken for; None without errors.
+        mistaken: How many of them are.
+    """
+
+    label: str
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    texts: int
+    mistaken_for: str | None
+    mistaken: int
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the line of a table: class, precision, recall, F1, texts, mistaken for."""
+        scores = [PERCENT.text(each) for each in (self.precision, self.recall, self.f1)]
+        others = f"{self.mistaken_for} ({self.mistaken})" if self.mistaken_for else ABSENT
+        return (self.label, *scores, str(self.texts), others)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A text with wrong predictions.
+
+    Args:
+        set: Name of its set.
+        index: Position in the set.
+        text, text_pair: The text without perturbation, shortened; empty if it was not kept.
+        label, prediction: Right and predicted class.
+        confidence: Probability of the predicted class.
+        wrong_under: Where the prediction is wrong: ``unperturbed`` or perturbations.
+    """
+
+    set: str
+    index: int
+    text: str
+    text_pair: str
+    label: str
+    prediction: str
+    confidence: float
+    wrong_under: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """The text, or where it is found."""
+        both = " | ".join(part for part in (self.text, self.text_pair) if part)
+        return both or f"row {self.index + 1} of {self.set}"
+
+    @property
+    def where(self) -> str:
+        """Where the prediction is wrong, in short."""
+        first, *others = self.wrong_under
+        return f"{first} and {len(others)} more" if others else first
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to act on.
+
+    Args:
+        text: What was measured, and what to do.
+        command: The command that does it; empty if there is none.
+    """
+
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class ErrorAnalysis:
+    """Errors of one classifier.
+
+    Args:
+        labels: Class names by index.
+        confusion: Counts on the validation set: a line a label, a column a prediction.
+        classes: Scores by class.
+        confident: Errors on unperturbed texts, the most confident first.
+        fragile: Texts that are right unperturbed and wrong under most perturbations.
+        findings: What to do next.
+    """
+
+    labels: tuple[str, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    classes: tuple[ClassScores, ...]
+    confident: tuple[Mistake, ...]
+    fragile: tuple[Mistake, ...]
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values, as ``temper evaluate --json`` prints it."""
+        return asdict(self)
+
+
+def error_analysis(source: Source) -> ErrorAnalysis | None:
+    """Analyze the errors of a run or an evaluation.
+
+    Args:
+        source: The folder that was read.
+
+    Returns:
+        The analysis; None for a study, a regression, or an evaluation without rows of its
+        validation set.
+
+    Raises:
+        CheckpointError: Rows or texts are damaged.
+    """
+    run = source.runs[0] if source.kind != "study" else None
+    if run is None or run.scores is None or run.scores.task.kind != "classification":
+        return None
+    answers = _answers(run)
+    dev = answers[answers["set"] == "dev"]
+    if dev.empty:
+        return None
+    classes = max(len(run.scores.task.labels), len(dev["probabilities"].iloc[0]))
+    labels = (*run.scores.task.labels, *map(str, range(len(run.scores.task.labels), classes)))
+    confusion = confusion_matrix(dev["label"], dev["prediction"], classes=classes)
+    wrong = answers[answers["prediction"] != answers["label"]]
+    perturbed = _perturbed(run, answers)
+    return ErrorAnalysis(
+        labels,
+        tuple(map(tuple, confusion.tolist())),
+        _by_class(confusion, labels),
+        _confident(run, wrong, labels),
+        _fragile(run, perturbed, labels),
+        tuple(_findings(source, run, confusion, labels, dev, perturbed)),
+    )
+
+
+_KEYS = ["set", "index"]
+_COLUMNS = [*_KEYS, "row", "condition", "label", "prediction", "probabilities"]
+
+
+def _answers(run: Run) -> pd.DataFrame:
+    """Return the predictions on unperturbed labeled texts, each row once."""
+    found = [run.rows(_COLUMNS, view.name) for view in views() if view.answered]
+    rows = pd.concat([each for each in found if len(each)] or found[:1])
+    rows = rows[(rows["condition"] == "clean") & rows["label"].notna()]
+    return _with_confidence(rows.drop_duplicates(_KEYS))
+
+
+def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
+    """Return the predictions on perturbed texts that are right without the perturbation."""
+    right = answers.loc[answers["prediction"] == answers["label"], _KEYS]
+    found = []
+    for view in views():
+        if view.question != Question.HOLDS or view.answered:
+            continue
+        rows = run.rows([*_COLUMNS, "parameters"], view.name)
+        rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=_KEYS)
+        # Of each perturbation the middle strength, as in the overview: the largest breaks any text.
+        sizes = rows.groupby("condition", sort=False)["parameters"].unique()
+        middle = {condition: each[len(each) // 2] for condition, each in sizes.items()}
+        rows = rows[rows["parameters"] == rows["condition"].map(middle)]
+        names = {each: _perturbation(view, each) for each in rows["condition"].unique()}
+        found.append(rows.assign(perturbation=rows["condition"].map(names)))
+    found = [each for each in found if len(each)] or found[:1]
+    return _with_confidence(pd.concat(found))
+
+
+def _perturbation(view: View, condition: str) -> str:
+    """Name a perturbation, whatever its strength: ``embedding attack (PGD)``."""
+    title, words = view.title.lower(), view.condition(condition)
+    return title if words in title else f"{title} ({words})"
+
+
+def _with_confidence(rows: pd.DataFrame) -> pd.DataFrame:
+    own = [
+        float(probabilities[int(prediction)])
+        for probabilities, prediction in zip(rows["probabilities"], rows["prediction"], strict=True)
+    ]
+    return rows.assign(confidence=np.asarray(own, dtype=np.float64))
+
+
+def _by_class(confusion: IntegerArray, labels: tuple[str, ...]) -> tuple[ClassScores, ...]:
+    scores = [
+        [None if np.isnan(value) else float(value) for value in each]
+        for each in class_scores(confusion)
+    ]
+    found = []
+    for index, (label, precision, recall, f1) in enumerate(zip(labels, *scores, strict=True)):
+        others = np.where(np.arange(len(labels)) == index, 0, confusion[index])
+        mistaken_for = labels[int(others.argmax())] if others.any() else None
+        texts, mistaken = int(confusion[index].sum()), int(others.max())
+        found.append(ClassScores(label, precision, recall, f1, texts, mistaken_for, mistaken))
+    return tuple(found)
+
+
+def _confident(run: Run, wrong: pd.DataFrame, labels: tuple[str, ...]) -> tuple[Mistake, ...]:
+    """Return the errors on unperturbed texts, the most confident first; each text once."""
+    rows = wrong.sort_values(["confidence", "row"], ascending=[False, True]).drop_duplicates("row")
+    rows = rows.head(SHOWN)
+    return _mistakes(run, rows.assign(under=[("unperturbed",)] * len(rows)), labels)
+
+
+def _fragile(run: Run, perturbed: pd.DataFrame, labels: tuple[str, ...]) -> tuple[Mistake, ...]:
+    """Return the texts that most perturbations turn wrong, each once, with the surest error."""
+    broken = perturbed[perturbed["prediction"] != perturbed["label"]]
+    if broken.empty:
+        return ()
+    broken = broken.sort_values(["confidence", "row"], ascending=[False, True])
+    under = broken.groupby("row")["perturbation"].agg(lambda each: tuple(sorted(set(each))))
+    rows = broken.drop_duplicates("row").assign(under=lambda each: each["row"].map(under))
+    rows = rows.assign(count=rows["under"].map(len))
+    rows = rows.sort_values(["count", "confidence"], ascending=False, kind="stable")
+    return _mistakes(run, rows.head(SHOWN), labels)
+
+
+def _mistakes(run: Run, rows: pd.DataFrame, labels: tuple[str, ...]) -> tuple[Mistake, ...]:
+    texts = _texts(run)
+    found = []
+    for row in rows.to_dict("records"):
+        text, text_pair = texts.get((row["set"], row["index"]), ("", ""))
+        found.append(
+            Mistake(
+                row["set"],
+                int(row["index"]),
+                _short(text),
+                _short(text_pair),
+                labels[int(row["label"])],
+                labels[int(row["prediction"])],
+                row["confidence"],
+                row["under"],
+            )
+        )
+    return tuple(found)
+
+
+def _texts(run: Run) -> dict[tuple[str, int], tuple[str, str]]:
+    """Return the unperturbed texts that were kept, by set and position."""
+    if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
+        return {}
+    texts = read_columns(path, ["perspective", *_KEYS, "text", "text_pair"], "texts")
+    texts = texts[texts["perspective"].isna()]
+    return {
+        (name, index): (text, text_pair if isinstance(text_pair, str) else "")
+        for name, index, text, text_pair in texts.drop(columns="perspective").itertuples(
+            index=False
+        )
+    }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rstrip()}…"
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What commands need of the evaluated model.
+
+    Args:
+        folder: Its folder; empty of a model without one.
+        base: The model that was fine-tuned; empty if unknown.
+        data: The source of its data; empty if unknown.
+    """
+
+    folder: str = ""
+    base: str = ""
+    data: str = ""
+
+
+def _trained(source: Source, run: Run) -> _Trained:
+    assert run.scores is not None
+    folder = source.folder if source.kind == "run" else Path(run.scores.model)
+    record = run.record if source.kind == "run" else run_record(Checkpoint.of(folder))
+    if record is not None:
+        data = record.settings.get("data", {}).get("source", "")
+        return _Trained(quote(str(folder)), quote(record.model), quote(data) if data else "")
+    return _Trained()
+
+
+def _findings(
+    source: Source,
+    run: Run,
+    confusion: IntegerArray,
+    labels: tuple[str, ...],
+    dev: pd.DataFrame,
+    perturbed: pd.DataFrame,
+) -> Iterator[Finding]:
+    assert run.scores is not None
+    trained = _trained(source, run)
+    yield from (Finding(sentence) for sentence in run.scores.seen)
+    yield from _miscalibrated(run, trained)
+    yield from _weak_class(confusion, labels)
+    wrong = dev[dev["prediction"] != dev["label"]]
+    if sure := int((wrong["confidence"] >= SURE).sum()):
+        command = f"temper check-labels {trained.data} --model {trained.base}"
+        yield Finding(
+            f"{sure} of {plural(len(wrong), 'error')} on dev {'has' if sure == 1 else 'have'} a "
+            f"confidence of at least {SURE:.0%}: check for wrong labels.",
+            command if trained.data else "",
+        )
+    yield from _broken(perturbed, trained)
+
+
+def _miscalibrated(run: Run, trained: _Trained) -> Iterator[Finding]:
+    """Recommend temperature scaling if it removes a significant calibration error."""
+    assert run.scores is not None
+    found = {
+        score.condition: score
+        for score in run.scores.scores
+        if (score.perspective, score.set, score.name) == ("calibration", "dev", "ece_10")
+    }
+    raw, scaled = (found.get(condition) for condition in ("clean", "temperature"))
+    if raw is None or scaled is None or raw.value is None or scaled.value is None:
+        return
+    certain = raw.low is None or raw.low > scaled.value
+    if raw.value - scaled.value >= CALIBRATION_GAIN and certain:
+        command = f"temper calibrate {trained.folder} --data {trained.data} --with-dev"
+        yield Finding(
+            f"Miscalibrated: the calibration error (ECE) is {raw.value:.1%}, with temperature "
+            f"scaling {scaled.value:.1%}. Fit the temperature on labeled rows that the model has "
+            "not seen, or with --with-dev on its validation set.",
+            command if trained.data else "",
+        )
+
+
+def _weak_class(confusion: IntegerArray, labels: tuple[str, ...]) -> Iterator[Finding]:
+    """Report the class with the lowest recall if it is significantly below the accuracy."""
+    totals, hits = confusion.sum(axis=1), np.diag(confusion)
+    accuracy = hits.sum() / confusion.sum()
+    known = [index for index in range(len(labels)) if totals[index] >= FEWEST]
+    if not known:
+        return
+    weakest = min(known, key=lambda index: hits[index] / totals[index])
+    _, high = wilson(int(hits[weakest]), int(totals[weakest]))
+    if high < accuracy:
+        yield Finding(
+            f"Class `{labels[weakest]}` has a recall of {hits[weakest] / totals[weakest]:.1%} "
+            f"(accuracy: {accuracy:.1%}). Add texts of this class, or train with "
+            "`--set train.class_weights=balanced`."
+        )
+
+
+def _broken(perturbed: pd.DataFrame, trained: _Trained) -> Iterator[Finding]:
+    """Report the perturbation that turns most of the correct predictions wrong."""
+    if perturbed.empty:
+        return
+    broken = perturbed["prediction"] != perturbed["label"]
+    by_kind = broken.groupby(perturbed["perturbation"]).agg(["mean", "sum", "size"])
+    worst = by_kind["mean"].idxmax()
+    fraction, count, total = by_kind.loc[worst]
+    if fraction >= BROKEN:
+        command = f"temper tune --data {trained.data} --model {trained.base} --goal robust"
+        yield Finding(
+            f"Robustness: {worst} turns {int(count)} of {int(total)} correct predictions wrong. "
+            "Search for a more robust recipe.",
+            command if trained.data else "",
+        )
