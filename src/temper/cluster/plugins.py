@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
-from temper.methods import registry
+from temper.importing import import_named
+from temper.methods.registry import registering
 
 CONTRACT = "temper.evaluation.perspectives.contract"
-_WITH_PERSPECTIVES: list[str] = []
+_LOADED: dict[str, None] = {}
 
 
 def load(what: str) -> ModuleType:
@@ -25,13 +26,14 @@ def load(what: str) -> ModuleType:
         SettingError: If it is not there, its name is another module's, or its code fails; the
             message gives the line.
     """
-    module = registry.load(what)
+    with registering():
+        module = import_named(what, purpose="methods and perspectives")
     # A module that has a perspective has imported their contract.
     if CONTRACT in sys.modules:
         from temper.evaluation.perspectives import register_all
 
-        if register_all(module) and what not in _WITH_PERSPECTIVES:
-            _WITH_PERSPECTIVES.append(what)
+        register_all(module)
+    _LOADED[what] = None
     return module
 
 
@@ -47,4 +49,4 @@ def load_all(names: Iterable[str]) -> None:
 
 def loaded() -> tuple[str, ...]:
     """Return what `load` has imported, so that another process can import it too."""
-    return tuple(dict.fromkeys((*registry.loaded(), *_WITH_PERSPECTIVES)))
+    return tuple(_LOADED)
