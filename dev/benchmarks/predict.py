@@ -87,12 +87,12 @@ class Share:
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Count within the block."""
-        score, states = Detector.score, reading.middle_states
-        Detector.score, reading.middle_states = self.timed(score), self.timed(states)
+        score, states = Detector.score, reading.layer_means
+        Detector.score, reading.layer_means = self.timed(score), self.timed(states)
         try:
             yield
         finally:
-            Detector.score, reading.middle_states = score, states
+            Detector.score, reading.layer_means = score, states
 
 
 def arms(folder: Path) -> dict[str, Callable[[list[str]], Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from temper.importing import on_first_use
 
 if TYPE_CHECKING:
+    from temper.api.check_labels import check_labels
     from temper.api.compare import compare
     from temper.api.evaluate import evaluate
     from temper.api.train import train
@@ -43,6 +44,7 @@ _PUBLIC = {
     "Stepper": "training.stepper",
     "UEGR": "methods.uegr",
     "Vanilla": "methods.vanilla",
+    "check_labels": "api.check_labels",
     "compare": "api.compare",
     "compose": "methods",
     "configure": "methods",
@@ -67,6 +69,7 @@ __all__ = [
     "RobustTrainer",
     "Stepper",
     "Vanilla",
+    "check_labels",
     "compare",
     "compose",
     "configure",

@@ -20,6 +20,8 @@ State = dict[str, Any]
 Reduction = Literal["mean", "sum"]
 TEACHER = "teacher_logits"
 """What a batch calls the answers of another model to its rows."""
+CONTEXT = "context_mask"
+"""Key of the tokens that an answer may start or end at, in a collated batch."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +30,29 @@ class Batch:
 
     Args:
         inputs: Keyword arguments of the model's forward (``input_ids [B, T]``, ``attention_mask
-            [B, T]`` ...), without labels.
-        labels: Class indices [B] (int64), targets [B] (float) for a regression, or None.
+            [B, T]`` ...), without labels. Multiple choice has [B, N, T].
+        labels: Class indices [B] (int64), targets [B] (float) for a regression, or what another
+            head defines (`temper.heads`); None without labels.
         rows: Index of each row in the training set [B], where known; used to name rows in errors.
         teacher: Logits or log-probabilities [B, C] that another model gives the rows, values [B, 1]
             of a regression; None where there is none.
+        context: Tokens that an answer may start or end at [B, T], boolean, for spans; None for all.
     """
 
     inputs: dict[str, Tensor]
     labels: Tensor | None = None
     rows: Tensor | None = None
     teacher: Tensor | None = None
+    context: Tensor | None = None
 
     @classmethod
     def of(cls, inputs: Mapping[str, Any]) -> Batch:
         """Split a collated mapping into model inputs, labels and rows.
 
         Args:
-            inputs: What a collator gives; ``labels`` or ``label``, ``row_index`` and
-                ``teacher_logits`` come out.
+            inputs: What a collator gives. ``labels`` or ``label``, ``row_index``,
+                ``teacher_logits`` and ``context_mask`` are taken out, and ``start_positions`` and
+                ``end_positions`` [B] become labels [B, 2].
         """
         rest = dict(inputs)
         teacher = rest.pop(TEACHER, None)
@@ -54,7 +60,10 @@ class Batch:
         labels = rest.pop("labels", None)
         if labels is None:
             labels = rest.pop("label", None)
-        return cls(rest, labels, rows, teacher)
+        if "start_positions" in rest:
+            ends = [rest.pop(f"{end}_positions") for end in ("start", "end")]
+            labels = torch.stack([end.flatten() for end in ends], 1)
+        return cls(rest, labels, rows, teacher, rest.pop(CONTEXT, None))
 
     @property
     def size(self) -> int:
@@ -67,12 +76,23 @@ class Batch:
         return next(iter(self.inputs.values())).device
 
     @property
+    def ids(self) -> Tensor:
+        """Token ids [B, T]; the choices of a row follow each other, [B, N * T]."""
+        return self.inputs["input_ids"].flatten(1)
+
+    @property
     def mask(self) -> Tensor:
-        """Real tokens [B, T], boolean; all true where the model takes no attention mask."""
+        """Real tokens, boolean, shaped as `ids`; all true if the model takes no attention mask."""
         mask = self.inputs.get("attention_mask")
         if mask is None:
-            return torch.ones_like(self.inputs["input_ids"], dtype=torch.bool)
-        return mask.bool()
+            return torch.ones_like(self.ids, dtype=torch.bool)
+        return mask.bool().flatten(1)
+
+    @property
+    def sequences(self) -> tuple[Tensor, Tensor]:
+        """Ids and mask by sequence that the encoder reads, [B, T], or [B * N, T] for choices."""
+        length = self.inputs["input_ids"].shape[-1]
+        return self.ids.reshape(-1, length), self.mask.reshape(-1, length)
 
     def take(self, places: Tensor) -> Batch:
         """Return some of the rows, in the order given.
@@ -97,7 +117,7 @@ class Batch:
         return self._mapped(stack)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        beside = (self.labels, self.rows, self.teacher)
+        beside = (self.labels, self.rows, self.teacher, self.context)
         return Batch(
             {name: change(tensor) for name, tensor in self.inputs.items()},
             *(None if tensor is None else change(tensor) for tensor in beside),
@@ -113,6 +133,8 @@ class Step:
         epoch: Epochs passed, fractional.
         units: Units (rows, words ...) of this optimizer step over all micro-batches and ranks (N),
             which losses are divided by.
+        rows: Rows of this optimizer step over all micro-batches and ranks; None if each row is one
+            unit.
         ranks: Number of processes (W).
         total: Optimiser steps of the whole run, 0 where unknown.
         loss_scale: What a loss scaler multiplies the losses by, and so the gradients too.
@@ -123,11 +145,17 @@ class Step:
     number: int = 0
     epoch: float = 0.0
     units: int = 1
+    rows: int | None = None
     ranks: int = 1
     total: int = 0
     loss_scale: float = 1.0
     skipped: bool = False
     rates: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def units_per_row(self) -> float:
+        """Mean number of units of a row of this step."""
+        return 1.0 if self.rows is None else max(self.units, 1) / max(self.rows, 1)
 
 
 @dataclass(frozen=True)
@@ -138,7 +166,8 @@ class Term:
         name: The term's name in logs, for example ``"task"``.
         rows: Loss of each row [B], the sum over its units, fp32, not divided by anything.
         weight: The term's weight in the total.
-        reduction: ``mean`` over the units of the optimizer step, or ``sum`` over them.
+        reduction: ``mean`` over the units of the optimizer step, or ``sum``, that mean times the
+            rows of the step.
         logits: What it was computed from; its gradient there is logged.
     """
 
@@ -151,13 +180,17 @@ class Term:
     def value(self, step: Step) -> Tensor:
         """Return this micro-batch's share of the weighted loss (methods.md, "Reduction").
 
-        ``W * sum(rows) / N`` for ``mean`` and ``W * sum(rows)`` for ``sum``; the average over
-        ranks that distributed training takes cancels W.
+        ``W * sum(rows) / N`` for ``mean`` and ``W * sum(rows) * R / N`` for ``sum``, with N units
+        and R rows of the step. The average over ranks that distributed training takes cancels W.
+        With one unit per row R / N is 1. With several, a sum over units would weigh a term by the
+        length of the texts.
 
         Args:
-            step: Gives N and W.
+            step: Gives N, R and W.
         """
-        scale = step.ranks / step.units if self.reduction == "mean" else float(step.ranks)
+        of_mean = self.reduction == "mean"
+        # A step may have no labeled unit: its loss is then 0.
+        scale = step.ranks / (max(step.units, 1) if of_mean else step.units_per_row)
         return self.rows.sum() * (self.weight * scale)
 
 

@@ -31,7 +31,7 @@ def measured(trained: Path, tiny_data: Path) -> Path:
         "evaluate", trained, "--data", tiny_data / "reviews", "--shift",
         f"far={tiny_data / 'shift.csv'}", "--anomaly", f"odd={tiny_data / 'anomaly.csv'}",
         "--perspectives", "task,shift,calibration,anomaly", "--set", "evaluate.bootstrap=20",
-        "--set", "evaluate.anomaly.neighbours=2", "--device", "cpu", "--card", "--out", out,
+        "--set", "evaluate.anomaly.rows=100", "--device", "cpu", "--card", "--out", out,
     )  # fmt: skip
     return out
 

@@ -176,7 +176,7 @@ def test_memory_that_is_not_enough_is_one_message(
         raise error
 
     monkeypatch.setattr("temper.cli.report.refuse", exhausted)
-    refused(call("report", tmp_path), "The memory is not enough", "allocate", "--batch-size")
+    refused(call("report", tmp_path), "Out of memory", "allocate", "--batch-size")
 
 
 def test_other_errors_are_no_lack_of_memory(

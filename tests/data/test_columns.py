@@ -158,9 +158,11 @@ def test_a_list_written_as_a_label_is_refused_with_its_line(label: str) -> None:
 
 @pytest.mark.parametrize("sign", ["|", ";", ", ", "/", "+", "&"])
 def test_cells_that_look_like_several_labels_are_counted(sign: str) -> None:
-    (said,) = read(["a", "b", f"a{sign}b", f"b{sign}c"]).notices
+    labels = read(["a", "b", f"a{sign}b", f"b{sign}c"], kind="classification")
+    (said,) = labels.notices
     assert "2 of 4 rows (50%)" in said
     assert f"'a{sign}b' at a.csv, line 4" in said
+    assert labels.kind == "classification"
     # Parts that no other label has are no labels.
     assert read([f"arts{sign}crafts", "sports", "C++"]).notices == ()
 
@@ -235,6 +237,10 @@ def test_any_column_gives_labels_or_a_data_error(values: list[object]) -> None:
         assert labels.values is None
         return
     assert len(labels.values) == len(values)
+    if labels.kind == "multi_label":
+        assert {len(row) for row in labels.values} == {len(labels.names)}
+        assert {value for row in labels.values for value in row} <= {0, 1}
+        return
     assert all(math.isfinite(value) for value in labels.values)
     if labels.kind == "classification":
         assert min(labels.values) >= 0

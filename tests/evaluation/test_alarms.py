@@ -49,14 +49,14 @@ def test_ordinary_rows_raise_the_stated_share_of_false_alarms() -> None:
 def test_every_detector_has_its_alarms_and_a_bar(tmp_path: Path) -> None:
     evaluation = evaluate(tiny_classifier(), tiny_data(), ONLY)
     found = values(evaluation, "alarms")
-    detectors = {"clean", "max_logit", "energy", "mahalanobis", "knn"}
+    detectors = {"clean", "max_logit", "energy", "mahalanobis"}
     assert {place[:2] for place in found} == {(s, d) for s in ("dev", "odd") for d in detectors}
     folder = write(evaluation, tmp_path / "evaluation")
     said = in_words(comparison(folder))
     assert re.fullmatch(r"Most .* of odd, at .*; fewest .* false alarms on dev\.", said)
     (figure,) = [f for f in figures(read(folder), comparison(folder)) if f.title == "Alarms"]
     assert isinstance(figure.chart, Bars)
-    assert len(figure.chart.marks) == 10
+    assert len(figure.chart.marks) == 8
 
 
 def test_without_anomaly_sets_there_is_nothing_to_say() -> None:

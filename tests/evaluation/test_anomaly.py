@@ -9,7 +9,6 @@ import pytest
 import torch
 from sklearn import metrics
 from sklearn.covariance import LedoitWolf
-from sklearn.neighbors import NearestNeighbors
 
 from temper.data.examples import Examples
 from temper.evaluation.classifier import ClassifierPredictor
@@ -19,8 +18,8 @@ from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
 from tests.evaluation.conftest import assert_same_scores, changed
 
-ONLY = EvaluationSettings(perspectives=("task", "anomaly"), bootstrap=20, anomaly={"neighbours": 3})
-DETECTORS = ("clean", "max_logit", "energy", "mahalanobis", "knn")
+ONLY = EvaluationSettings(perspectives=("task", "anomaly"), bootstrap=20)
+DETECTORS = ("clean", "max_logit", "energy", "mahalanobis")
 
 
 @pytest.fixture
@@ -41,17 +40,14 @@ def values(found: Evaluation, name: str, detector: str) -> Any:
 
 
 def pooled(model: Any, tokenizer: Any, examples: Examples) -> Any:
-    """Return the last hidden state of [CLS] by Transformers itself, one text at a time."""
+    """Return the mean over the tokens of every layer by Transformers, one text at a time."""
     model.eval()
     with torch.no_grad():
         found = [
-            model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
-            .hidden_states[-1][0, 0]
-            .double()
-            .numpy()
+            model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
             for text in examples.text
         ]
-    return np.stack(found)
+    return np.stack([torch.cat(layers).double().mean(1).numpy() for layers in found])
 
 
 def test_every_detector_is_scored_against_the_dev_rows(
@@ -86,14 +82,19 @@ def test_detectors_of_states_are_scikit_learns_on_transformers_states(
     found = evaluate(predictor, data, ONLY)
     assert data.fit is not None
     known, asked = (pooled(model, tokenizer, e) for e in (data.fit, data.anomaly["odd"]))
-    labels = np.asarray(data.fit.labels)
-    means = np.stack([known[labels == k].mean(0) for k in (0, 1)])
-    spread = LedoitWolf(assume_centered=True).fit(known - means[labels])
-    nearest = np.min([spread.mahalanobis(asked - mean) for mean in means], axis=0)
-    assert values(found, "odd", "mahalanobis") == pytest.approx(nearest, rel=1e-3)
-    lengths = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (known, asked)]
-    distances, _ = NearestNeighbors(n_neighbors=3).fit(lengths[0]).kneighbors(lengths[1])
-    assert values(found, "odd", "knn") == pytest.approx(distances[:, -1], abs=1e-5)
+    z_scores = []
+    for layer in range(known.shape[1]):
+        rows = known[:, layer]
+        held_out = np.concatenate(
+            [distance(rows[::2], rows[1::2]), distance(rows[1::2], rows[::2])]
+        )
+        z_scores.append((distance(rows, asked[:, layer]) - held_out.mean()) / held_out.std())
+    assert values(found, "odd", "mahalanobis") == pytest.approx(np.mean(z_scores, axis=0), rel=1e-3)
+
+
+def distance(fit: Any, rows: Any) -> Any:
+    spread = LedoitWolf(assume_centered=True).fit(fit - fit.mean(0))
+    return spread.mahalanobis(rows - fit.mean(0))
 
 
 def test_a_pass_that_reads_states_answers_too(
@@ -105,7 +106,7 @@ def test_a_pass_that_reads_states_answers_too(
         nonlocal seen
         seen += len(output)
 
-    plain = {"detectors": "max_softmax", "neighbours": 10}
+    plain = {"detectors": "max_softmax"}
     found = evaluate(predictor, data, changed(ONLY, {"anomaly": plain}))
     predictor.model.classifier.register_forward_hook(count)
     again = evaluate(predictor, data, ONLY)
@@ -121,27 +122,13 @@ def test_a_pass_that_reads_states_answers_too(
     assert found.truncated == again.truncated
 
 
-def test_predictions_stand_in_for_labels_that_are_not_there(
+def test_the_detector_needs_no_labels(
     predictor: ClassifierPredictor, data: EvaluationData, examples_of: Any
 ) -> None:
-    bare = examples_of("fit", rows=40, kind="unlabelled")
-    logits = predictor.predict(bare).logits
-    assert logits is not None
-    # The random head answers one class only.
-    with torch.no_grad():
-        predictor.model.classifier.bias[0] += float(np.median(logits[:, 1] - logits[:, 0]))
-    said = predictor.predict(bare).prediction
-    assert 0 < said.sum() < 40
-    labelled = Examples("fit", bare.text, labels=said.astype(int).tolist(), kind="classification")
-    without, with_labels = (
-        evaluate(predictor, EvaluationData(data.dev, anomaly=data.anomaly, fit=fit), ONLY)
-        for fit in (bare, labelled)
+    bare = EvaluationData(
+        data.dev, anomaly=data.anomaly, fit=examples_of("fit", rows=40, kind="unlabelled")
     )
-    assert without.rows.equals(with_labels.rows)
-    other = evaluate(predictor, data, ONLY)
-    assert not np.allclose(
-        values(other, "odd", "mahalanobis"), values(without, "odd", "mahalanobis")
-    )
+    assert evaluate(predictor, bare, ONLY).rows.equals(evaluate(predictor, data, ONLY).rows)
 
 
 def test_a_row_that_is_scored_does_not_teach(
@@ -161,37 +148,22 @@ def test_a_row_that_is_scored_does_not_teach(
 def test_only_the_detectors_that_were_asked_for_are_measured(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
-    found = evaluate(predictor, data, changed(ONLY, {"anomaly": {"detectors": "knn"}}))
-    assert {e["condition"] for e in found.scores if e["perspective"] == "anomaly"} == {"knn"}
+    found = evaluate(predictor, data, changed(ONLY, {"anomaly": {"detectors": "mahalanobis"}}))
+    assert {e["condition"] for e in found.scores if e["perspective"] == "anomaly"} == {
+        "mahalanobis"
+    }
     with pytest.raises(ValueError, match="'max_softmax', 'max_logit', 'energy'"):
         EvaluationSettings(anomaly={"detectors": ("odin",)})
 
 
-@pytest.mark.parametrize(
-    ("change", "left", "words"),
-    [
-        ({"fit": None}, ("clean", "max_logit", "energy"), "there are no ordinary rows"),
-        (
-            {"anomaly": {"neighbours": 41}},
-            DETECTORS[:4],
-            "there are 40 rows, and neighbour number 41",
-        ),
-    ],
-    ids=["no rows", "too few rows"],
-)
 def test_a_detector_that_cannot_be_computed_is_left_out_with_a_notice(
-    predictor: ClassifierPredictor,
-    data: EvaluationData,
-    change: dict[str, Any],
-    left: tuple[str, ...],
-    words: str,
+    predictor: ClassifierPredictor, data: EvaluationData, examples_of: Any
 ) -> None:
-    settings = changed(ONLY, {k: v for k, v in change.items() if k != "fit"})
-    fit = change.get("fit", data.fit)
-    found = evaluate(predictor, EvaluationData(data.dev, anomaly=data.anomaly, fit=fit), settings)
-    told = {e["condition"]: 0 for e in found.scores if e["perspective"] == "anomaly"}
-    assert tuple(told) == left
-    assert any("'knn' is left out" in n and words in n for n in found.notices)
+    for fit, words in ((None, "no ordinary rows"), (examples_of("fit", rows=3), "at least 4")):
+        found = evaluate(predictor, EvaluationData(data.dev, anomaly=data.anomaly, fit=fit), ONLY)
+        told = {e["condition"] for e in found.scores if e["perspective"] == "anomaly"}
+        assert told == set(DETECTORS[:3])
+        assert any("'mahalanobis' is left out" in n and words in n for n in found.notices)
 
 
 def test_a_bare_function_has_the_detectors_of_its_answers(data: EvaluationData) -> None:
@@ -199,20 +171,9 @@ def test_a_bare_function_has_the_detectors_of_its_answers(data: EvaluationData) 
     found = evaluate(shares, data, ONLY)
     assert {e["condition"] for e in found.scores if e["perspective"] == "anomaly"} == {"clean"}
     said = [notice for notice in found.notices if "is left out" in notice]
-    assert len(said) == 4
+    assert len(said) == 3
     assert "needs logits, and the predictor gives probabilities" in said[0]
-    assert "hidden states of a CallablePredictor cannot be read" in said[3]
-
-
-def test_a_head_that_reads_nothing_leaves_the_states_out(
-    model: Any, tokenizer: Any, data: EvaluationData
-) -> None:
-    with torch.no_grad():
-        model.classifier.weight.zero_()
-    found = evaluate(ClassifierPredictor(model, tokenizer, max_length=64), data, ONLY)
-    conditions = {e["condition"] for e in found.scores if e["perspective"] == "anomaly"}
-    assert conditions == {"clean", "max_logit", "energy"}
-    assert any("hidden states cannot be read" in notice for notice in found.notices)
+    assert "hidden states of a CallablePredictor cannot be read" in said[2]
 
 
 def test_a_regression_has_the_detectors_of_its_states(
@@ -230,9 +191,9 @@ def test_a_regression_has_the_detectors_of_its_states(
         ONLY,
     )
     told = {e["condition"]: e for e in found.scores if e["perspective"] == "anomaly"}
-    assert set(told) == {"clean", "mahalanobis", "knn"}
+    assert set(told) == {"clean", "mahalanobis"}
     assert told["clean"]["reason"] == "a regression gives no probabilities"
-    assert told["knn"]["value"] is not None
+    assert told["mahalanobis"]["value"] is not None
 
 
 def test_without_anomalies_nothing_is_measured_or_said(

@@ -402,8 +402,7 @@ def test_rows_that_nothing_perturbs_are_refused_with_all_else_that_is_not_read()
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"detectors": "energy", "neighbours": 2}, "`neighbours` is read only by knn"),
-        ({"detectors": "energy", "rows": 9}, "`rows` is read only by mahalanobis or knn"),
+        ({"detectors": "energy", "rows": 9}, "`rows` is read only by mahalanobis"),
     ],
 )
 def test_a_setting_of_a_detector_that_is_left_out_is_refused(settings: Any, message: str) -> None:

@@ -8,11 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.covariance import LedoitWolf, ledoit_wolf
-from sklearn.neighbors import NearestNeighbors
 
 from temper.functional.detectors import (
     Mahalanobis,
-    Neighbours,
     energy,
     max_logit,
     max_softmax,
@@ -52,51 +50,51 @@ def test_the_shrunk_covariance_is_scikit_learns_in_any_unit(
     assert shrunk_covariance(residuals) == pytest.approx(wanted, rel=1e-8, abs=1e-10 * unit**2)
 
 
-@pytest.mark.parametrize(("rows", "size"), [(200, 5), (20, 30)])
-def test_the_distance_to_classes_is_scikit_learns(rows: int, size: int) -> None:
-    known, asked = states(0, rows, size), states(1, 15, size) + 2.0
-    classes = np.arange(rows) % 3
-    means = np.stack([known[classes == k].mean(0) for k in range(3)])
-    spread = LedoitWolf(assume_centered=True).fit(known - means[classes])
-    wanted = np.min([spread.mahalanobis(asked - mean) for mean in means], axis=0)
-    assert Mahalanobis.of(known, classes).score(asked) == pytest.approx(wanted, rel=1e-8)
+@pytest.mark.parametrize(("rows", "size"), [(200, 5), (21, 30)])
+def test_the_score_of_all_layers_is_its_equation_with_scikit_learns_distances(
+    rows: int, size: int
+) -> None:
+    known = np.stack([states(layer, rows, size) * (layer + 1) for layer in range(3)], axis=1)
+    asked = np.stack([states(9 + layer, 15, size) + layer for layer in range(3)], axis=1)
+
+    def distance(fit: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        spread = LedoitWolf(assume_centered=True).fit(fit - fit.mean(0))
+        return np.asarray(spread.mahalanobis(rows - fit.mean(0)))
+
+    wanted = []
+    for number, row in enumerate(asked):
+        total = 0.0
+        for layer in range(3):
+            even, odd = known[::2, layer], known[1::2, layer]
+            held_out = [*distance(even, odd), *distance(odd, even)]
+            mean = sum(held_out) / rows
+            deviation = (sum((each - mean) ** 2 for each in held_out) / rows) ** 0.5
+            own = distance(known[:, layer], asked[:, layer])[number]
+            total += (own - mean) / deviation
+        wanted.append(total / 3)
+        assert row.shape == (3, size)
+    # The inverse factors are kept in single precision.
+    assert Mahalanobis.of(known).score(asked) == pytest.approx(wanted, rel=1e-5, abs=1e-5)
 
 
-@given(st.integers(0, 1000), st.integers(1, 6), st.sampled_from([0, 12, 1500]))
-def test_the_distance_to_neighbours_is_scikit_learns(seed: int, k: int, rows: int) -> None:
-    # So many that finding the k-th does not sort them all, and so few that it is the last of all.
-    known, asked = states(seed, rows or k, 4), states(seed + 1, 9, 4)
-
-    def unit(rows: np.ndarray) -> np.ndarray:
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-    distances, _ = NearestNeighbors(n_neighbors=k).fit(unit(known)).kneighbors(unit(asked))
-    assert Neighbours.of(known, k=k).score(asked) == pytest.approx(distances[:, -1], abs=1e-7)
-
-
-def test_a_row_of_zeros_is_as_far_from_all() -> None:
-    known = [[0.0, 0.0], [3.0, 4.0], [0.0, -2.0]]
-    # Twice less no cosine.
-    assert Neighbours.of(known, k=3).score([[0.0, 0.0]]) == pytest.approx([2**0.5])
-    assert Neighbours.of(known, k=2).score([[3.0, 4.0]]) == pytest.approx([2**0.5])
-
-
-def test_blocks_of_distances_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    fitted = Neighbours.of(states(0, 30, 5), k=4)
-    whole = fitted.score(states(1, 20, 5))
-    monkeypatch.setattr("temper.functional.detectors._BLOCK", 90)
-    assert fitted.score(states(1, 20, 5)) == pytest.approx(whole, abs=1e-12)
+@given(st.integers(0, 1000), st.sampled_from([1e-3, 1.0, 1e3]))
+def test_no_layer_counts_for_more_because_of_its_unit(seed: int, unit: float) -> None:
+    known, asked = states(seed, 60, 8).reshape(60, 2, 4), states(seed + 1, 9, 8).reshape(9, 2, 4)
+    scaled = np.asarray([unit, 1.0])[:, None]
+    wanted = Mahalanobis.of(known).score(asked)
+    assert Mahalanobis.of(known * scaled).score(asked * scaled) == pytest.approx(
+        wanted, rel=1e-4, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize(
     ("fit", "words"),
     [
-        (lambda: Neighbours.of([[1.0]], k=2), "there are 1 rows, and neighbour number 2"),
-        (lambda: Neighbours.of([[1.0]], k=0), "and neighbour number 0"),
-        (lambda: Neighbours.of([[np.nan]], k=1), "a state is not finite"),
-        (lambda: Mahalanobis.of([[1.0], [1.0]], [0, 0]), "do not vary within their classes"),
-        (lambda: Mahalanobis.of([[1.0], [2.0]], [0]), "one class a state, got 1 and 2"),
-        (lambda: Mahalanobis.of(np.zeros((0, 3)), []), r"got shape \[0, 3\]"),
+        (lambda: Mahalanobis.of(np.full((4, 1, 2), np.nan)), "a state is not finite"),
+        (lambda: Mahalanobis.of(np.ones((6, 2, 3))), "do not vary"),
+        (lambda: Mahalanobis.of(np.eye(3)[:, None]), "at least 4 in-distribution rows"),
+        (lambda: Mahalanobis.of(np.zeros((0, 1, 3))), r"got shape \[0, 1, 3\]"),
+        (lambda: Mahalanobis.of(np.zeros((5, 3))), r"got shape \[5, 3\]"),
         (lambda: shrunk_covariance([1.0]), r"got shape \[1\]"),
     ],
 )

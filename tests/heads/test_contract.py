@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from temper.heads import HEADS, per_row
-from tests.heads.further_heads import NAMES, ROWS, Case, case_of
+from temper.heads import HEADS, Completions, per_row
+from tests.heads.cases import NAMES, ROWS, Case, case_of
 
 Measure = Callable[[Case], Tensor]
 
@@ -151,9 +151,10 @@ def test_one_teacher_equal_to_the_student_teaches_nothing(name: str) -> None:
 def test_values_are_at_least_in_single_precision(name: str, dtype: torch.dtype) -> None:
     case = case_of(name, dtype=dtype)
     expected = torch.float64 if dtype == torch.float64 else torch.float32
-    assert {each.dtype for each in case.logits()} == {expected}
+    if not isinstance(case.head, Completions):  # its losses convert some units at a time
+        assert {each.dtype for each in case.logits()} == {expected}
     assert {measure(case).dtype for measure in MEASURES} == {expected}
-    raw = next(iter(vars(case.output).values())).unsqueeze(1)
+    raw = case.logits()[0].to(dtype)
     assert case.batch.labels is not None
     assert case.head.loss(raw, case.batch.labels).dtype == expected
     assert case.head.divergence(raw, raw, kind="js").dtype == expected

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from temper.functional import losses
-from temper.heads import Classification, Regression
+from temper.heads import UNLABELED, Classification, MultiLabel, Regression, Tokens
 from tests.heads import definitions
-from tests.heads.further_heads import IGNORED, SeveralLabels, Tokens, case_of
+from tests.heads.cases import case_of
 
 EXACT = 1e-9
 
@@ -120,25 +120,43 @@ def test_tokens_without_a_label_have_no_loss_and_do_not_count() -> None:
     counted = 0
     for row, labels in enumerate(case.batch.labels.tolist()):
         for place, label in enumerate(labels):
-            counted += label != IGNORED
+            counted += label != UNLABELED
             expected = 0.0
-            if label != IGNORED:
+            if label != UNLABELED:
                 expected = definitions.cross_entropy(logits[row, place].tolist(), label)
             assert found[row, place].item() == pytest.approx(expected, rel=EXACT)
     assert case.head.units(case.batch) == counted
 
 
 def test_several_labels_have_the_binary_cross_entropy_of_each() -> None:
-    case = case_of("several_labels")
-    assert isinstance(case.head, SeveralLabels)
+    case = case_of("multi_label")
+    assert isinstance(case.head, MultiLabel)
     assert case.batch.labels is not None
     found = case.head.loss(case.logits()[0], case.batch.labels)
-    scores = case.output.logits
-    assert_equal(found, by_unit(definitions.binary_cross_entropy, scores, case.batch.labels))
+    known = case.head.unit_mask(case.batch, found)
+    labels = case.batch.labels.clamp(min=0)
+    expected = by_unit(definitions.binary_cross_entropy, case.output.logits, labels)
+    assert_equal(found, torch.where(known, expected, 0.0))
+
+
+def test_several_labels_weigh_and_smooth_those_that_apply() -> None:
+    """``-w q log s(z) - (1 - q) log(1 - s(z))`` with ``q = (1 - s) y + s / 2``."""
+    case, weights = case_of("multi_label"), [0.5, 1.0, 2.0, 3.0, 4.0]
+    assert case.batch.labels is not None
+    head = MultiLabel(class_weights=torch.tensor(weights))
+    found = head.loss(head.logits(case.output, case.batch), case.batch.labels, smoothing=0.2)
+    for row, labels in enumerate(case.batch.labels.tolist()):
+        for place, label in enumerate(labels):
+            if label == UNLABELED:
+                continue
+            z, q = float(case.output.logits[row, place]), 0.8 * label + 0.1
+            yes, no = definitions.binary_cross_entropy(z, 1), definitions.binary_cross_entropy(z, 0)
+            expected = weights[place] * q * yes + (1 - q) * no
+            assert found[row, place].item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_span_is_chosen_among_the_positions_of_the_text() -> None:
-    case = case_of("span")
+    case = case_of("spans")
     assert case.batch.labels is not None
     found, apart = (
         case.head.loss(case.logits()[0], case.batch.labels),
@@ -150,6 +168,9 @@ def test_a_span_is_chosen_among_the_positions_of_the_text() -> None:
             scores, others = (
                 getattr(each, name)[row, :real].tolist() for each in (case.output, case.other)
             )
+            if label >= case.batch.ids.shape[1]:
+                assert found[row, unit].item() == 0.0
+                continue
             expected = definitions.cross_entropy(scores, label)
             assert found[row, unit].item() == pytest.approx(expected, rel=EXACT)
             expected = definitions.js(scores, others)
@@ -168,7 +189,7 @@ def test_one_unit_per_row_has_the_bits_of_rows(
     draws = torch.Generator().manual_seed(0)
     logits, others = torch.randn(2, 257, 7, generator=draws, dtype=dtype)
     labels = torch.randint(7, (257,), generator=draws)
-    labels[3] = IGNORED
+    labels[3] = UNLABELED
     weights = torch.rand(7, generator=draws) + 0.5 if weighted else None
     head = Classification(class_weights=weights)
 

@@ -1,1 +1,1 @@
-"""The four Python functions: train, evaluate, compare and tune."""
+"""The Python functions: train, evaluate, compare, tune and check_labels."""

@@ -1,4 +1,4 @@
-"""Keywords of the four functions, typed for editors, and the setting that each of them gives.
+"""Keywords of the Python functions, typed for editors, and the setting that each of them gives.
 
 ``eval_rows=`` of Python and ``--eval-rows`` of the command line are both ``data.eval_rows``.
 """

@@ -15,7 +15,8 @@ class Answer:
     """What a model says of one text.
 
     Args:
-        label: The predicted class; None of a regression.
+        label: The predicted class; None of a regression, or if a text may have several labels.
+        labels: The labels that apply; None if a text has one class or a number.
         probabilities: Probability of each class by its name, calibrated where the model's folder
             keeps a calibration; empty for a regression.
         value: The predicted value; None of a classifier.
@@ -28,6 +29,7 @@ class Answer:
     """
 
     label: str | None = None
+    labels: tuple[str, ...] | None = None
     probabilities: dict[str, float] = field(default_factory=dict)
     value: float | None = None
     set: tuple[str, ...] | None = None
@@ -40,6 +42,7 @@ class Answer:
         """Return the fields that apply, as ``temper predict`` writes them."""
         fields: dict[str, Any] = {
             "label": self.label,
+            "labels": None if self.labels is None else list(self.labels),
             "value": self.value,
             "set": None if self.set is None else list(self.set),
             "interval": None if self.interval is None else list(self.interval),

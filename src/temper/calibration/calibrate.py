@@ -22,8 +22,9 @@ from temper.calibration.calibration import (
     Detector,
     HeldOut,
     SetRule,
+    middle,
 )
-from temper.calibration.detecting import Ordinary, choose_detector
+from temper.calibration.detecting import Ordinary, States, choose_detector
 from temper.calibration.files import write_calibration
 from temper.calibration.settings import CalibrationSettings
 from temper.checkpoints.checkpoint import Checkpoint
@@ -36,6 +37,7 @@ from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.evaluate import EvaluationRequest
 from temper.evaluation.loading import (
+    check_one_label,
     cut_in,
     load_predictor,
     longest_row,
@@ -99,6 +101,7 @@ def calibrate(
         precision=request.evaluate.precision,
         settings=request.predictor,
     )
+    check_one_label(predictor, request.model, what="A calibration")
     with writing(folder / FILE), locked(folder):
         rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)
         progress.info_all(filter(None, [read_as(rows)]))
@@ -184,7 +187,7 @@ class _Fit:
             texts = {self.rows.rows[row] for row in second}
             distinct = [row for row in first if self.rows.rows[row] not in texts]
             alone = np.asarray(distinct, np.int64) if distinct else first
-            detector = self._detector(made, answers.take(alone), states[alone], labels[alone], told)
+            detector = self._detector(made, answers.take(alone), states[alone], told)
             own, seen = answers.take(second), states[second]
             scores = detector.score(own, made.applied(own), seen)
             if repeats.any():
@@ -193,7 +196,7 @@ class _Fit:
                     "earlier text. Each threshold is the more conservative of two: over all rows, "
                     "and over each distinct text."
                 )
-            reference = seen[:REFERENCE] if seen.shape[1] else None
+            reference = middle(seen[:REFERENCE]) if seen.shape[2] else None
             made = replace(
                 made,
                 held_out=HeldOut(own, labels[second], scores, repeats if repeats.any() else None),
@@ -284,7 +287,7 @@ class _Fit:
                 "more rows with --data, or ask for less (--coverage, --false-alarms)."
             )
 
-    def _read(self, rows: Examples) -> tuple[Prediction, FloatArray]:
+    def _read(self, rows: Examples) -> tuple[Prediction, States]:
         """Answer rows and read their states; without states where the model shows none."""
         size = self.request.evaluate.batch_size
         try:
@@ -294,7 +297,8 @@ class _Fit:
             said = f"Hidden states cannot be read, so answers alone are looked at: {error}"
             if said not in self.notices:
                 self.tell(said)
-        return self.predictor.predict(rows, batch_size=size), np.zeros((len(rows), 0))
+        answers = self.predictor.predict(rows, batch_size=size)
+        return answers, np.zeros((len(rows), 1, 0), np.float32)
 
     def _temperature(self, labels: FloatArray, answers: Prediction) -> float:
         """Fit the temperature, and warn about classes without rows."""
@@ -343,14 +347,12 @@ class _Fit:
         self,
         made: Calibration,
         answers: Prediction,
-        states: FloatArray,
-        labels: FloatArray,
+        states: States,
         told: dict[str, Any],
     ) -> Detector:
-        """Choose a detector, and let it learn from ordinary rows."""
-        classes = np.zeros(len(labels)) if answers.regression else labels
-        taught = self._teacher() if states.shape[1] else None
-        given = Ordinary(answers, states, classes, taught)
+        """Choose a detector, and fit it on in-distribution rows."""
+        taught = self._teacher() if states.shape[2] else None
+        given = Ordinary(answers, states, taught)
         try:
             best, scores = choose_detector(made, given, self._anomalies())
         except ValueError as error:
@@ -359,7 +361,7 @@ class _Fit:
             ) from error
         told["anomaly"] = {
             "learnt_from": {
-                "rows": len(classes if taught is None else taught[1]),
+                "rows": len(states if taught is None else taught),
                 "kind": "held_out" if taught is None else "training",
             },
             **({"auroc": scores} if scores else {}),
@@ -370,21 +372,18 @@ class _Fit:
             self.tell(f"The detector of anomalies is {best.name}: mean AUROC {listed}.")
         return best
 
-    def _teacher(self) -> tuple[FloatArray, FloatArray] | None:
-        """Read states and classes of training rows, None where they cannot be read."""
+    def _teacher(self) -> States | None:
+        """Read states of training rows, None where they cannot be read."""
         train, _ = trained_rows(self.request.model)
-        if train is None or train.labels is None:
+        if train is None:
             return None
         kept = train.apart([self.rows])
         if not kept:
             return None
-        seed = self.request.data.seed
-        chosen = train.select(kept).sample(MOST_FITTED, seed=seed)
-        _, states = self._read(replace(chosen, name="train"))
-        labels = labels_of(chosen)
-        return states, np.zeros(len(labels)) if chosen.kind == "regression" else labels
+        chosen = train.select(kept).sample(MOST_FITTED, seed=self.request.data.seed)
+        return self._read(replace(chosen, name="train"))[1]
 
-    def _anomalies(self) -> dict[str, tuple[Prediction, FloatArray]]:
+    def _anomalies(self) -> dict[str, tuple[Prediction, States]]:
         """Answer the sets of anomalies."""
         data, known = self.request.data, self.request.model.columns
         found = {}

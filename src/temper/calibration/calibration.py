@@ -2,7 +2,7 @@
 
 Every threshold is a quantile of what the model answered to rows on which nothing else was fitted.
 Those answers are held, so that any coverage may be asked for. Letters: n held-out rows, N rows to
-answer, C classes, D sizes of a state.
+answer, C classes, L layers, D entries of a state.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from temper.calibration.settings import Within
 from temper.errors import SettingError
@@ -27,7 +28,7 @@ from temper.functional.conformal import (
     lac_scores,
     prediction_sets,
 )
-from temper.functional.detectors import Mahalanobis, Neighbours
+from temper.functional.detectors import Mahalanobis
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.selective import Selection, shown_risks
 
@@ -37,7 +38,7 @@ REFERENCE = 200
 """Held-out rows that batches are compared with at most: the test costs their square."""
 STARTS = 4
 """Places of ``confidences`` that the sequence of tests starts from."""
-DetectorName = Literal["mahalanobis", "knn", "energy", "max_softmax"]
+DetectorName = Literal["mahalanobis", "energy", "max_softmax"]
 
 
 @dataclass(frozen=True)
@@ -87,19 +88,19 @@ class Detector:
 
     Args:
         name: Which one.
-        fitted: What it has learnt from ordinary rows, None of one that reads answers.
+        fitted: What was computed from in-distribution rows; None for one that reads logits.
     """
 
     name: DetectorName
-    fitted: Mahalanobis | Neighbours | None = None
+    fitted: Mahalanobis | None = None
 
-    def score(self, answers: Prediction, scaled: Prediction, states: FloatArray) -> FloatArray:
+    def score(self, answers: Prediction, scaled: Prediction, states: NDArray[Any]) -> FloatArray:
         """Score rows, higher is stranger, [n].
 
         Args:
             answers: The model's own answers.
             scaled: The calibrated ones.
-            states: Hidden states, [n, D]; read by some detectors alone.
+            states: Hidden states, [n, L, D]; read by `mahalanobis` alone.
         """
         if self.fitted is not None:
             return self.fitted.score(states)
@@ -285,6 +286,14 @@ class Calibration:
         lowest = float(self.confidences[kept[-1]])
         answered = sure >= lowest
         return Selection(lowest, int(answered.sum()), int(wrong[answered].sum()), len(sure))
+
+
+def middle(states: NDArray[Any]) -> NDArray[Any]:
+    """Return the states of the middle layer, which batches are compared by, [n, L, D] to [n, D].
+
+    A batch of a new topic or style differs there; the last layers keep little but the class.
+    """
+    return states[:, states.shape[1] // 2]
 
 
 def outputs(answers: Prediction) -> FloatArray:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from temper.calibration.abstention import Abstention
 from temper.calibration.answers import Answer, Answers, Shift
-from temper.calibration.calibration import FAILURE, Calibration, outputs
+from temper.calibration.calibration import FAILURE, Calibration, middle, outputs
 from temper.calibration.files import read_calibration
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
@@ -26,7 +27,7 @@ from temper.evaluation.loading import (
     longest_row,
     unknown_in,
 )
-from temper.evaluation.predictor import Prediction, Predictor, StateReader
+from temper.evaluation.predictor import Prediction, Predictor, StateReader, joined
 from temper.evaluation.sources import PredictorSettings
 from temper.functional.resampling import FloatArray
 from temper.functional.selective import Selection
@@ -40,6 +41,8 @@ For 19 in 20 sets of held-out rows, at most one in a hundred batches without a s
 """
 LEAST_BATCH = 20
 """Texts of a batch from which on it is compared with held-out rows."""
+WINDOW = 4096
+"""Texts that are answered at a time."""
 DRAWN = 200
 """Texts of it that are, at most."""
 
@@ -244,8 +247,8 @@ class Classifier:
         if not len(examples):
             return Answers()
         with self._turn:
-            own, states = self._read(examples)
-        made = self._described(own, states, terms)
+            own, anomaly, states = self._read(examples)
+        made = self._described(own, anomaly, terms)
         shift = self.shift(own, states) if compare else None
         notices = made.notices
         if compare:
@@ -305,12 +308,12 @@ class Classifier:
         count = answers.probabilities.shape[1]
         return self.predictor.label_names or tuple(f"LABEL_{place}" for place in range(count))
 
-    def _described(self, own: Prediction, states: FloatArray, terms: Terms) -> Answers:
+    def _described(self, own: Prediction, anomaly: FloatArray | None, terms: Terms) -> Answers:
         """Say what is known of the model's own answers.
 
         Args:
             own: The answers, n rows.
-            states: Hidden states, [n, D].
+            anomaly: Score of the calibration's detector, [n]; None without one.
             terms: What they shall say.
         """
         known, notices = self.calibration, self.notices(terms)
@@ -320,11 +323,10 @@ class Classifier:
         if known is None or known.rule is None:
             return Answers(tuple(Answer(**each) for each in fields), notices)
         assert terms.coverage is not None
-        assert known.detector is not None
+        assert anomaly is not None
         in_sets = None
-        scores = known.detector.score(own, scaled, states)
-        flagged = scores > known.alarm
-        for each, score, flag in zip(fields, scores.tolist(), flagged.tolist(), strict=True):
+        flagged = anomaly > known.alarm
+        for each, score, flag in zip(fields, anomaly.tolist(), flagged.tolist(), strict=True):
             each |= {"anomaly": score, "anomalous": flag}
         if scaled.regression:
             low, high = known.intervals(scaled.prediction, coverage=terms.coverage)
@@ -348,18 +350,42 @@ class Classifier:
             abstained = {rule: sum(map(bool, said)) for rule, said in reasons.items()}
         return Answers(tuple(Answer(**each) for each in fields), notices, abstained=abstained)
 
-    def _read(self, examples: Examples) -> tuple[Prediction, FloatArray]:
-        if self.calibration is not None and self.calibration.wants_states:
-            assert isinstance(self.predictor, StateReader)
-            return self.predictor.predict_with_states(examples, batch_size=self.batch_size)
-        answers = self.predictor.predict(examples, batch_size=self.batch_size)
-        return answers, np.zeros((len(answers), 0))
+    def _read(self, examples: Examples) -> tuple[Prediction, FloatArray | None, FloatArray]:
+        """Return the model's own answers, their scores of anomaly, and states to compare, [n, D].
+
+        The states of all layers are many numbers a row, so few rows' are in memory at a time.
+        """
+        known = self.calibration
+        answers, scores, states = [], [], []
+        for start in range(0, len(examples), WINDOW):
+            part = examples.select(range(start, min(start + WINDOW, len(examples))))
+            layers: NDArray[np.float32] = np.zeros((len(part), 1, 0), dtype=np.float32)
+            if known is not None and known.wants_states:
+                assert isinstance(self.predictor, StateReader)
+                own, layers = self.predictor.predict_with_states(part, batch_size=self.batch_size)
+            else:
+                own = self.predictor.predict(part, batch_size=self.batch_size)
+            answers.append(own)
+            states.append(middle(layers))
+            if known is not None and known.detector is not None:
+                scores.append(known.detector.score(own, known.applied(own), layers))
+        whole = answers[0] if len(answers) == 1 else joined(range(len(examples)), answers)
+        return whole, np.concatenate(scores) if scores else None, np.concatenate(states)
 
 
 def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return the fields of each answer that need no held-out rows."""
     if answers.regression:
         return [{"value": value} for value in answers.prediction.tolist()]
+    if answers.applies is not None:
+        both = zip(answers.applies.tolist(), answers.probabilities.tolist(), strict=True)
+        return [
+            {
+                "labels": tuple(compress(names, applies)),
+                "probabilities": dict(zip(names, chances, strict=True)),
+            }
+            for applies, chances in both
+        ]
     rows = zip(answers.prediction.astype(int), answers.probabilities.tolist(), strict=True)
     return [
         {

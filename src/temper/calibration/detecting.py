@@ -1,4 +1,4 @@
-"""Choose what finds anomalies among a model's texts, and let it learn from ordinary ones."""
+"""Choose the OOD detector of a calibration, and fit it on in-distribution rows."""
 
 from __future__ import annotations
 
@@ -8,78 +8,86 @@ from functools import cache
 from typing import get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from temper.calibration.calibration import Calibration, Detector, DetectorName
 from temper.evaluation.perspectives.anomaly import OF_STATES
 from temper.evaluation.predictor import Prediction
-from temper.functional.detectors import Mahalanobis, Neighbours, auroc
-from temper.functional.resampling import FloatArray, IntegerArray
+from temper.functional.detectors import Mahalanobis, auroc
+from temper.functional.resampling import IntegerArray
 
-NEIGHBOURS = 10
+States = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Ordinary:
-    """Rows that no threshold is taken from.
+    """In-distribution rows that no threshold is computed from.
 
     Args:
         answers: The model's own answers, n rows.
-        states: Their states, [n, D]; D is 0 where none are read.
-        classes: Their classes, [n]; one class of a regression.
-        taught: States and classes that detectors learn from instead of these, [m, D] and [m].
+        states: Their states, [n, L, D]; D is 0 where none are read.
+        taught: States that `Mahalanobis` is fitted on instead of these, [m, L, D].
     """
 
     answers: Prediction
-    states: FloatArray
-    classes: FloatArray
-    taught: tuple[FloatArray, FloatArray] | None = None
+    states: States
+    taught: States | None = None
 
 
 def choose_detector(
     made: Calibration,
     ordinary: Ordinary,
-    anomalies: Mapping[str, tuple[Prediction, FloatArray]],
+    anomalies: Mapping[str, tuple[Prediction, States]],
 ) -> tuple[Detector, dict[str, dict[str, float]]]:
     """Return the detector with the best mean AUROC, and the AUROC of all by name and set.
 
-    What learns from the ordinary rows themselves is scored on the half that it has not learnt from.
-    Without anomalies it is the Mahalanobis distance, where states are read, else the energy.
+    What is fitted on the in-distribution rows themselves is scored on the half that it was not
+    fitted on. Without anomalies it is the Mahalanobis distance if states are read, else the energy.
 
     Args:
         made: The temperature that is already fitted.
-        ordinary: Ordinary rows.
-        anomalies: Answers and states of each set of anomalies.
+        ordinary: In-distribution rows.
+        anomalies: Answers and states of each OOD set.
 
     Raises:
-        ValueError: No detector fits the model, or one cannot learn from the rows.
+        ValueError: No detector fits the model, or the states do not vary.
     """
     known: tuple[DetectorName, ...] = get_args(DetectorName)
     names = [
         name
         for name in known
-        if (ordinary.states.shape[1] if name in OF_STATES else not ordinary.answers.regression)
+        if (ordinary.states.shape[2] if name == OF_STATES else not ordinary.answers.regression)
     ]
     if not names:
         raise ValueError("it is a regression, and its hidden states cannot be read")
-    halves = [np.arange(len(ordinary.classes)) % 2 == half for half in (0, 1)]
+    halves = [np.arange(len(ordinary.states)) % 2 == half for half in (0, 1)]
 
     @cache
-    def learnt(name: DetectorName, left_out: int | None = None) -> Detector:
-        """Let a detector learn, from all ordinary rows or those of the other half."""
+    def fitted(name: DetectorName, left_out: int | None = None) -> Detector:
+        """Fit a detector on all in-distribution rows or on those of the other half."""
+        if name != OF_STATES:
+            return Detector(name)
         if ordinary.taught is not None:
-            return _learnt(name, *ordinary.taught)
+            return Detector(name, Mahalanobis.of(ordinary.taught))
         rows = slice(None) if left_out is None else ~halves[left_out]
-        return _learnt(name, ordinary.states[rows], ordinary.classes[rows])
+        return Detector(name, Mahalanobis.of(ordinary.states[rows]))
 
     scores: dict[str, dict[str, float]] = {}
     for name in names if anomalies else ():
         found = [
-            _aurocs(made, learnt(name, half), ordinary, np.flatnonzero(rows), anomalies)
+            # Fitted once if training rows are known.
+            _aurocs(
+                made,
+                fitted(name, None if ordinary.taught is not None else half),
+                ordinary,
+                np.flatnonzero(rows),
+                anomalies,
+            )
             for half, rows in enumerate(halves)
         ]
         scores[name] = {each: float(np.mean([half[each] for half in found])) for each in anomalies}
     best = max(names, key=lambda name: sum(scores.get(name, {}).values()))
-    return learnt(best), scores
+    return fitted(best), scores
 
 
 def _aurocs(
@@ -87,7 +95,7 @@ def _aurocs(
     judge: Detector,
     ordinary: Ordinary,
     rows: IntegerArray,
-    anomalies: Mapping[str, tuple[Prediction, FloatArray]],
+    anomalies: Mapping[str, tuple[Prediction, States]],
 ) -> dict[str, float]:
     """Return the AUROC of some of the ordinary rows against each set of anomalies."""
     answers = ordinary.answers.take(rows)
@@ -98,12 +106,3 @@ def _aurocs(
         flags = np.repeat([0.0, 1.0], [len(ours), len(theirs)])
         found[each] = float(auroc(flags, np.concatenate([ours, theirs])))
     return found
-
-
-def _learnt(name: DetectorName, states: FloatArray, classes: FloatArray) -> Detector:
-    """Let a detector learn from ordinary rows, if it does."""
-    if name == "mahalanobis":
-        return Detector(name, Mahalanobis.of(states, classes))
-    if name == "knn":
-        return Detector(name, Neighbours.of(states, k=min(NEIGHBOURS, len(states))))
-    return Detector(name)

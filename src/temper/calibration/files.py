@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ from temper.checkpoints.identity import CALIBRATION_ARRAYS, model_identity, vers
 from temper.errors import CheckpointError, faults
 from temper.evaluation.predictor import Prediction
 from temper.files import replaced, sha256, write_json, writing
-from temper.functional.detectors import Mahalanobis, Neighbours
+from temper.functional.detectors import Mahalanobis
 from temper.locks import locked
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -47,7 +47,6 @@ class AnomalyRecord(BaseModel):
 
     detector: DetectorName
     false_alarms: OpenShare
-    neighbours: int = 10
 
 
 class ArraysRecord(BaseModel):
@@ -85,14 +84,12 @@ def write_calibration(folder: Path, made: Calibration, told: Mapping[str, Any]) 
     record: dict[str, Any] = {**told, "max_length": made.max_length}
     if made.rule is not None:
         assert made.detector is not None
-        fitted = made.detector.fitted
         record["sets"] = _sets(made, made.rule)
         record["anomaly"] = {
             **told.get("anomaly", {}),
             "detector": made.detector.name,
             "false_alarms": made.false_alarms,
             "threshold": made.alarm,
-            **({"neighbours": fitted.k} if isinstance(fitted, Neighbours) else {}),
         }
     arrays = _arrays(made)
     name = None
@@ -227,10 +224,9 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         if held.repeats is not None:
             arrays["held_out.repeats"] = held.repeats
     fitted = None if made.detector is None else made.detector.fitted
-    if isinstance(fitted, Mahalanobis):
-        arrays |= {"mahalanobis.means": fitted.means, "mahalanobis.factor": fitted.factor}
-    elif fitted is not None:
-        arrays["knn.states"] = fitted.states
+    if fitted is not None:
+        arrays |= {f"mahalanobis.{name}": array for name, array in vars(fitted).items()}
+        arrays["mahalanobis.whitening"] = fitted.whitening.astype(np.float32)
     if made.reference is not None:
         arrays["shift.states"] = made.reference
     if held is not None and made.confidences is not None:
@@ -270,11 +266,10 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         raise ValueError("`anomaly` is missing.")
     detector = None
     if record.anomaly is not None:
-        fitted: Mahalanobis | Neighbours | None = None
+        fitted = None
         if record.anomaly.detector == "mahalanobis":
-            fitted = Mahalanobis(arrays["mahalanobis.means"], arrays["mahalanobis.factor"])
-        elif record.anomaly.detector == "knn":
-            fitted = Neighbours(arrays["knn.states"], record.anomaly.neighbours)
+            names = [field.name for field in fields(Mahalanobis)]
+            fitted = Mahalanobis(*(arrays[f"mahalanobis.{n}"].astype(np.float64) for n in names))
         detector = Detector(record.anomaly.detector, fitted)
     return Calibration(
         record.max_length,

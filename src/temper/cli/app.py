@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from temper import __version__
 from temper.cli.calibrate import calibrate
+from temper.cli.check_labels import check_labels
 from temper.cli.compare import compare
 from temper.cli.evaluate import evaluate
 from temper.cli.export import export
@@ -41,6 +42,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[Callable[..., None], str]]] = {
     },
     "Evaluate": {
         "evaluate": (evaluate, "Measure any text classifier"),
+        "check-labels": (check_labels, "Find rows whose label is probably wrong"),
         "report": (report, "Write the HTML report of a study or an evaluation"),
         "verify": (verify, "Check a folder's files and scores again"),
         "reproduce": (reproduce, "Run a table or figure of the papers"),

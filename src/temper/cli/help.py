@@ -25,6 +25,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "temper evaluate runs/reviews --data test.csv",
         "temper evaluate runs/reviews --shift tweets=tweets.csv --anomaly news=news.csv",
     ),
+    "check-labels": ("temper check-labels reviews.csv --model minilm --out checked.csv",),
     "calibrate": ("temper calibrate runs/reviews --data held_out.csv",),
     "predict": (
         'temper predict runs/reviews --text "a film to remember"',

@@ -176,6 +176,16 @@ Model = Annotated[str | None, option(
     "Hub id, folder, or short name (see `temper list models`).",
     autocompletion=completing(_models),
 )]
+Embeddings = Annotated[str | None, option(
+    MODEL, "--embeddings", "MODEL",
+    "Encoder whose frozen embeddings a linear model reads; a strong sentence encoder finds more. "
+    "Default: that of --model.",
+)]
+Folds = Annotated[int, option(
+    OPTIMIZATION, "--folds", "N",
+    "Folds; as many models are trained.",
+    min=2,
+)]
 Method = Annotated[str | None, option(
     MODEL, "--method", "NAME",
     "Method (see `temper list methods`), or a composition such as `r_drop + at`. Default: "
@@ -414,6 +424,16 @@ Remove = Annotated[bool, option(
 AnswersOut = Annotated[Path | None, option(
     OUTPUT, "--out", "FILE",
     "File to write: .jsonl, .json or .csv. Default: stdout.",
+)]
+CheckedOut = Annotated[Path | None, option(
+    OUTPUT, "--out", "FILE",
+    "CSV file to write: row, text, label, suggested label and score of every row, the highest "
+    "score first. Default: a file of runs/ named after the data and settings.",
+)]
+Worst = Annotated[int, option(
+    OUTPUT, "--worst", "N",
+    "Rows to print.",
+    min=1,
 )]
 Raw = Annotated[bool, option(
     OUTPUT, "--raw", "",

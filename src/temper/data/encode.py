@@ -401,8 +401,8 @@ class Collator:
 
         Returns:
             ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64, ``labels`` [B]
-            int64 for classes or float32 for targets, ``row_index`` [B] int64, ``teacher_logits``
-            [B, C] float32; each where the rows have it.
+            int64 for classes, float32 for targets, or [B, L] float32 for several labels,
+            ``row_index`` [B] int64, ``teacher_logits`` [B, C] float32; each where the rows have it.
         """
         batch = {
             name: torch.nn.utils.rnn.pad_sequence(
@@ -416,7 +416,8 @@ class Collator:
         }
         if "labels" in items[0]:
             labels = [item["labels"] for item in items]
-            real = any(isinstance(label, float) for label in labels)
+            # Targets of a regression, or a 0 or 1 for each of several labels.
+            real = any(isinstance(label, float | tuple) for label in labels)
             batch["labels"] = torch.tensor(labels, dtype=torch.float32 if real else torch.int64)
         if "row_index" in items[0]:
             indices = [int(item["row_index"]) for item in items]

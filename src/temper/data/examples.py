@@ -20,7 +20,7 @@ from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
 from temper.seeding import derive_seed
 
-Kind = Literal["classification", "regression", "unlabelled"]
+Kind = Literal["classification", "regression", "multi_label", "unlabelled"]
 
 _COLUMNS = ("text", "text_pair", "labels", "rows", "group", "pair", "numbers")
 
@@ -33,7 +33,8 @@ class Examples:
         name: What the set is called in messages and tables.
         text: The texts.
         text_pair: The second texts of a pair task, else None.
-        labels: Class indices, or targets of a regression, or None.
+        labels: Class indices, or targets of a regression, or a 0 or 1 for each of several labels,
+            or None.
         label_names: The classes' names by index, where they are known.
         kind: What the labels are.
         rows: Hash of each row's text; worked out where left empty.
@@ -57,7 +58,7 @@ class Examples:
     name: str
     text: Sequence[str]
     text_pair: Sequence[str] | None = None
-    labels: list[int] | list[float] | None = None
+    labels: list[Any] | None = None
     label_names: tuple[str, ...] | None = None
     kind: Kind = "unlabelled"
     rows: Sequence[str] = ()
@@ -87,8 +88,8 @@ class Examples:
 
     @property
     def classes(self) -> int:
-        """Number of classes: that of the names, else the highest label plus one; 0 for others."""
-        if self.kind != "classification":
+        """Number of classes or labels: that of the names, else the highest one plus one; else 0."""
+        if self.kind not in ("classification", "multi_label"):
             return 0
         if self.label_names is not None:
             return len(self.label_names)
@@ -231,6 +232,8 @@ class Examples:
             >>> toy.map_labels(["negative", "positive"]).labels
             [1]
         """
+        if self.kind == "multi_label":
+            return self._with_labels(tuple(label_names))
         if self.kind != "classification" or self.labels is None:
             raise DataError(
                 f"Set {self.name!r} must have class labels to be matched to {list(label_names)}; "
@@ -257,6 +260,29 @@ class Examples:
             'beside the data: {"label_names": [...]}.'
         )
         return replace(self, label_names=target, notices=(*self.notices, notice))
+
+    def _with_labels(self, target: tuple[str, ...]) -> Examples:
+        """Put several labels per row into the order of a target; its other labels do not apply.
+
+        Raises:
+            DataError: A label that applies to a row is unknown to the target.
+        """
+        own, rows = self.label_names or (), self.labels or []
+        places = match_names(own, target)
+        for place, name in enumerate(own):
+            if places[place] is None and any(row[place] for row in rows):
+                first = next(index for index, row in enumerate(rows) if row[place])
+                raise DataError(
+                    f"{unknown('label', name, target)} It occurs in {self._where(first)}."
+                )
+        known = [(place, found) for place, found in enumerate(places) if found is not None]
+        labels = []
+        for row in rows:
+            applies = [0] * len(target)
+            for place, found in known:
+                applies[found] = row[place]
+            labels.append(tuple(applies))
+        return replace(self, labels=labels, label_names=target)
 
     def _by_name(self, names: Mapping[int, str], target: tuple[str, ...]) -> Examples:
         """Renumber the labels by their names.
@@ -295,6 +321,23 @@ class Examples:
         if file is None:
             return f"set {self.name!r}, row {index + 1}"
         return file if self.numbers is None else f"{file}, row {self.numbers[index]}"
+
+
+def check_one_label(examples: Examples, *, what: str) -> None:
+    """Raise if a text may have several labels.
+
+    Args:
+        examples: The rows.
+        what: What needs one label per text, as the subject of a sentence.
+
+    Raises:
+        DataError: If the rows have several.
+    """
+    if examples.kind == "multi_label":
+        raise DataError(
+            f"{examples.origin}: a text may have several labels. {what} needs one label per text; "
+            "`temper train` and `temper predict` support several."
+        )
 
 
 def with_codes(examples: Examples) -> Examples:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from temper.data.columns import SURROGATE
 from temper.data.examples import Kind
+from temper.data.label_lists import LIST, indices_of, label_lists, several_labels
 from temper.data.stored import listed
 from temper.data.table import Table
 from temper.errors import DataError, unknown
@@ -26,17 +26,13 @@ _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _MISSING = frozenset({"nan", "<na>"})
 # These may mean a missing value, but are also classes of real tasks.
 _PERHAPS_MISSING = ("None", "none", "null", "NULL", "NA", "N/A", "n/a")
-# A list of texts or numbers, written as one string: "['a', 'b']", '["a"]', "[0, 1]", "[]".
-_LIST = re.compile(r"""[\[({]\s*['"].*['"]\s*,?\s*[\])}]|[\[{][-+\d.,\s]*[\]}]""", re.DOTALL)
-# Separators of several labels in one cell.
-_BETWEEN_LABELS = "|;,/+&"
 
 _FAMILIES = ("truth value", "number", "string")
 
 # Targets become float32.
 _LARGEST = 3.4e38
 
-LabelKind = Literal["classification", "regression"]
+LabelKind = Literal["classification", "regression", "multi_label"]
 
 
 @dataclass(frozen=True)
@@ -44,14 +40,15 @@ class Labels:
     """Labels as `Examples` holds them.
 
     Args:
-        values: Class indices or targets; None where no row has a label.
+        values: Class indices, targets, or a 0 or 1 for each of several labels; None where no row
+            has a label.
         names: The classes' names by index, where known.
         kind: What the values are.
         notices: Decisions that the user should know.
         first: Index of the first of ``names`` in the file.
     """
 
-    values: list[int] | list[float] | None
+    values: list[Any] | None
     names: tuple[str, ...] | None
     kind: Kind
     notices: tuple[str, ...] = ()
@@ -114,6 +111,8 @@ class LabelColumn:
             DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
         """
         raw, notices = self._with_points()
+        if (lists := self._lists(raw)) is not None:
+            return self._from_lists(lists)
         missing = [index for index, value in enumerate(raw) if self._is_missing(value)]
         if len(missing) == len(raw):
             return Labels(None, self.names, "unlabelled")
@@ -139,6 +138,39 @@ class LabelColumn:
             return self._from_words(values)
         return self._from_numbers(numbers, values, notices)
 
+    def _lists(self, raw: list[object]) -> list[list[Any]] | None:
+        """Return the labels of each row if a row may have several; None if each has one."""
+        wanted = self.kind == "multi_label"
+        if self.kind not in (None, "multi_label") or all(map(self._is_missing, raw)):
+            return None
+        if wanted:
+            # An empty cell says that no label applies.
+            raw = ["" if value is None or value != value else value for value in raw]
+        return label_lists(raw, wanted=wanted)
+
+    def _from_lists(self, lists: list[list[Any]]) -> Labels:
+        """Read the labels of rows with several labels."""
+        try:
+            values, names = indices_of(lists, self.names)
+        except ValueError as error:
+            index, label = error.args
+            if self.names is not None:
+                where = self.table.where(index)
+                raise DataError(f"{where}: {unknown('label', str(label), self.names)}") from None
+            raise self._bad(
+                index, f"must hold names or indices of labels, got {label!r:.40}. Fix the row."
+            ) from None
+        if len(names) < 2:
+            raise DataError(
+                f"{self.table.title}: {self.name!r} has one label only, {', '.join(names)}. Use "
+                "rows with at least two labels."
+            )
+        notice = (
+            f"{self.table.title}: a text may have several labels ({len(names)} labels in "
+            f"{self.name!r}, {sum(map(sum, values)) / len(values):.2f} per row on average)."
+        )
+        return Labels(values, names, "multi_label", (notice,))
+
     def faults(self) -> dict[int, str]:
         """Return the rows whose label cannot be read, if other rows have a label.
 
@@ -148,7 +180,7 @@ class LabelColumn:
             The fault of each row, by index; empty if no row has a label.
         """
         raw, _ = self._with_points()
-        if all(map(self._is_missing, raw)):
+        if all(map(self._is_missing, raw)) or self._lists(raw) is not None:
             return {}
         texts = {value.strip() for value in raw if isinstance(value, str)}
         # A class may be called "inf" where the others are words.
@@ -187,7 +219,7 @@ class LabelColumn:
             return "half of a surrogate pair as label"
         if isinstance(value, bool) or word in (self.names or ()):
             return ""
-        if isinstance(value, str) and _LIST.fullmatch(word):
+        if isinstance(value, str) and LIST.fullmatch(word):
             return "a list as label"
         finite = isinstance(value, str) or -_LARGEST <= cast(float, value) <= _LARGEST
         if not finite or (_NOT_FINITE.fullmatch(word) and not plain):
@@ -291,8 +323,8 @@ class LabelColumn:
             if word not in index_of:
                 where = self.table.where(words.index(word))
                 raise DataError(f"{where}: {unknown('label', word, names)}")
-            if self.names is None and _LIST.fullmatch(word):
-                lists = sum(_LIST.fullmatch(each) is not None for each in words)
+            if self.names is None and LIST.fullmatch(word):
+                lists = sum(LIST.fullmatch(each) is not None for each in words)
                 raise self._bad(
                     words.index(word),
                     f"must be one label, got a list, {word!r:.60} ({lists} of {len(words)} rows "
@@ -317,7 +349,7 @@ class LabelColumn:
                 f"{title}: {len(rows):,} of {len(words):,} rows ({len(rows) / len(words):.0%}) "
                 f"seem to have several labels in {self.name!r}, for example "
                 f"{words[rows[0]]!r:.60} at {self.table.where(rows[0])}. Each combination is read "
-                "as a class of its own. Give one label per row if that is not what you want."
+                "as a class of its own. Set --set data.kind=multi_label to read them as several."
             )
         for name in set(names) & set(_PERHAPS_MISSING):
             notices.append(
@@ -458,26 +490,6 @@ def _code(value: object) -> str:
 def _is_index(code: str) -> bool:
     """Return whether a class's number may be an index: no sign and no leading zeros."""
     return code.isascii() and code.isdigit() and (code == "0" or code[0] != "0")
-
-
-def several_labels(names: Iterable[str]) -> set[str]:
-    """Return the labels that look like several labels, joined by a separator such as a bar.
-
-    A character is a separator if all parts of some label are also parts of other labels.
-
-    Example:
-        >>> sorted(several_labels(["a", "b", "a|b", "b|c", "arts, crafts"]))
-        ['a|b', 'b|c']
-    """
-    distinct = set(names)
-    several: set[str] = set()
-    for sign in _BETWEEN_LABELS:
-        parts = {name: {part.strip() for part in name.split(sign)} for name in distinct}
-        counts = Counter(part for each in parts.values() for part in each)
-        joined = {name for name, own in parts.items() if len(own) > 1 and all(own)}
-        if any(all(counts[part] > 1 for part in parts[name]) for name in joined):
-            several |= joined
-    return several
 
 
 def _family(value: object) -> str:

@@ -388,7 +388,7 @@ def read_like(
         rows=f"{opened.title}: rows of split {split!r}",
         like=f"split {train.source['split']!r}",
     )
-    if examples.kind != "classification":
+    if examples.kind not in ("classification", "multi_label"):
         return examples
     names = train.label_names or tuple(map(str, range(train.classes)))
     if examples.label_names is None and any(each.lstrip("-").isdigit() for each in names):
@@ -459,7 +459,8 @@ def read_as(examples: Examples) -> str:
         kind += f", {min(examples.labels):g} to {max(examples.labels):g}"
     elif examples.labels is not None:
         names = examples.label_names or tuple(map(str, sorted(set(examples.labels))))
-        kind += f", {len(names)} classes: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
+        each = "labels" if examples.kind == "multi_label" else "classes"
+        kind += f", {len(names)} {each}: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
     read = [f"{roles.get(role, role)} from {name!r}" for role, name in columns.items()]
     if "label" in columns:
         index = list(columns).index("label")

@@ -161,10 +161,10 @@ class DataSettings(AugmentationSettings):
         description="Skip unreadable rows and rows with an unknown label, and report their "
         "number. Default: the first bad row raises an error.",
     )
-    kind: Literal["classification", "regression"] | None = Field(
+    kind: Literal["classification", "regression", "multi_label"] | None = Field(
         default=None,
-        description="Kind of labels: classes (also whole numbers such as 1 to 5), or numbers to "
-        "predict. Default: guessed from the values, and reported.",
+        description="Kind of labels: classes (also whole numbers such as 1 to 5), numbers to "
+        "predict, or several labels per text. Default: guessed from the values, and reported.",
     )
     rows: Annotated[int, Field(ge=1)] | None = Field(
         default=None,

@@ -95,11 +95,12 @@ def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> E
         DataError: If the split is missing or has no labels, or anything else about it is wrong.
     """
     assert settings.task is not None
+    task = TASKS[settings.task]
     base, config, split = _parse(settings.source, settings.config)
     if split is not None:
         settings = settings.model_copy(update={"eval_split": split})
     opened = replace(_open(base, config, settings.reading), known=tuple(known))
-    return TaskCopy(TASKS[settings.task], opened, settings).dev()
+    return TaskCopy(task, opened, settings).dev()
 
 
 def load_examples(

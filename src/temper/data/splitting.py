@@ -105,11 +105,35 @@ def carve(train: Examples, share: float, *, seed: int) -> Splits:
     return Splits(train.select(np.delete(rows, dev_rows)), dev, None, (notice,))
 
 
-def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
-    """Cut rows into folds, each class in its share.
+def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
+    """Assign rows to folds, each class in its share.
 
     A row's fold is decided by the hashes of the texts of its class: the order of the file does not
     matter, and equal texts stay together.
+
+    Args:
+        train: The rows.
+        count: Folds, >= 2.
+        seed: Seed of the draw.
+
+    Returns:
+        The fold of each row, from 0.
+    """
+    labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
+    first: dict[str, float] = {}
+    for row, label in zip(train.rows, labels, strict=True):
+        first.setdefault(row, label)
+    of_row: dict[str, int] = {}
+    for label in sorted(set(first.values())):
+        texts = [row for row in first if first[row] == label]
+        texts.sort(key=lambda row: (derive_seed(seed, "fold", row), row))
+        # Classes begin at the fold that the one before ended with, so that all folds are alike.
+        of_row |= {row: (len(of_row) + place) % count for place, row in enumerate(texts)}
+    return [of_row[row] for row in train.rows]
+
+
+def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
+    """Cut rows into folds, as `fold_of_rows` assigns them.
 
     Args:
         train: The rows.
@@ -124,20 +148,8 @@ def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
         >>> [len(fold) for fold in folds(toy, 3, seed=0)]
         [2, 2, 2]
     """
-    labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
-    first: dict[str, float] = {}
-    for row, label in zip(train.rows, labels, strict=True):
-        first.setdefault(row, label)
-    of_row: dict[str, int] = {}
-    for label in sorted(set(first.values())):
-        texts = [row for row in first if first[row] == label]
-        texts.sort(key=lambda row: (derive_seed(seed, "fold", row), row))
-        # Classes begin at the fold that the one before ended with, so that all folds are alike.
-        of_row |= {row: (len(of_row) + place) % count for place, row in enumerate(texts)}
-    return [
-        train.select(place for place, row in enumerate(train.rows) if of_row[row] == fold)
-        for fold in range(count)
-    ]
+    of_row = np.asarray(fold_of_rows(train, count, seed=seed))
+    return [train.select(np.flatnonzero(of_row == fold)) for fold in range(count)]
 
 
 def _apart(rows: Examples, evaluations: Sequence[Examples], *, notices: list[str]) -> Examples:

@@ -82,7 +82,7 @@ class TaskRecord(Record):
     """Describe the task that was learned.
 
     Args:
-        kind: ``classification`` or ``regression``.
+        kind: ``classification``, ``regression`` or ``multi_label``.
         metric: Name of the score that leads.
         labels: Label names in the order of the class indices.
     """

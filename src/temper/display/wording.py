@@ -43,6 +43,16 @@ def title(name: str) -> str:
     return SCORES[name].title if name in SCORES else name
 
 
+def within(name: str) -> str:
+    """Return a title as it is written within a sentence; abbreviations keep their letters.
+
+    Example:
+        >>> within("Accuracy"), within("MCC"), within("Micro-F1")
+        ('accuracy', 'MCC', 'micro-F1')
+    """
+    return name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
+
+
 def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
     """Return a score's direction: as stated with it, else by its name.
 

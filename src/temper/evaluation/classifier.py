@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
@@ -30,13 +31,13 @@ from temper.evaluation.predictor import (
 )
 from temper.functional.label_names import are_named
 from temper.functional.resampling import FloatArray
-from temper.heads import head_of
+from temper.heads import MultiLabel, head_of
 from temper.models.kinds import position_limit
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.pieces import WholeWords, whole_words
 from temper.models.probing import innermost
-from temper.models.states import Trace, lacks_second_derivative, middle_states
+from temper.models.states import Trace, lacks_second_derivative, layer_means
 from temper.types import Batch
 
 WINDOW = 4096
@@ -86,8 +87,11 @@ class ClassifierPredictor:
         self.batch_size = batch_size
         self.precision = precision
         config = getattr(model, "config", None)
-        classifies = head_of(config).has_classes
+        head = head_of(config)
+        classifies = head.has_classes
         self.gives: Gives = "logits" if classifies else "values"
+        if head is MultiLabel:
+            self.gives = "labels"
         self.label_names = label_names_of(config) if classifies else None
         self._words: WholeWords | None = None
 
@@ -128,19 +132,18 @@ class ClassifierPredictor:
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
-    ) -> tuple[Prediction, FloatArray]:
+    ) -> tuple[Prediction, NDArray[np.float32]]:
         """Answer examples and read their states, in one plain forward pass a batch.
 
-        A row's state is the mean over its tokens of what the middle block gives: there it still
-        shows what kind of text it is, which the last block has given up for the classes.
+        A row's state at a layer is the mean over its tokens of the layer's output.
 
         Args:
             examples: Texts, n >= 1; labels are not looked at.
             batch_size: Rows of a forward pass, None for the predictor's own.
 
         Returns:
-            What `predict` returns, and the states, [n, D]; of an encoder with a decoder those of
-            the encoder.
+            What `predict` returns, and the states of all layers, the embeddings first, [n, L, D]
+            fp32; of an encoder with a decoder those of the encoder.
 
         Raises:
             ModelError: The model does not give its hidden states, or an answer or a state is not
@@ -152,13 +155,14 @@ class ClassifierPredictor:
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for part in self.parts(examples, batch_size=batch_size):
                 given = self.model(**part.batch.inputs, **asking)
-                states.append(middle_states(given, part.batch.mask))
+                states.append(layer_means(given, part.batch.mask).cpu().numpy())
                 logits = given.logits.double().cpu().numpy()
                 answers.append(self._read(logits, part.truncated))
                 indices += part.indices
         if not indices:
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        read = in_order(indices, states)
+        # Single precision: L * D numbers a row are many, and they were computed in it.
+        read = np.concatenate(states)[np.argsort(indices)]
         if not bool(np.isfinite(read).all()):
             raise ModelError(f"A hidden state of set {examples.name!r} is not finite. {BROKEN}")
         return joined(indices, answers), read
@@ -177,6 +181,8 @@ class ClassifierPredictor:
     def _read(self, answers: FloatArray, truncated: float | None) -> Prediction:
         if self.gives == "values":
             return Prediction.of_values(answers[:, 0], truncated=truncated)
+        if self.gives == "labels":
+            return Prediction.of_labels(answers, truncated=truncated)
         return Prediction.of_logits(answers, truncated=truncated)
 
     def outputs(

@@ -178,6 +178,24 @@ def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = N
     return digest({"content": content, "gives": settings.gives, "name": name, **named})
 
 
+def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
+    """Raise if a model predicts several labels per text.
+
+    Args:
+        predictor: The loaded model.
+        model: Its name, for the error.
+        what: What needs one label per text, as the subject of a sentence.
+
+    Raises:
+        ModelError: If it does.
+    """
+    if predictor.gives == "labels":
+        raise ModelError(
+            f"{model} predicts several labels per text. {what} needs one label per text; `temper "
+            "train` and `temper predict` support several."
+        )
+
+
 def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) -> None:
     """Refuse texts without a second one for a model of pairs, and the other way round.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, Span
@@ -48,12 +48,35 @@ class Prediction:
         prediction: Class index or predicted value, [n].
         logits: [n, C] where the predictor gives them, for losses that stay finite.
         truncated: Share of the examples that were cut to the model's length, None where unknown.
+        applies: Which labels are predicted, [n, L] boolean, if a text may have several;
+            ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
     """
 
     probabilities: FloatArray
     prediction: FloatArray
     logits: FloatArray | None = None
     truncated: float | None = None
+    applies: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of_labels(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
+        """Take a logit for each of several labels: it applies if its probability is above 0.5.
+
+        Args:
+            logits: [n, L], L >= 2, finite.
+            truncated: Share of the examples that were cut.
+
+        Raises:
+            ModelError: The shape is wrong or a value is not finite.
+
+        Example:
+            >>> Prediction.of_labels([[0.0, 2.0]]).applies.tolist()
+            [[False, True]]
+        """
+        array = _classes(logits, "Logits")
+        nothing = np.full(len(array), np.nan)
+        chances = np.exp(-np.logaddexp(0.0, -array))
+        return cls(chances, nothing, array, truncated, array > 0)
 
     @classmethod
     def of_logits(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
@@ -205,7 +228,7 @@ def _likeliest(values: FloatArray) -> FloatArray:
     return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
-Gives = Literal["logits", "probabilities", "values"]
+Gives = Literal["logits", "probabilities", "values", "labels"]
 Precision = Literal["fp32", "bf16"]
 
 
@@ -213,9 +236,9 @@ Precision = Literal["fp32", "bf16"]
 class Predictor(Protocol):
     """What every perspective can ask.
 
-    ``gives`` says what the answers are (``logits``, ``probabilities``, or ``values`` of a
-    regression); ``label_names`` are the classes by index, or None where the predictor does not
-    know them.
+    ``gives`` says what the answers are (``logits``, ``probabilities``, ``values`` of a regression,
+    or a logit for each of several ``labels``); ``label_names`` are the classes by index, or None
+    where the predictor does not know them.
     """
 
     gives: Gives
@@ -403,12 +426,14 @@ def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
         return np.concatenate(given)[places]
 
     logits = [part.logits for part in parts if part.logits is not None]
+    applies = [part.applies for part in parts if part.applies is not None]
     cut = [part.truncated * len(part) for part in parts if part.truncated is not None]
     return Prediction(
         whole([part.probabilities for part in parts]),
         whole([part.prediction for part in parts]),
         whole(logits) if len(logits) == len(parts) else None,
         sum(cut) / len(places) if len(cut) == len(parts) else None,
+        np.concatenate(applies)[places] if applies else None,
     )
 
 
@@ -427,12 +452,12 @@ class StatePredictor(Predictor, Protocol):
 
 @runtime_checkable
 class StateReader(Predictor, Protocol):
-    """A predictor that shows a state of each text beside its answers, in the same pass."""
+    """A predictor that reads the states of each text at every layer, in the pass that answers."""
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
-    ) -> tuple[Prediction, FloatArray]:
-        """Answer examples in their order, and give their states, [n, D].
+    ) -> tuple[Prediction, NDArray[np.float32]]:
+        """Answer examples in their order, and return their states, [n, L, D].
 
         Raises:
             ModelError: The model does not give its states.

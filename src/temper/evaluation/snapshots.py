@@ -33,7 +33,7 @@ def snapshot(predictor: object) -> dict[str, Any]:
             f"training flags of {name}": [module.training for module in modules],
             f"modules of {name}": [type(module) for module in modules],
             f"hooks of {name}": [
-                (list(module._forward_hooks), list(module._forward_pre_hooks)) for module in modules
+                (_hooks(module), list(module._forward_pre_hooks)) for module in modules
             ],
             f"what of {name} wants gradients": [weight.requires_grad for weight in weights],
             f"gradients of {name}": [
@@ -52,6 +52,16 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         after: What it gives now.
     """
     return [name for name, value in before.items() if not _equal(value, after.get(name))]
+
+
+def _hooks(module: nn.Module) -> list[int]:
+    """Return a module's forward hooks, without those of Transformers that stay and do nothing.
+
+    Transformers installs them when a model is first asked for its hidden states.
+    """
+    own = "output_capturing_hook"
+    hooks = module._forward_hooks.items()
+    return [number for number, hook in hooks if getattr(hook, "__name__", "") != own]
 
 
 def _modules(predictor: object) -> dict[str, nn.Module]:

@@ -28,7 +28,7 @@ from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.evaluate import EvaluationRequest
-from temper.evaluation.loading import predictor_identity
+from temper.evaluation.loading import check_one_label, predictor_identity
 from temper.evaluation.measure import load_evaluated
 from temper.evaluation.measurement import align
 from temper.evaluation.sources import PredictorSettings
@@ -231,6 +231,7 @@ def _load(
     classifier = Classifier.load(model, max_length=max_length, device="cpu", settings=settings)
     predictor = classifier.predictor
     assert isinstance(predictor, ClassifierPredictor)
+    check_one_label(predictor, model, what="An export")
     kind = _config(predictor).model_type
     if kind in ARCHITECTURES:
         raise ModelError(

@@ -70,7 +70,7 @@ class Perturbation:
         gradient = norms.masked(gradient, mask)
         if self.scope == "matrix":
             looked_up, size = norms.vocabulary_gradient(
-                gradient, batch.inputs["input_ids"], vocabulary=network.vocabulary
+                gradient, batch.ids, vocabulary=network.vocabulary
             )
             usable = (size > 0) & torch.isfinite(size)
             step = looked_up / torch.where(usable, size, 1.0) * (self.epsilon * fraction)
@@ -107,7 +107,7 @@ class Perturbation:
 
 def zeros(network: Network, batch: Batch, *, site: Site = "word") -> Tensor:
     """Return a zero delta [B, T, D] at a site that requires a gradient."""
-    shape = (*batch.inputs["input_ids"].shape, network.width(batch, site=site))
+    shape = (*batch.ids.shape, network.width(batch, site=site))
     return torch.zeros(shape, device=batch.device, dtype=network.delta_dtype, requires_grad=True)
 
 
@@ -171,7 +171,7 @@ class Noise:
         """
         width = network.width(batch, site=self.site)
         mask = network.movable(batch, special_tokens=self.special_tokens)
-        shape = (*batch.inputs["input_ids"].shape, width)
+        shape = (*batch.ids.shape, width)
         draws = generator(seed, batch.device)
         values = torch.empty(shape, device=batch.device, dtype=network.delta_dtype)
         if self.law == "normal":

@@ -1,8 +1,8 @@
 """Scores of how strange a text looks to a classifier; higher is more anomalous.
 
-Some read its answers (`max_softmax`, `max_logit`, `energy`), some its hidden states beside those of
-ordinary rows (`Mahalanobis`, `Neighbours`). Letters: n rows, m ordinary rows, C classes, D sizes of
-a state. Everything is computed in float64.
+Some read its logits (`max_softmax`, `max_logit`, `energy`); `Mahalanobis` compares its hidden
+states with those of in-distribution rows. Letters: n rows, m in-distribution rows, C classes, L
+layers, D entries of a state. Everything is computed in float64.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from numpy.typing import ArrayLike
 
 from temper.functional.resampling import FloatArray, divide, pair, row_counts
 from temper.lazy import scipy
-
-# Entries of one block of distances: 4 million doubles are 32 MB.
-_BLOCK = 4_000_000
 
 
 def max_softmax(probabilities: ArrayLike) -> FloatArray:
@@ -105,7 +102,7 @@ def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
         Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices",
         Journal of Multivariate Analysis 88, 2004, Section 3.2.
     """
-    rows = _matrix(residuals)
+    rows = _finite(residuals, "rows, D")
     m, D = rows.shape
     covariance = rows.T @ rows / m
     size = float(np.trace(covariance)) / D
@@ -117,122 +114,100 @@ def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True)
 class Mahalanobis:
-    """The distance of a state to the nearest class of ordinary states, by their own spread.
+    """How far a text's states lie from those of in-distribution texts, over all layers.
 
-    ``min_c (h - mean_c)^T Sigma^-1 (h - mean_c)`` with one covariance for all classes.
+    ``mean_l (d_l(x) - m_l) / s_l`` with the squared Mahalanobis distance of each layer,
+    ``d_l(x) = (h_l - mu_l)^T Sigma_l^-1 (h_l - mu_l)``. ``m_l`` and ``s_l`` are its mean and
+    standard deviation over in-distribution rows that its layer's mean and covariance were not
+    computed from, so no out-of-distribution text is needed to weigh the layers.
 
     Args:
-        means: Mean state of each class, [C, D].
-        factor: Lower Cholesky factor of the covariance, [D, D].
+        means: Mean state of each layer, [L, D].
+        whitening: Inverse of the lower Cholesky factor of each covariance, [L, D, D].
+        centers: ``m_l``, [L].
+        scales: ``s_l`` > 0, [L].
 
     Example:
-        >>> rows = [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
-        >>> Mahalanobis.of(rows, [0, 0, 0, 0]).score([[0.0, 2.0]]).round(6).tolist()
-        [8.0]
+        >>> rows = np.random.default_rng(0).normal(size=(400, 3, 2))
+        >>> scores = Mahalanobis.of(rows[:200]).score([rows[200], rows[201] + 9.0])
+        >>> bool(scores[0] < 2 < 20 < scores[1])
+        True
 
     References:
         Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and
-        Adversarial Attacks", NeurIPS 2018, Eq. 2.
-        Differs: the covariance is shrunk (`shrunk_covariance`), the last layer alone is read, and
-        the input is not perturbed.
+        Adversarial Attacks", NeurIPS 2018, Eq. 2 (distance); Darrin et al., "Unsupervised
+        Layer-wise Score Aggregation for Textual OOD Detection", arXiv 2302.09852 (all layers).
+        Differs: one mean instead of one per class, which is as good in the middle layers; the
+        covariance is shrunk (`shrunk_covariance`); the layers' scores are averaged as z-scores.
     """
 
     means: FloatArray
-    factor: FloatArray
+    whitening: FloatArray
+    centers: FloatArray
+    scales: FloatArray
 
     @classmethod
-    def of(cls, states: ArrayLike, classes: ArrayLike) -> Mahalanobis:
-        """Learn from ordinary rows.
+    def of(cls, states: ArrayLike) -> Mahalanobis:
+        """Fit on in-distribution rows.
 
         Args:
-            states: [m, D], finite.
-            classes: Class of each row, [m]; classes without rows have no mean.
+            states: [m, L, D], finite, m >= 4. Each half of the rows is scored by the other half's
+                distances, for ``m_l`` and ``s_l``.
 
         Raises:
-            ValueError: The states are not finite, or do not vary within their classes.
+            ValueError: There are fewer than 4 rows, a state is not finite, or the states of a
+                layer do not vary.
         """
-        rows = _matrix(states)
-        _, places = np.unique(np.asarray(classes), return_inverse=True)
-        if len(places) != len(rows):
-            raise ValueError(f"Expected one class a state, got {len(places)} and {len(rows)}.")
-        counts = np.bincount(places).astype(np.float64)
-        sums = np.zeros((len(counts), rows.shape[1]))
-        np.add.at(sums, places, rows)
-        means = sums / counts[:, None]
-        try:
-            factor = scipy.linalg.cholesky(shrunk_covariance(rows - means[places]), lower=True)
-        except np.linalg.LinAlgError as error:
-            raise ValueError("the states do not vary within their classes") from error
-        return cls(means, np.asarray(factor))
+        rows = _finite(states, "rows, L, D")
+        if len(rows) < 4:
+            raise ValueError(f"at least 4 in-distribution rows are needed, got {len(rows)}")
+        half = np.arange(len(rows)) % 2 == 0
+        fitted, centers, scales = [], [], []
+        for layer in rows.transpose(1, 0, 2):
+            held_out = np.concatenate(
+                [_distances(layer[~part], *_whitening(layer[part])) for part in (half, ~half)]
+            )
+            fitted.append(_whitening(layer))
+            centers.append(held_out.mean())
+            scales.append(held_out.std())
+        if min(scales) <= 0:
+            raise ValueError("the states do not vary")
+        means, whitening = (np.stack(parts) for parts in zip(*fitted, strict=True))
+        return cls(means, whitening, np.asarray(centers), np.asarray(scales))
 
     def score(self, states: ArrayLike) -> FloatArray:
-        """Return the squared distance of each state [n, D] to its nearest class, [n]."""
-        rows = _matrix(states)
-        white = scipy.linalg.solve_triangular(self.factor, rows.T, lower=True).T
-        centres = scipy.linalg.solve_triangular(self.factor, self.means.T, lower=True).T
-        distances = [((white - centre) ** 2).sum(axis=1) for centre in centres]
-        return np.asarray(np.stack(distances).min(axis=0))
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """The distance of a state to the k-th nearest of the ordinary states, all of length 1.
-
-    Args:
-        states: Ordinary states of length 1, [m, D].
-        k: Which neighbour, in 1..m.
-
-    Example:
-        >>> Neighbours.of([[1.0, 0.0], [0.0, 3.0]], k=2).score([[5.0, 0.0]]).round(4).tolist()
-        [1.4142]
-
-    References:
-        Sun et al., "Out-of-Distribution Detection with Deep Nearest Neighbors", ICML 2022, Eq. 3.
-    """
-
-    states: FloatArray
-    k: int
-
-    @classmethod
-    def of(cls, states: ArrayLike, *, k: int = 10) -> Neighbours:
-        """Learn from ordinary rows.
-
-        Args:
-            states: [m, D], finite.
-            k: Which neighbour; the paper's 50 belongs to a million rows.
-
-        Raises:
-            ValueError: There are fewer than k rows, or the states are not finite.
-        """
-        rows = _matrix(states)
-        if not 1 <= k <= len(rows):
-            raise ValueError(f"there are {len(rows)} rows, and neighbour number {k} is asked for")
-        return cls(_of_length_one(rows), k)
-
-    def score(self, states: ArrayLike) -> FloatArray:
-        """Return the distance of each state [n, D] to its k-th neighbour, [n], in [0, 2]."""
-        rows = _of_length_one(_matrix(states))
-        size = max(1, _BLOCK // len(self.states))
-        found = [
-            np.partition(rows[start : start + size] @ self.states.T, -self.k, axis=1)[:, -self.k]
-            for start in range(0, len(rows), size)
+        """Return the mean z-score of each row's distances, states [n, L, D] to [n]."""
+        layers = _finite(states, "rows, L, D").transpose(1, 0, 2)
+        distances = [
+            _distances(*given) for given in zip(layers, self.means, self.whitening, strict=True)
         ]
-        # |a - b|^2 = 2 - 2 a.b; rounding may leave a cosine above 1.
-        cosine = np.concatenate(found) if found else np.zeros(0)
-        return np.sqrt(np.maximum(2.0 - 2.0 * cosine, 0.0))
+        z_scores = (np.stack(distances, axis=1) - self.centers) / self.scales
+        return np.asarray(z_scores.mean(axis=1))
 
 
-def _of_length_one(rows: FloatArray) -> FloatArray:
-    """Divide rows by their length; a row of zeros stays, and is as far from all."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0))
+def _whitening(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the mean [D] of one layer's rows [m, D] and what makes their covariance 1, [D, D]."""
+    mean = rows.mean(axis=0)
+    try:
+        factor = scipy.linalg.cholesky(shrunk_covariance(rows - mean), lower=True)
+    except np.linalg.LinAlgError as error:
+        raise ValueError("the states do not vary") from error
+    white = scipy.linalg.solve_triangular(factor, np.eye(len(mean)), lower=True)
+    # Single precision halves the stored file. Scores use the rounded values from here on, so a
+    # threshold and the scores it is compared with agree exactly.
+    return mean, np.asarray(white.astype(np.float32), dtype=np.float64)
 
 
-def _matrix(values: ArrayLike) -> FloatArray:
-    """Return finite float64 [rows, D]."""
+def _distances(rows: FloatArray, mean: FloatArray, whitening: FloatArray) -> FloatArray:
+    """Return the squared Mahalanobis distance of each row [n, D], [n]."""
+    return np.asarray((((rows - mean) @ whitening.T) ** 2).sum(axis=1))
+
+
+def _finite(values: ArrayLike, axes: str) -> FloatArray:
+    """Return finite float64 states with these axes, none of them empty."""
     array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 2 or not array.shape[1] or not len(array):
-        raise ValueError(f"Expected states [rows, D], got shape {list(array.shape)}.")
+    if array.ndim != len(axes.split(",")) or not array.size:
+        raise ValueError(f"Expected states [{axes}], got shape {list(array.shape)}.")
     if not bool(np.isfinite(array).all()):
         raise ValueError("a state is not finite")
     return array

@@ -26,6 +26,7 @@ from temper.functional.resampling import (
     stretches,
     weighted_mean,
 )
+from temper.functional.several import exact_match, label_f1, mean_average_precision, micro_f1
 from temper.functional.units import HUNDREDTHS, PERCENT, PLAIN, Unit
 
 
@@ -73,6 +74,7 @@ class ScoreFacts:
 
 _CONSTANT = "the targets or the predictions are all equal"
 NO_ROWS = "there are no rows"
+_NO_LABEL = "no label applies or is predicted"
 
 SCORES: dict[str, ScoreFacts] = {
     facts.name: facts
@@ -84,6 +86,10 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("pearson", "Pearson", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0),
         ScoreFacts("spearman", "Spearman", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0),
         ScoreFacts("mse", "Mean squared error", False, 0.0, NO_ROWS, PLAIN),
+        ScoreFacts("map", "mAP", True, 1.0, "no label applies to some rows only"),
+        ScoreFacts("micro_f1", "Micro-F1", True, 1.0, _NO_LABEL),
+        ScoreFacts("label_f1", "Macro-F1 over labels", True, 1.0, _NO_LABEL),
+        ScoreFacts("exact_match", "Exact match", True, 1.0, NO_ROWS),
         ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined", None),
         ScoreFacts(
             "area", "Area under the curve", True, 1.0, "a point is undefined", None, "metric"
@@ -461,4 +467,8 @@ MEASURES: Mapping[str, Measure] = {
     "pearson": pearson,
     "spearman": spearman,
     "mse": mean_squared_error,
+    "micro_f1": micro_f1,
+    "label_f1": label_f1,
+    "exact_match": exact_match,
+    "map": mean_average_precision,
 }

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from temper.heads.choices import Choices
 from temper.heads.classification import Classification
-from temper.heads.head import Head, per_row
+from temper.heads.completions import Completions, Seq2Seq
+from temper.heads.head import UNLABELED, Head, per_row
+from temper.heads.multi_label import MultiLabel
 from temper.heads.registry import HEADS, Heads, head_of
 from temper.heads.regression import Regression
+from temper.heads.spans import Spans
+from temper.heads.tokens import Tokens
 
-__all__ = ["HEADS", "Classification", "Head", "Heads", "Regression", "head_of", "per_row"]
+__all__ = [
+    "HEADS",
+    "UNLABELED",
+    "Choices",
+    "Classification",
+    "Completions",
+    "Head",
+    "Heads",
+    "MultiLabel",
+    "Regression",
+    "Seq2Seq",
+    "Spans",
+    "Tokens",
+    "head_of",
+    "per_row",
+]

@@ -11,7 +11,7 @@ from temper.functional.calibration import probabilities_of
 from temper.functional.losses import Divergence, distillation, jensen_shannon, symmetric_kl
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
-from temper.heads.head import GivenLoss, Head
+from temper.heads.head import UNLABELED, Head
 from temper.lazy import torch
 
 if TYPE_CHECKING:
@@ -28,11 +28,7 @@ class Classification(Head):
     name: ClassVar[str] = "classification"
     has_classes: ClassVar[bool] = True
 
-    def __init__(
-        self, *, class_weights: Tensor | None = None, task_loss: GivenLoss | None = None
-    ) -> None:
-        super().__init__(class_weights=class_weights, task_loss=task_loss)
-        self._checked = False
+    _checked = False
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
         """Compute the cross-entropy of each unit; a label of -100 has none.
@@ -85,7 +81,7 @@ def check_classes(labels: Tensor, classes: int) -> None:
     Raises:
         DataError: If an index is out of range.
     """
-    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != -100)]
+    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != UNLABELED)]
     if wrong.numel():
         raise DataError(
             f"Label {int(wrong[0])} is out of range: the model has {classes} classes, so labels "

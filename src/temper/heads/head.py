@@ -25,6 +25,9 @@ from temper.types import Batch
 if TYPE_CHECKING:
     from torch import Tensor
 
+UNLABELED = -100
+"""Label of a unit without a loss, as in torch and Transformers."""
+
 GivenLoss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 """A user's loss: logits [B, C] and labels [B] to the losses [B] or their mean."""
 
@@ -40,23 +43,42 @@ class Head(ABC):
         name: The kind of labels.
         has_classes: Whether the C scores of a unit compete (softmax). Label smoothing and penalties
             on differences of logits need classes. A method that uses one of them checks this.
+        of_whole_text: Whether labels belong to a text as a whole, which the encoder reads as one
+            sequence; not those of words, positions, choices or next tokens.
 
     Args:
         class_weights: [C] factors on the loss of each class; None for none.
         task_loss: A user's function in place of the head's own loss. It gets logits in the shape in
-            which the model returns them, and returns one loss per row, or a mean, which then counts
-            for each of them.
+            which the model returns them, and returns one loss per row, of a head with several units
+            per row one per unit, or a mean, which then counts for each of them.
+        outputs: Scores per text that the model's config has, for heads that count them.
     """
 
     name: ClassVar[str]
     has_classes: ClassVar[bool]
+    of_whole_text: ClassVar[bool] = True
 
     def __init__(
-        self, *, class_weights: Tensor | None = None, task_loss: GivenLoss | None = None
+        self,
+        *,
+        class_weights: Tensor | None = None,
+        task_loss: GivenLoss | None = None,
+        outputs: int = 1,
     ) -> None:
         self.class_weights = class_weights
         self.task_loss = task_loss
+        self.outputs = outputs
         self._flat = False
+
+    def inputs(self, batch: Batch, model: Any) -> dict[str, Any]:
+        """Return further arguments of the model's forward; none, unless a head overrides it.
+
+        Args:
+            batch: The batch.
+            model: The Transformers model, without wrappers. Arguments that its forward does not
+                take are dropped.
+        """
+        return {}
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
         """Read the logits from a model's output.
@@ -78,9 +100,9 @@ class Head(ABC):
         if logits.dim() not in (1, 2) or len(logits) != batch.size:
             raise ModelError(
                 f"Expected one row of logits per text, [{batch.size}, classes], but {model} "
-                f"returned {tuple(logits.shape)}. Temper trains sequence classifiers and "
-                "regressions; for labels of tokens and for language models use Transformers' "
-                "Trainer."
+                f"returned {tuple(logits.shape)}. Load the checkpoint with the class that "
+                "Transformers has for the task, such as AutoModelForTokenClassification, and the "
+                "head is recognized."
             )
         # A custom module may return [B], and a user's loss then expects [B] and not [B, 1].
         self._flat = logits.dim() == 1
@@ -118,9 +140,9 @@ class Head(ABC):
         if labels.numel() != len(logits):
             raise DataError(
                 f"Expected one label per row, [{len(logits)}], got labels of shape "
-                f"{tuple(labels.shape)}. Texts with one class each or one number each are "
-                "supported; several classes a text (multi-label) and labels of tokens are not. Use "
-                "Transformers' Trainer for these."
+                f"{tuple(labels.shape)}. For several labels per text set "
+                "model.config.problem_type='multi_label_classification'; for labels of words load "
+                "the model with AutoModelForTokenClassification."
             )
         return labels.reshape(-1, 1)
 
@@ -153,8 +175,8 @@ class Head(ABC):
                 "instead. Leave one of them out."
             )
         by_unit = self.unit_labels(logits, labels)
-        targets = by_unit.squeeze(1)
-        value = function(logits.flatten() if self._flat else logits.squeeze(1), targets)
+        outputs, targets = self.as_returned(logits, by_unit)
+        value = function(outputs, targets)
         if not isinstance(value, torch.Tensor) or value.shape not in ((), targets.shape):
             got = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
             raise SettingError(
@@ -162,6 +184,19 @@ class Head(ABC):
                 f"{list(targets.shape)}, got {got}."
             )
         return at_least_single(value).expand(targets.shape).reshape(by_unit.shape)
+
+    def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits and labels in the shape in which a user's loss expects them.
+
+        Args:
+            logits: [B, U, C].
+            labels: [B, U].
+
+        Returns:
+            Logits as the model returns them, [B, C] or [B], and labels [B]; of a head with several
+            units per row [B, U, C] and [B, U].
+        """
+        return logits.flatten() if self._flat else logits.squeeze(1), labels.squeeze(1)
 
     @abstractmethod
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:

@@ -5,34 +5,60 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from temper.errors import ModelError
+from temper.heads.choices import Choices
 from temper.heads.classification import Classification
+from temper.heads.completions import Completions, Seq2Seq
 from temper.heads.head import GivenLoss, Head
+from temper.heads.multi_label import MultiLabel
 from temper.heads.regression import Regression
+from temper.heads.spans import Spans
+from temper.heads.tokens import Tokens
 from temper.types import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-HEADS: dict[str, type[Head]] = {head.name: head for head in (Classification, Regression)}
+HEADS: dict[str, type[Head]] = {
+    head.name: head
+    for head in (
+        Classification,
+        Regression,
+        MultiLabel,
+        Tokens,
+        Spans,
+        Choices,
+        Completions,
+        Seq2Seq,
+    )
+}
 
 
 class Heads:
-    """The heads of one model. The labels of each batch decide which one applies.
+    """The heads of one model: the one that its class decides, or that of each batch's labels.
 
-    A model of several tasks has batches with classes and batches with numbers, so the head is
-    chosen for each batch and not once for a run.
+    A sequence classifier of several tasks has batches with classes and batches with numbers, so its
+    head is chosen for each batch and not once for a run.
 
     Args:
+        name: Name of the head, for models with only one; None to let the labels decide.
         class_weights: As `Head` takes them.
         task_loss: As `Head` takes it.
+        outputs: As `Head` takes them.
     """
 
     def __init__(
-        self, *, class_weights: Tensor | None = None, task_loss: GivenLoss | None = None
+        self,
+        name: str | None = None,
+        *,
+        class_weights: Tensor | None = None,
+        task_loss: GivenLoss | None = None,
+        outputs: int = 1,
     ) -> None:
+        self.name = name
+        names = (Classification.name, Regression.name) if name is None else (name,)
         self._by_name = {
-            name: head(class_weights=class_weights, task_loss=task_loss)
-            for name, head in HEADS.items()
+            each: HEADS[each](class_weights=class_weights, task_loss=task_loss, outputs=outputs)
+            for each in names
         }
 
     def of(self, labels: Tensor | None, logits: Tensor | None = None) -> Head:
@@ -42,6 +68,8 @@ class Heads:
             labels: The labels of the batch; floating-point labels are a regression.
             logits: [..., C], which decide if there are no labels: one output is a regression.
         """
+        if self.name is not None:
+            return self._by_name[self.name]
         if labels is not None:
             regression = labels.is_floating_point()
         else:
@@ -70,4 +98,6 @@ def head_of(config: Any, *, model: str = "the model") -> type[Head]:
             f"A regression must have one output, {model} has {outputs}. "
             "Set `problem_type` of its config to what it is."
         )
+    if getattr(config, "problem_type", None) == "multi_label_classification":
+        return MultiLabel
     return Regression if regression or outputs == 1 else Classification

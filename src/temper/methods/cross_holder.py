@@ -43,5 +43,6 @@ class CrossHolder(SmoothnessConfig):
 
     def check_head(self, head: type[Head]) -> None:
         """Raise if the outputs are not classes: their differences have no meaning."""
+        super().check_head(head)
         if not self.is_off and not head.has_classes:
             raise SettingError(DIFFERENCES_NEED_CLASSES)

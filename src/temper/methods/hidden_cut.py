@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, with_weight
+from temper.heads import Head
 from temper.lazy import torch
 from temper.methods import Method, Published, register
+from temper.methods.method import check_whole_text
 from temper.seeding import generator
 from temper.types import Step
 
@@ -93,6 +95,11 @@ class HiddenCut(Method):
             watch={"attention": _watch_attention},
             conflicts=frozenset({"sub-models"}),
         )
+
+    def check_head(self, head: type[Head]) -> None:
+        """Raise if labels are not those of whole texts: the cut tokens may be labeled ones."""
+        if self.cuts:
+            check_whole_text(self, head)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield the clean loss, the loss of the cut pass and their divergence in one total."""

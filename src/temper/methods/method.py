@@ -211,6 +211,23 @@ class Method(BaseModel, ABC):
         return type(self)(**{**self.model_dump(), **changes})
 
 
+def check_whole_text(method: Method, head: type[Head]) -> None:
+    """Raise if a method that works on whole texts is used with labels of their parts.
+
+    Args:
+        method: The method.
+        head: The head of the labels.
+
+    Raises:
+        SettingError: If the labels are those of words, positions, choices or next tokens.
+    """
+    if not head.of_whole_text:
+        raise SettingError(
+            f"The method {method.name!r} needs labels of whole texts, and the model has the head "
+            f"{head.name!r}. Use another method, such as r_drop or uegr."
+        )
+
+
 def size_warning(method: Method, *, perturbation: float, embeddings: float) -> str:
     """Return the warning that a method's first perturbation exceeds the embeddings.
 

@@ -19,8 +19,10 @@ from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, plain
 from temper.functional import norms
+from temper.heads import Head
 from temper.lazy import torch
 from temper.methods import Method, Published, register
+from temper.methods.method import check_whole_text
 from temper.types import Batch, Step, Term
 
 if TYPE_CHECKING:
@@ -76,6 +78,11 @@ class MixupConfig(Method):
             return plain(self.clean_weight)
         pooled = self.level == "pooled"
         return Plan(clean=pooled, totals=int(not pooled), task_weight=self.clean_weight)
+
+    def check_head(self, head: type[Head]) -> None:
+        """Raise if labels are not those of whole texts: a mixture of two has no common parts."""
+        if self.weight:
+            check_whole_text(self, head)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield ``q CE(z, y_i) + (1 - q) CE(z, y_j)``."""

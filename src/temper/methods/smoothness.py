@@ -13,7 +13,8 @@ from temper.backward.rule import UpdateRule
 from temper.forward import Losses, Plan, StepContext
 from temper.forward.smoothness import STEP_SIZES, Layers, Smoothness
 from temper.functional.smoothness import Law
-from temper.methods.method import Method
+from temper.heads import Head
+from temper.methods.method import Method, check_whole_text
 from temper.methods.variants import Variant
 from temper.types import Step
 
@@ -158,6 +159,11 @@ class SmoothnessConfig(Method):
             reads=penalty.reads,
             conflicts=frozenset({"smoothness"}),
         )
+
+    def check_head(self, head: type[Head]) -> None:
+        """Raise if labels are not those of whole texts: the penalty is that of a text's state."""
+        if not self.is_off:
+            check_whole_text(self, head)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield ``CE(x)`` and the penalty in one total."""

@@ -338,18 +338,19 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
     return frozenset(order[ends[-1] + 1 :]) if ends else frozenset()
 
 
-def head_settings(labels: Sequence[str] | None) -> dict[str, Any]:
+def head_settings(labels: Sequence[str] | None, *, several: bool = False) -> dict[str, Any]:
     """Return what a config says of a head.
 
     Args:
-        labels: Names of the classes; None is a regression.
+        labels: Names of the classes or labels; None is a regression.
+        several: Whether a text may have several labels.
     """
     if labels is None:
         return {"num_labels": 1, "problem_type": "regression"}
     return {
         "num_labels": len(labels),
         **names_setting(labels),
-        "problem_type": "single_label_classification",
+        "problem_type": f"{'multi' if several else 'single'}_label_classification",
     }
 
 

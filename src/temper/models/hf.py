@@ -39,6 +39,7 @@ def load_classifier(
     *,
     labels: Sequence[str] | None = None,
     regression: bool = False,
+    several: bool = False,
     device: str = "cpu",
     seed: int = 0,
     new_adapter: Mapping[str, Any] | None = None,
@@ -53,6 +54,7 @@ def load_classifier(
             are put in this order by name; else a new head is drawn. None takes the checkpoint's own
             head, and raises if it has none.
         regression: Whether the head gives one number; then without ``labels``.
+        several: Whether a text may have several of ``labels`` (`temper.heads.MultiLabel`).
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
         new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
@@ -101,7 +103,7 @@ def load_classifier(
         if wanted:
             if own is not None and labels is not None and len(own) == len(labels):
                 order = order_of_head(own, labels, name)
-            config.update(head_settings(labels))
+            config.update(head_settings(labels, several=several))
         else:
             if classes != config.num_labels:
                 config.num_labels = classes

@@ -1,4 +1,4 @@
-"""Which models are sequence classifiers, as far as their class and configuration tell."""
+"""Which head a model has, by its class and configuration."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from torch import nn
 from transformers.models.auto import modeling_auto
 
 from temper.errors import ModelError
+from temper.heads import Choices, Completions, MultiLabel, Seq2Seq, Spans, Tokens
 from temper.models.blocks import unwrap
 from temper.models.probing import innermost
 
-OTHERS = {
-    "a token classifier": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
-    "a causal language model": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-    "a masked language model": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
-    "a sequence-to-sequence model": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
-    "a model for question answering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
-    "a model for multiple choice": "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
+CLASSES = {
+    Tokens.name: "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
+    Completions.name: "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    Seq2Seq.name: "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    Spans.name: "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
+    Choices.name: "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
 }
-"""Heads that no method trains, and where Transformers lists their classes."""
-
+"""Where Transformers lists the classes of models with a head other than a sequence classifier's."""
+_MASKED = "MODEL_FOR_MASKED_LM_MAPPING_NAMES"
 
 # Learned embeddings of absolute positions; relative and rotary positions have no such table.
 _POSITIONS = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
@@ -42,30 +42,28 @@ def position_limit(model: nn.Module) -> int | None:
     return min(limits, default=None)
 
 
-def check_sequence_classifier(model: nn.Module) -> None:
-    """Refuse a model whose head no method trains.
-
-    A module of one's own passes; what its logits look like shows in the first step.
+def head_name(model: nn.Module) -> str | None:
+    """Return the name of a model's head, a key of `temper.heads.HEADS`.
 
     Args:
         model: Any model, wrapped or not.
 
+    Returns:
+        The name; None for a sequence classifier and for modules of other libraries, whose labels
+        decide between classes and numbers.
+
     Raises:
-        ModelError: If it has another head than one for texts with one label each.
+        ModelError: If it is a masked language model, which no method trains.
     """
     inner = innermost(unwrap(model))
-    problem = getattr(getattr(inner, "config", None), "problem_type", None)
-    if problem == "multi_label_classification":
-        raise ModelError(
-            "The model's config has problem_type='multi_label_classification', and methods train "
-            "one class or one number a text. Use Transformers' Trainer for several labels a text, "
-            "or set model.config.problem_type to 'single_label_classification' or 'regression'."
-        )
     name = type(inner).__name__
-    for kind, mapping in OTHERS.items():
+    for head, mapping in CLASSES.items():
         if name in getattr(modeling_auto, mapping, {}).values():
-            raise ModelError(
-                f"{name} is {kind}, and methods train sequence classifiers and regressions. Load "
-                "the checkpoint with AutoModelForSequenceClassification, or use Transformers' "
-                "Trainer."
-            )
+            return head
+    if name in getattr(modeling_auto, _MASKED, {}).values():
+        raise ModelError(
+            f"{name} is a masked language model, which no method trains. Load the checkpoint with "
+            "the class of the task, such as AutoModelForSequenceClassification."
+        )
+    problem = getattr(getattr(inner, "config", None), "problem_type", None)
+    return MultiLabel.name if problem == "multi_label_classification" else None

@@ -25,6 +25,7 @@ from temper.heads import Heads
 from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, remove_hooks, unwrap
 from temper.models.cuts import BlockCuts
+from temper.models.kinds import head_name
 from temper.models.passes import DropoutPlan, Recording, SiteKey
 from temper.models.probing import Place, hidden_state, innermost, probe, with_state
 from temper.models.shards import exchanged, sharded_modules, unshard_root
@@ -45,11 +46,11 @@ class Network:
     """Wrap a classifier so that its embeddings can be perturbed and its dropout planned.
 
     Args:
-        model: A Transformers sequence classifier, a PEFT model around one, or any module that
-            takes ``input_ids`` and returns logits (or an output with ``logits``). Training and
-            evaluation mode stay the caller's choice.
+        model: A Transformers model with a head of `temper.heads`, a PEFT model around one, or any
+            module that takes ``input_ids`` and returns logits (or an output with ``logits``).
+            Training and evaluation mode stay the caller's choice.
         special_ids: Ids of special tokens ([CLS], [SEP] ...), for settings that spare them.
-        heads: What depends on the labels; None for the tasks' own losses.
+        heads: What depends on the labels; None for that of the model's class.
 
     Attributes:
         first_norms: Mean l2 norms a row of the first perturbation that was measured and of the
@@ -75,18 +76,18 @@ class Network:
         self.forward_module: nn.Module = model
         self.model = unwrap(model)
         self.special_ids = tuple(special_ids)
-        self.heads = Heads() if heads is None else heads
+        self.heads = Heads(head_name(self.model)) if heads is None else heads
         self.blocks = find_blocks(self.model)
         self.without_dropout = False
         """Whether, once probed, its only dropout sites are blocks' outputs and nothing drops."""
         self._site_keys: tuple[SiteKey, ...] = ()
         self._control: SiteControl | None = None
         self._found: Place | None = None
-        signature = inspect.signature(innermost(self.model).forward).parameters
-        self._extra = {"use_cache": False} if "use_cache" in signature else {}
+        self._accepted = frozenset(inspect.signature(innermost(self.model).forward).parameters)
+        self._extra = {"use_cache": False} if "use_cache" in self._accepted else {}
         self._delta: tuple[Tensor, Site] | None = None
         self._recording: Recording | None = None
-        self._in_forward, self._block_calls = False, 0
+        self._in_forward, self._word_calls, self._block_calls = False, 0, 0
         self._measured = False
         self._detached = False
         self._asked_for_dropout = False
@@ -127,7 +128,7 @@ class Network:
         control = SiteControl(self.model, self.blocks)
         try:
             self._found, called, at_tokens = probe(
-                self.model, batch, blocks=self.blocks, control=control, extra=self._extra
+                self.model, batch, blocks=self.blocks, control=control, extra=self._inputs
             )
         except BaseException:
             control.release()
@@ -195,18 +196,18 @@ class Network:
             )
         log = recording.sites if recording is not None and norms else None
         time_first = self._found.time_first
-        control.begin(SiteContext(batch.mask, dropout, log, norms, time_first))
+        control.begin(SiteContext(batch.sequences[1], dropout, log, norms, time_first))
         self._delta = None if delta is None else (delta, site)
         self._recording, self._detached = recording, detached
         draws: AbstractContextManager[None] = nullcontext()
         if seed is not None:
             draws = seeded(seed, batch.device)
         module = self.forward_module if wrapped and weights is None else self.model
-        self._in_forward, self._block_calls = True, 0
+        self._in_forward, self._word_calls, self._block_calls = True, 0, 0
         try:
             with draws:
                 if weights is None:
-                    output = module(**batch.inputs, **self._extra)
+                    output = module(**batch.inputs, **self._inputs(batch))
                 else:
                     output = self._with_weights(weights, batch)
         finally:
@@ -218,9 +219,14 @@ class Network:
             self._follow(logits)
         return logits
 
+    def _inputs(self, batch: Batch) -> dict[str, Any]:
+        """Return further arguments of the forward, as far as the model takes them."""
+        given = self.heads.of(batch.labels).inputs(batch, innermost(self.model))
+        return self._extra | {name: given[name] for name in given if name in self._accepted}
+
     def _with_weights(self, weights: Mapping[str, Tensor], batch: Batch) -> Any:
         """Run the model with other values of some parameters."""
-        inputs = {**batch.inputs, **self._extra}
+        inputs = {**batch.inputs, **self._inputs(batch)}
         if not sharded_modules(self.model):
             return functional_call(self.model, dict(weights), kwargs=inputs)
         # Gathering replaces whatever stands in the place of a parameter.
@@ -257,7 +263,7 @@ class Network:
         # The whole model is not called, which would gather the table.
         unshard_root(self.model)
         with torch.set_grad_enabled(not detached):
-            values: Tensor = self._found.module(batch.inputs["input_ids"])
+            values: Tensor = self._found.module(batch.ids)
         self._delta = held
         return values
 
@@ -362,7 +368,7 @@ class Network:
                 "the tokenizer (processing_class, or special_ids=tokenizer.all_special_ids)."
             )
         special = torch.tensor(self.special_ids, device=batch.device)
-        return mask & ~torch.isin(batch.inputs["input_ids"], special)
+        return mask & ~torch.isin(batch.ids, special)
 
     def expect_dropout(self) -> None:
         """Warn once of a method whose passes differ by dropout alone, where nothing is dropped."""
@@ -412,6 +418,10 @@ class Network:
         assert self._found is not None
         delta = self._delta[0]
         ours = values.transpose(0, 1) if self._found.time_first else values
+        shape = ours.shape
+        if len(shape) == 3 and len(ours) > len(delta) and len(ours) % len(delta) == 0:
+            # The choices of a row are sequences of their own to the encoder.
+            ours = ours.reshape(len(delta), -1, shape[-1])
         if self._recording is not None:
             self._recording.embeddings = ours.detach()
         if ours.shape != delta.shape:
@@ -423,6 +433,7 @@ class Network:
             self._measure(delta, values.dtype)
         ours = ours.detach() if self._detached else ours
         moved = (at_least_single(ours) + delta).to(values.dtype)
+        moved = moved.view(shape)
         return moved.transpose(0, 1) if self._found.time_first else moved
 
     def _measure(self, delta: Tensor, precision: torch.dtype) -> None:
@@ -440,6 +451,12 @@ class Network:
     def _add_at_words(self, module: nn.Module, _: Any, output: Tensor) -> Tensor | None:
         if self._delta is None or self._delta[1] != "word":
             return None
+        if self._in_forward:
+            assert self._found is not None
+            self._word_calls += 1
+            # The decoder of T5 and BART calls the same table.
+            if self._word_calls != self._found.call:
+                return None
         return self._add(output)
 
     def _add_at_first_block(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from temper.errors import ModelError, SettingError, install_command, one_line
-from temper.models.states import middle_states
+from temper.models.states import layer_means
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
@@ -42,7 +42,7 @@ def write_onnx(
         model: A Transformers sequence classifier on the CPU, in eval mode and single precision.
         batch: Inputs by name, [B, T] with B and T above 1: what the graph is traced with.
         path: The file. Weights above 2 GB lie in a second one beside it, ``NAME.data``.
-        states: Whether it gives ``states`` (`middle_states`) beside ``logits``.
+        states: Whether it gives ``states`` (`layer_means`) beside ``logits``.
 
     Raises:
         ModelError: torch cannot write this network as a graph.
@@ -95,7 +95,7 @@ class _Outputs(nn.Module):
         found = self.model(**given, output_hidden_states=self.states)
         if not self.states:
             return found.logits
-        return found.logits, middle_states(found, given["attention_mask"])
+        return found.logits, layer_means(found, given["attention_mask"])
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +26,14 @@ class Place:
 
     Args:
         module: The embedding module that is called with the encoder's input ids.
+        call: Which of its calls of a forward that is, from 1.
         time_first: Whether it is called with [T, B] (XLNet).
         first_block: The block that runs first, None for a network without blocks.
         block_width: D of that block's input.
     """
 
     module: nn.Embedding
+    call: int
     time_first: bool
     first_block: nn.Module | None
     block_width: int
@@ -75,7 +78,7 @@ def probe(
     *,
     blocks: Sequence[tuple[str, nn.Module]],
     control: SiteControl,
-    extra: dict[str, Any],
+    extra: Callable[[Batch], dict[str, Any]],
 ) -> tuple[Place, list[SiteKey], bool]:
     """Run one forward of one row and watch which modules are called with what.
 
@@ -87,7 +90,7 @@ def probe(
         batch: Any real batch; its first row is used.
         blocks: The network's blocks.
         control: Its dropout sites.
-        extra: Further arguments of the forward.
+        extra: Returns further arguments of the forward for a batch.
 
     Returns:
         The place, the dropout sites on hidden states in the order of a forward, and whether any of
@@ -98,23 +101,25 @@ def probe(
     """
     if "input_ids" not in batch.inputs:
         raise ModelError(f"The batch has no 'input_ids' to perturb; it has {sorted(batch.inputs)}.")
-    row = Batch({name: tensor[:1] for name, tensor in batch.inputs.items()})
-    if row.inputs["input_ids"].shape[1] == 1:
+    row = batch.take(torch.zeros(1, dtype=torch.long, device=batch.device))
+    if row.sequences[0].shape == (1, 1):
         # Rows and tokens must differ in number, to tell [B, T] from [T, B].
         row = row.repeat(2)
-    ids, log = row.inputs["input_ids"], SiteLog()
-    matches: list[tuple[bool, str, nn.Embedding, bool]] = []
+    (ids, mask), log = row.sequences, SiteLog()
+    matches: list[tuple[bool, str, nn.Embedding, int, bool]] = []
+    calls: Counter[nn.Module] = Counter()
     first: list[tuple[nn.Module, int]] = []
 
     def see(name: str) -> Any:
         def hook(module: nn.Embedding, args: tuple[Any, ...], _: Any) -> None:
+            calls[module] += 1
             given = args[0] if args else None
             if not isinstance(given, Tensor) or given.dtype != ids.dtype:
                 return
             for time_first, own in ((False, ids), (True, ids.T)):
                 if given.shape == own.shape and torch.equal(given, own):
                     same_memory = given.data_ptr() == ids.data_ptr()
-                    matches.append((same_memory, name, module, time_first))
+                    matches.append((same_memory, name, module, calls[module], time_first))
                     return
 
         return hook
@@ -130,9 +135,9 @@ def probe(
     ]
     hooks += [block.register_forward_pre_hook(see_block, with_kwargs=True) for _, block in blocks]
     try:
-        control.begin(SiteContext(row.mask, log=log))
+        control.begin(SiteContext(mask, log=log))
         with in_mode(model, training=True), torch.no_grad(), seeded(0, batch.device):
-            model(**row.inputs, **extra)
+            model(**row.inputs, **extra(row))
     finally:
         remove_hooks(hooks)
         control.rest()
@@ -146,12 +151,12 @@ def probe(
             f"{len(matches)} ({seen}). Temper perturbs that module's output; a model without it "
             "cannot be attacked."
         )
-    _, _, module, time_first = matches[0]
-    place = Place(module, time_first, *(first[0] if first else (None, 0)))
+    _, _, module, call, time_first = matches[0]
+    place = Place(module, call, time_first, *(first[0] if first else (None, 0)))
 
     def on_hidden_states(shape: tuple[int, ...]) -> bool:
         rows_at = 1 if time_first and len(shape) == 3 else 0
-        return len(shape) in (2, 3) and shape[rows_at] == row.size
+        return len(shape) in (2, 3) and shape[rows_at] == len(ids)
 
     sites = {key: shape for key, shape in log.shapes.items() if on_hidden_states(shape)}
     return place, list(sites), any(len(shape) == 3 for shape in sites.values())

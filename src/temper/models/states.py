@@ -334,11 +334,11 @@ def lacks_second_derivative(model: nn.Module) -> str:
     )
 
 
-def middle_states(output: Any, mask: Tensor) -> Tensor:
-    """Return the mean over each row's tokens of the middle block's output, [B, D].
+def layer_means(output: Any, mask: Tensor) -> Tensor:
+    """Return the mean over each row's tokens of every layer's states, [B, L, D].
 
-    There it still shows what kind of text a row is, which the last block has given up for the
-    classes.
+    The first layer is the embeddings, the last one what the head reads. The middle layers show what
+    kind of text a row is; the last ones give that up for the classes.
 
     Args:
         output: What a model of Transformers returned; of an encoder with a decoder the encoder's
@@ -346,15 +346,16 @@ def middle_states(output: Any, mask: Tensor) -> Tensor:
         mask: Which tokens are no padding, [B, T].
 
     Raises:
-        ModelError: It holds no hidden states.
+        ModelError: It holds no hidden states, or layers of different shapes.
     """
     layers = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", ())
     if not layers:
         raise ModelError(f"{type(output).__name__} holds no hidden states.")
-    # The first are the embeddings.
-    middle = layers[len(layers) // 2].float()
-    if middle.shape[:2] != mask.shape:
-        raise ModelError(f"Its hidden states are not one a token, but {list(middle.shape)}.")
-    weight = mask.to(middle.dtype).unsqueeze(-1)
-    means: Tensor = (middle * weight).sum(dim=1) / weight.sum(dim=1)
-    return means
+    for layer in layers:
+        if layer.shape != (*mask.shape, layers[-1].shape[-1]):
+            raise ModelError(
+                f"Its hidden states are not one a token and layer, but {list(layer.shape)}."
+            )
+    weight = (mask.float() / mask.sum(dim=1, keepdim=True)).unsqueeze(-1)
+    # Not a matrix product: autocast would compute that in half precision.
+    return torch.stack([(layer.float() * weight).sum(dim=1) for layer in layers], dim=1)

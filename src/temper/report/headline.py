@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from temper.display.cells import Comparison, Row, TrainingCost
 from temper.display.views import View
-from temper.display.wording import listed, plural, title
+from temper.display.wording import listed, plural, title, within
 from temper.files import asset
 from temper.functional.effects import MOST_SEEDS, POWER, seeds_to_detect
 from temper.functional.scores import SCORES
@@ -67,8 +67,7 @@ class Level:
     @property
     def score(self) -> str:
         """The score's name within a sentence."""
-        name = title(self.row.key.name)
-        return name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
+        return within(title(self.row.key.name))
 
     @property
     def standing(self) -> str:

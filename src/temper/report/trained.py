@@ -10,7 +10,7 @@ from typing import Any
 from temper.display.cells import Comparison
 from temper.display.folders import Source
 from temper.display.records import RunRecord
-from temper.display.wording import plural, title, unit
+from temper.display.wording import plural, title, unit, within
 from temper.functional.proportions import wilson
 from temper.report.headline import Headline, headline
 
@@ -74,13 +74,15 @@ def _value(task: str, told: Mapping[str, Any], data: Mapping[str, Any]) -> tuple
     return (
         f"{task} epoch {kept['epoch']:.3g}".strip(),
         text,
-        f"{title(metric).lower()} on {f'{rows:,} ' if rows else ''}dev rows{chosen}",
+        f"{within(title(metric))} on {f'{rows:,} ' if rows else ''}dev rows{chosen}",
     )
 
 
 def _next(record: RunRecord, folder: str) -> str:
     """Say what measures the rest, by the rows that were scored while it trained."""
     wanted = record.settings.get("data", {}).get("eval_rows")
+    if record.task is not None and record.task.kind == "multi_label":
+        return f"To predict the labels of new texts: temper predict {quote(folder)} --data FILE"
     command = f"temper evaluate {quote(folder)}"
     if "tasks" in (record.model_extra or {}):
         command += "/tasks/NAME"

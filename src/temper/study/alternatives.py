@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from temper.data.examples import Examples
-from temper.data.splitting import folds
+from temper.data.splitting import fold_of_rows
 from temper.errors import ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.predictor import in_order
@@ -143,49 +143,76 @@ def fit_alternative(
         ModelError: The model cannot be loaded, or is no encoder.
     """
     names, length = label_names(rows), run.data.max_length
-    # The head is fitted below, so the checkpoint's is not read.
-    classifier, tokenizer = load_classifier(
-        run.model, labels=names, device=run.train.device, new_head=True
+    predictor = frozen_predictor(
+        run.model, classes=names, max_length=length, device=run.train.device, seed=seed
     )
-    if getattr(classifier.config, "is_encoder_decoder", False) or not hasattr(
-        classifier.config, "hidden_size"
-    ):
-        raise ModelError(f"{run.model} is no encoder, so it has no embeddings to classify.")
+    network: Any = predictor.model
     if alternative.length:
         texts = alternative.length * passes_over_rows(run, len(rows)) * len(rows)
         steps = max(1, round(texts / (2 * PAIRS)))
         order = np.random.default_rng(seed).permutation(len(rows))[:PAIRED_ROWS]
         contrast(
-            classifier.base_model,
-            tokenizer,
+            network.encoder,
+            predictor.tokenizer,
             [rows.text[place] for place in order],
             [(rows.labels or ())[place] for place in order],
             max_length=length,
             steps=steps,
             seed=seed,
         )
-    with seeded(seed):
-        network = FrozenClassifier(classifier, classes=len(names)).to(classifier.device)
-    predictor = ClassifierPredictor(network, tokenizer, max_length=length)
-    indices: list[int] = []
-    found = []
-    with in_mode(network, training=False), torch.no_grad():
-        for part in predictor.parts(rows, batch_size=BATCH):
-            indices += part.indices
-            found.append(network.embed(**part.batch.inputs))
-    features = in_order(indices, found)
+    features = embeddings(predictor, rows)
     labels = np.asarray(rows.labels, dtype=np.int64)
-    parts = list(_parts(rows, seed))
-    best = min(
-        STRENGTHS,
-        key=lambda strength: _held_out_loss(features, labels, parts, strength, len(names)),
-    )
+    of_row = np.asarray(fold_of_rows(rows, CHOOSING, seed=seed))
+    best, _ = choose_strength(features, labels, of_row, classes=len(names))
     weight, bias = logistic_regression(features, labels, classes=len(names), strength=best)
     with torch.no_grad():
         network.head.weight.copy_(torch.from_numpy(weight))
         network.head.bias.copy_(torch.from_numpy(bias))
     network.eval()
     return predictor
+
+
+def frozen_predictor(
+    model: str, *, classes: Sequence[str], max_length: int, device: str, seed: int = 0
+) -> ClassifierPredictor:
+    """Load an encoder with a new linear layer, whose embeddings `embeddings` reads.
+
+    Args:
+        model: Hub id, folder or short name of an encoder.
+        classes: Names of the classes.
+        max_length: Tokens a text is cut to.
+        device: Where it runs.
+        seed: Seed of the linear layer's weights.
+
+    Raises:
+        ModelError: The model cannot be loaded, or is no encoder.
+    """
+    # The head is fitted later, so the checkpoint's is not read.
+    classifier, tokenizer = load_classifier(model, labels=classes, device=device, new_head=True)
+    if getattr(classifier.config, "is_encoder_decoder", False) or not hasattr(
+        classifier.config, "hidden_size"
+    ):
+        raise ModelError(f"{model} is no encoder, so it has no embeddings to classify.")
+    with seeded(seed):
+        network = FrozenClassifier(classifier, classes=len(classes)).to(classifier.device)
+    return ClassifierPredictor(network, tokenizer, max_length=max_length)
+
+
+def embeddings(predictor: ClassifierPredictor, rows: Examples) -> FloatArray:
+    """Return the embedding of each row, [n, D], each of length 1.
+
+    Args:
+        predictor: What `frozen_predictor` loaded.
+        rows: The texts.
+    """
+    network: Any = predictor.model
+    indices: list[int] = []
+    found = []
+    with in_mode(network, training=False), torch.no_grad():
+        for part in predictor.parts(rows, batch_size=BATCH):
+            indices += part.indices
+            found.append(network.embed(**part.batch.inputs))
+    return in_order(indices, found)
 
 
 def logistic_regression(
@@ -230,33 +257,33 @@ def logistic_regression(
     return found[: classes * width].reshape(classes, width), found[classes * width :]
 
 
-def _parts(rows: Examples, seed: int) -> Iterator[list[int]]:
-    """Yield the places of the rows of each fold."""
-    for fold in folds(rows, CHOOSING, seed=seed):
-        texts = set(fold.rows)
-        yield [place for place, row in enumerate(rows.rows) if row in texts]
+def choose_strength(
+    features: FloatArray, labels: IntegerArray, of_row: IntegerArray, *, classes: int
+) -> tuple[float, FloatArray]:
+    """Choose the strength of a regression by the loss of each fold under the other folds' model.
 
+    Args:
+        features: [n, D].
+        labels: Class indices, [n].
+        of_row: Fold of each row, [n].
+        classes: How many there are.
 
-def _held_out_loss(
-    features: FloatArray,
-    labels: IntegerArray,
-    parts: Sequence[list[int]],
-    strength: float,
-    classes: int,
-) -> float:
-    """Return the loss on each fold's rows of a model of the other folds', added up."""
-    total = 0.0
-    for held in filter(None, parts):
-        rest = [place for part in parts if part is not held for place in part]
-        if not rest:
-            continue
-        weight, bias = logistic_regression(
-            features[rest],
-            labels[rest],
-            classes=classes,
-            strength=strength,
-            tolerance=CHOICE_TOLERANCE,
-        )
-        logits = log_softmax(features[held] @ weight.T + bias, axis=1)
-        total -= float(logits[np.arange(len(held)), labels[held]].sum())
-    return total
+    Returns:
+        The best of `STRENGTHS`, and the log-probabilities of all rows that it had, [n, C].
+    """
+    tried = [(strength, np.zeros((len(labels), classes))) for strength in STRENGTHS]
+    for strength, logs in tried:
+        for fold in np.unique(of_row):
+            held, rest = of_row == fold, of_row != fold
+            if not rest.any():
+                continue
+            weight, bias = logistic_regression(
+                features[rest],
+                labels[rest],
+                classes=classes,
+                strength=strength,
+                tolerance=CHOICE_TOLERANCE,
+            )
+            logs[held] = log_softmax(features[held] @ weight.T + bias, axis=1)
+    indices = np.arange(len(labels))
+    return max(tried, key=lambda each: float(each[1][indices, labels].sum()))

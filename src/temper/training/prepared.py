@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from temper import methods
 from temper.data.augmentation import AugmentedExamples, augmented
 from temper.data.encode import LazilyEncoded, unknown_notices
@@ -131,6 +133,7 @@ def make_network(
             config.model,
             labels=labels,
             regression=labels is None,
+            several=rows.kind == "multi_label",
             seed=config.seed,
             new_adapter=config.train.adapter,
             given=config.train.given_names,
@@ -141,6 +144,7 @@ def make_network(
         config.model,
         [*rows.text, *(rows.text_pair or ())],
         labels=labels,
+        several=rows.kind == "multi_label",
         settings=settings_class(config.model).model_validate(config.architecture),
         max_length=config.data.max_length,
         seed=config.seed,
@@ -208,7 +212,7 @@ def scored_sets(
             name,
             metric_of(config, rows),
             LazilyEncoded(rows, tokenizer, max_length=config.data.max_length),
-            regression=rows.kind == "regression",
+            kind=rows.kind,
             task=task,
         )
         for name, rows in sets.items()
@@ -220,12 +224,8 @@ def scored_sets(
 
 def metric_of(config: RunConfig, rows: Examples) -> str:
     """Return the score of a run's task."""
-    regression = rows.kind == "regression"
-    return default_metric(
-        config.data.source,
-        "regression" if regression else "classification",
-        task=config.data.task,
-    )
+    kind = "classification" if rows.kind == "unlabelled" else rows.kind
+    return default_metric(config.data.source, kind, task=config.data.task)
 
 
 def label_names(examples: Examples) -> list[str]:
@@ -299,9 +299,9 @@ def _named_like(splits: Splits, names: Sequence[str]) -> Splits:
     """Map the labels of all sets to other class names."""
     train, dev = splits.train.map_labels(names), splits.dev
     # Dev rows may have no labels.
-    dev = dev.map_labels(names) if dev.kind == "classification" else dev
+    dev = dev if dev.kind == "unlabelled" else dev.map_labels(names)
     test = splits.test
-    if test is not None and test.kind == "classification":
+    if test is not None and test.kind != "unlabelled":
         test = test.map_labels(names)
     new = (notice for notice in train.notices if notice not in splits.train.notices)
     notices = (*splits.notices, *new)
@@ -316,18 +316,22 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
         train_rows: The training rows.
 
     Returns:
-        One weight per class, or None. ``balanced`` is rows / (classes * rows of the class).
+        One weight per class, or None. ``balanced`` is rows / (classes * rows of the class); of
+        several labels per text, the rows without a label over those with it, 1 if there are none.
 
     Raises:
         SettingError: For a regression, and for another number of weights than classes.
     """
     if setting is None:
         return None
-    if train_rows.kind != "classification":
+    if train_rows.kind == "regression":
         raise SettingError(
             "`train.class_weights` needs classes, but the labels are numbers. Leave it out."
         )
     classes = len(label_names(train_rows))
+    if setting == "balanced" and train_rows.kind == "multi_label":
+        applies = np.array(train_rows.labels).sum(0)
+        return [(len(train_rows) - n) / n if n else 1.0 for n in applies.tolist()]
     if setting == "balanced":
         counts = label_counts(train_rows)
         return [

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from temper.checkpoints.folder import PARTIAL, RunFolder
 from temper.data.encode import LazilyEncoded
-from temper.data.examples import Examples
+from temper.data.examples import Examples, Kind
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
 from temper.memory import MEBIBYTE, Gauge, gauge_of
@@ -146,14 +146,14 @@ class ScoredSet:
         name: ``dev``, or ``selection`` for the rows that choose the epoch.
         metric: The task's own score.
         rows: The encoded rows, with labels.
-        regression: Whether the labels are numbers.
+        kind: Kind of the labels.
         task: Name of the task, where the model has several.
     """
 
     name: str
     metric: str
     rows: LazilyEncoded
-    regression: bool = False
+    kind: Kind = "classification"
     task: str | None = None
 
     @property
@@ -176,7 +176,7 @@ class ScoredSet:
         """
         # A DataLoader would draw from the global generator, which training may use.
         order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
-        found: list[float] = [0.0] * len(order)
+        found: list[Any] = [0.0] * len(order)
         further = {} if self.task is None else {"task": self.task}
         device = next(model.parameters()).device
         with torch.no_grad(), in_mode(model, training=False):
@@ -185,12 +185,19 @@ class ScoredSet:
                 batch = Batch.of(collate([self.rows[place] for place in places]))
                 inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
                 logits = model(**inputs, **further).logits.float()
-                answers = logits[:, 0] if self.regression else logits.argmax(-1)
+                answers = _answers(logits, self.kind)
                 for place, answer in zip(places, answers.tolist(), strict=True):
                     found[place] = answer
         labels = self.rows.columns["labels"]
         value = float(scores.measure_of(self.metric)(labels, found))
         return value if math.isfinite(value) else None
+
+
+def _answers(logits: Tensor, kind: Kind) -> Tensor:
+    """Return what is scored of a batch: classes [B], values [B], or each label's logit [B, L]."""
+    if kind == "regression":
+        return logits[:, 0]
+    return logits if kind == "multi_label" else logits.argmax(-1)
 
 
 def carve(rows: Examples, share: float, *, seed: int) -> tuple[Examples, Examples]:

@@ -19,7 +19,7 @@ from temper.functional.label_names import GivenNames
 from temper.settings import Device, LabelMap, Tree
 
 KEEP_SHARE = 0.1
-"""What becomes of a step that memory is not enough for."""
+"""Default fraction of the training rows that choose the epoch, with `keep=best`."""
 
 TRACKERS = (
     "azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte", "kubeflow",

@@ -27,7 +27,7 @@ class StepLog:
         """Forget everything."""
         self._parts: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
-        self._rows: dict[str, int] = {}
+        self._rows: dict[str, float] = {}
         self._notes: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
         self._squares: dict[str, Tensor] = {}
@@ -47,7 +47,8 @@ class StepLog:
             self._parts[term.name] = self._parts.get(term.name, 0) + term.value(step).detach()
             if term.weight != 1 or term.reduction != "mean":
                 self._sums[term.name] = self._sums.get(term.name, 0) + rows.sum()
-                self._rows[term.name] = self._rows.get(term.name, 0) + len(rows)
+                units = len(rows) * step.units_per_row
+                self._rows[term.name] = self._rows.get(term.name, 0) + units
         self._steps[step.number] = None
         for name, square in squared_gradients(terms, step).items():
             self._squares[name] = self._squares.get(name, 0) + square
@@ -109,8 +110,8 @@ class StepLog:
         """Return the loss and its parts, means over the steps since the last reading.
 
         ``loss/TERM`` is what a term contributes, its weight and reduction included, so that the
-        parts add up to ``loss``. ``unweighted/TERM`` is the mean over its rows of a term that has a
-        weight or is summed. The diagnostics follow, and ``gradient/TERM``: the root mean square
+        parts add up to ``loss``. ``unweighted/TERM`` is the mean over its units of a term that has
+        a weight or is summed. The diagnostics follow, and ``gradient/TERM``: the root mean square
         over the steps of the norm over a step's rows.
         """
         steps = max(len(self._steps), 1)

@@ -29,7 +29,8 @@ from temper.heads import Heads
 from temper.methods import Method, build
 from temper.methods.method import size_warning
 from temper.methods.soup import first_steps_of
-from temper.models.kinds import check_sequence_classifier, position_limit
+from temper.models.blocks import unwrap
+from temper.models.kinds import head_name, position_limit
 from temper.models.network import Network, Parameters
 from temper.models.shards import sharded_modules
 from temper.seeding import Streams
@@ -46,17 +47,19 @@ class Stepper:
     """Run a method's steps on a model.
 
     Args:
-        model: A sequence classifier of Transformers, a PEFT model around one, or any module that
-            takes ``input_ids`` and returns logits. Training mode, device, optimizer and clipping
-            are up to you. For several processes wrap it in DistributedDataParallel, or
-            shard it by ``temper.training.sharding.shard`` (FSDP2), before this call.
+        model: A Transformers model for a task of `temper.heads`, a PEFT model around one, or any
+            module that takes ``input_ids`` and returns logits. Its class decides the head. Training
+            mode, device, optimizer and clipping are up to you. For several processes wrap it in
+            DistributedDataParallel, or shard it by ``temper.training.sharding.shard`` (FSDP2),
+            before this call.
         method: A method or its name.
         seed: Seed of every random draw (dropout, masks, noise).
         rank: Process number in distributed training.
         ranks: Number of processes; each takes as many rows a step.
         total: Optimizer steps of the whole run, for methods with phases.
         special_ids: Ids of special tokens, for settings that spare them.
-        class_weights: Factor on the loss of each class.
+        class_weights: Factor on the loss of each class; of several labels per text on that of each
+            label that applies.
         task_loss: A function of logits [B, C] and labels [B] in place of the task's loss, clean and
             attacked; it returns one loss a row [B], or their mean.
         accelerator: The ``Accelerator`` that prepared model and optimizer, for a loop that uses
@@ -64,7 +67,7 @@ class Stepper:
             Loss scaling, rank and number of processes are taken from it.
 
     Raises:
-        ModelError: If the model is no sequence classifier.
+        ModelError: If the model is a masked language model.
         SettingError: If the method's name or settings are wrong, the model is spread over devices,
             or wrapped for several processes and ``ranks`` is not their number, ``total`` is missing
             and needed, or ``task_loss`` meets class weights or label smoothing.
@@ -110,12 +113,14 @@ class Stepper:
         self.recomputes = implements(self.rule, RecomputesGradient)
         _check_ranks(model, rank, ranks)
         checks.check_device_map(model)
-        check_sequence_classifier(model)
         checks.check_task_loss(self.method, task_loss, class_weights)
         if class_weights is not None:
             device = next(model.parameters()).device
             class_weights = torch.as_tensor(class_weights, dtype=torch.float32, device=device)
-        heads = Heads(class_weights=class_weights, task_loss=task_loss)
+        outputs = getattr(getattr(unwrap(model), "config", None), "num_labels", 1)
+        heads = Heads(
+            head_name(model), class_weights=class_weights, task_loss=task_loss, outputs=outputs
+        )
         self.network = Network(model, special_ids=special_ids, heads=heads)
         if warning := checks.frozen_head(model):
             self.network.tell(warning)
@@ -167,10 +172,10 @@ class Stepper:
                 return {}
             batches, self._micro_batches = self._micro_batches, []
         scaler = None if self.accelerator is None else self.accelerator.scaler
-        units = sum(map(self.network.heads.units, batches)) * self.ranks
         step = Step(
             self.number,
-            units=units,
+            units=sum(map(self.network.heads.units, batches)) * self.ranks,
+            rows=sum(batch.size for batch in batches) * self.ranks,
             ranks=self.ranks,
             total=self.total,
             loss_scale=1.0 if scaler is None else float(scaler.get_scale()),
@@ -344,7 +349,7 @@ class Stepper:
                 continue
             self.params.clear_gradients()
             units = self.network.heads.units(batch) * self.ranks
-            step = Step(index, units=units, ranks=self.ranks)
+            step = Step(index, units=units, rows=batch.size * self.ranks, ranks=self.ranks)
             self.accumulate(batch, step, methods=(), stream="prepare")
             self.check(step)
             self.rule.accumulate(self.params.gradients(), self.params, self.state)

@@ -25,7 +25,7 @@ from temper.errors import CheckpointError, ModelError
 from temper.methods import Method, build
 from temper.methods.composition import smoothed
 from temper.methods.soup import first_steps_of, trainings_of
-from temper.models.kinds import check_sequence_classifier
+from temper.models.kinds import head_name
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
 from temper.training.checkpoint_files import read_state, write_state
@@ -45,7 +45,7 @@ from temper.training.requirements import check_kept, check_sharded
 from temper.training.restarts import restart, times_as_long
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks
-from temper.types import TEACHER, Batch, Step
+from temper.types import CONTEXT, TEACHER, Batch, Step
 
 
 class RobustTrainer(Trainer):
@@ -60,7 +60,7 @@ class RobustTrainer(Trainer):
     by nature.
 
     Args:
-        model: As for ``Trainer``; a sequence classifier or a PEFT model around one.
+        model: As for ``Trainer``; its class decides the head (`temper.heads`).
         args: As for ``Trainer``.
         method: A method, its settings or its name.
         class_weights: Factor on the training loss of each class.
@@ -116,9 +116,9 @@ class RobustTrainer(Trainer):
         # Losses are made of logits here, so a model need not take labels itself.
         self._set_signature_columns_if_needed()
         columns: list[str] = self._signature_columns  # type: ignore[has-type]
-        self._signature_columns = [*columns, "labels", ROW, TEACHER]
+        self._signature_columns = [*columns, "labels", ROW, TEACHER, CONTEXT]
         checks.check_processes(self)
-        check_sequence_classifier(self.model)
+        head_name(self.model)  # raises for a model without a head that methods train
         method = smoothed(self.method, self.args.label_smoothing_factor)
         checks.check_task_loss(method, self.compute_loss_func, self.class_weights)
         if self.args.fsdp:
@@ -209,19 +209,22 @@ class RobustTrainer(Trainer):
         """Take the micro-batches of one optimizer step and count its units over all ranks."""
         # Transformers would count labels.
         samples = list(islice(epoch_iterator, num_batches))
-        count = self.running().network.heads.units
-        units = sum(count(Batch.of(sample)) for sample in samples if sample)
+        batches = [Batch.of(sample) for sample in samples if sample]
+        units = sum(map(self.running().network.heads.units, batches))
+        rows = sum(batch.size for batch in batches)
         self._agreed = 0
         if self.args.world_size > 1:
             # Signals reach ranks in different steps; all of them stop after the same one.
-            counted = torch.tensor([[units, self._stop.number]], device=self.args.device)
-            counts, signals = self.accelerator.gather(counted).unbind(-1)
-            units, self._agreed = int(counts.sum()), int(signals.max())
+            counted = torch.tensor([[units, rows, self._stop.number]], device=self.args.device)
+            *counts, signals = self.accelerator.gather(counted).unbind(-1)
+            units, rows = (int(each.sum()) for each in counts)
+            self._agreed = int(signals.max())
         scaler = self.accelerator.scaler
         self._step = Step(
             number=self.state.global_step,
             epoch=float(self.state.epoch or 0.0),
             units=units,
+            rows=rows,
             ranks=self.args.world_size,
             total=self.state.max_steps,
             loss_scale=1.0 if scaler is None else float(scaler.get_scale()),

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from temper.errors import SettingError, unknown
 from temper.files import asset
 
-Metric = Literal["accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman"]
+Metric = Literal["accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "map"]
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,10 @@ def task_source(name: str, root: Path | str | None) -> str:
 
 
 def default_metric(
-    source: str, kind: Literal["classification", "regression"], *, task: str | None = None
+    source: str,
+    kind: Literal["classification", "regression", "multi_label"],
+    *,
+    task: str | None = None,
 ) -> Metric:
     """Choose the score that stands for a task.
 
@@ -169,7 +172,7 @@ def default_metric(
 
     Returns:
         The task's score where it was named, or the source is recognised and its kind agrees; else
-        accuracy for classes and Pearson's correlation for a regression.
+        accuracy for classes, Pearson's correlation for a regression, mAP for several labels.
 
     Example:
         >>> default_metric("glue:cola", "classification"), default_metric("my_scores", "regression")
@@ -180,4 +183,9 @@ def default_metric(
     known = task_of(source) if task is None else TASKS[task]
     if known is not None and known.kind == kind:
         return known.metric
-    return "accuracy" if kind == "classification" else "pearson"
+    usual: dict[str, Metric] = {
+        "classification": "accuracy",
+        "regression": "pearson",
+        "multi_label": "map",
+    }
+    return usual[kind]

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from temper.data.examples import Examples
@@ -33,27 +34,30 @@ from temper.display.drawing import (
 from temper.display.folders import Run, Source
 from temper.display.views import Question, mean_or_first
 from temper.errors import ModelError
-from temper.evaluation.measurement import Aligned, Measurement, PerspectiveSettings, labels_of
+from temper.evaluation.measurement import Aligned, Measurement, PerspectiveSettings
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import Prediction, StatePredictor, in_order, joined
+from temper.evaluation.predictor import Prediction, StateReader, joined
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional import detectors
-from temper.functional.detectors import aupr, auroc, fpr95
+from temper.functional.detectors import Mahalanobis, aupr, auroc, fpr95
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import OfKinds
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
 
-Detector = Literal["max_softmax", "max_logit", "energy", "mahalanobis", "knn"]
+Detector = Literal["max_softmax", "max_logit", "energy", "mahalanobis"]
 ONE_KIND = "it needs ordinary rows and anomalies, and one kind is missing"
 MEASURES = {"auroc": auroc, "aupr": aupr, "fpr95": fpr95}
 OF_LOGITS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "max_logit": detectors.max_logit,
     "energy": detectors.energy,
 }
-OF_STATES = ("mahalanobis", "knn")
+OF_STATES = "mahalanobis"
+"""The detector that reads hidden states; the others read logits."""
 CLEAN = "clean"
+PART = 1024
+"""Rows whose states are in memory at a time."""
 CORNERS = 400
 """Points of a drawn curve at most; a screen shows no more, and a page stays small."""
 
@@ -65,31 +69,23 @@ class AnomalySettings(PerspectiveSettings):
     """How anomalies are detected."""
 
     detectors: tuple[Detector, ...] = Field(
-        default=("max_softmax", "max_logit", "energy", "mahalanobis", "knn"),
+        default=("max_softmax", "max_logit", "energy", "mahalanobis"),
         description="Detectors: `max_softmax`, `max_logit` and `energy` read the logits, "
-        "`mahalanobis` and `knn` the last hidden states. Unsupported detectors are "
+        "`mahalanobis` the hidden states of all layers. Unsupported detectors are "
         "skipped with a notice.",
     )
     rows: int = Field(
         default=2000,
-        ge=1,
-        description="Maximum number of in-distribution rows to fit detectors of hidden states on, "
-        "chosen by hash and class.",
-    )
-    neighbours: int = Field(
-        default=10,
-        ge=1,
-        description="`knn` measures the distance to the k-th nearest in-distribution row; this is "
-        "k.",
+        ge=4,
+        description="Maximum number of in-distribution rows to fit `mahalanobis` on, chosen by "
+        "hash and class.",
     )
 
     @model_validator(mode="after")
     def _are_read(self) -> Self:
-        readers = {"rows": OF_STATES, "neighbours": ("knn",)}
-        for name, which in readers.items():
-            changed = getattr(self, name) != type(self).model_fields[name].default
-            if changed and not set(which) & set(self.detectors):
-                raise ValueError(f"`{name}` is read only by {' or '.join(which)} of `detectors`")
+        changed = self.rows != type(self).model_fields["rows"].default
+        if changed and OF_STATES not in self.detectors:
+            raise ValueError(f"`rows` is read only by {OF_STATES} of `detectors`")
         return self
 
 
@@ -103,9 +99,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     settings = measurement.settings.section("anomaly", AnomalySettings)
     sets = {"dev": measurement.dev, **measurement.anomaly}
     states = _States(measurement, settings)
-    if set(OF_STATES) & set(settings.detectors):
+    if OF_STATES in settings.detectors:
         # First of all, since the passes that read states answer, too.
-        states.read_all(sets)
+        states.score_all(sets)
     if "max_softmax" in settings.detectors:
         for name, examples in measurement.anomaly.items():
             yield measurement.clean_block("anomaly", name, Aligned(examples), labelled=False)
@@ -113,10 +109,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         if detector == "max_softmax":
             continue
         try:
-            if detector in OF_STATES:
-                judge = states.judge(detector)
-            else:
-                judge = _of_logits(measurement, detector)
+            is_read = detector == OF_STATES
+            judge = states.judge() if is_read else _of_logits(measurement, detector)
         except ValueError as error:
             measurement.notices.append(f"The anomaly detector {detector!r} is left out: {error}.")
             continue
@@ -174,47 +168,42 @@ def _of_logits(measurement: Measurement, detector: Detector) -> Judge:
 
 
 class _States:
-    """The last hidden states of ordinary rows and, as they are asked for, of the scored sets."""
+    """The Mahalanobis distance over all layers, and its scores of sets as they are asked for."""
 
     def __init__(self, measurement: Measurement, settings: AnomalySettings) -> None:
         self.measurement = measurement
         self.settings = settings
-        self.read: dict[str, FloatArray] = {}
+        self.scores: dict[str, FloatArray] = {}
 
-    def judge(self, detector: Detector) -> Judge:
-        """Return a detector that has learnt from the ordinary rows."""
-        states, classes = self.ordinary
-        fitted: detectors.Mahalanobis | detectors.Neighbours
-        try:
-            if detector == "mahalanobis":
-                fitted = detectors.Mahalanobis.of(states, classes)
-            else:
-                fitted = detectors.Neighbours.of(states, k=self.settings.neighbours)
-        except ValueError as error:
-            raise ValueError(f"of the ordinary rows that it learns from {error}") from error
+    def judge(self) -> Judge:
+        """Return the fitted detector.
 
-        return lambda name, examples: fitted.score(self.of(name, examples))
+        Raises:
+            ValueError: It cannot be fitted; the message is the reason.
+        """
+        _ = self.fitted
+        return self.of
 
     def of(self, name: str, examples: Examples) -> FloatArray:
-        """Return the states of a scored set, [n, D], and keep what the same passes answer."""
-        if name not in self.read:
-            self.read[name], answers = last_states(self.measurement, examples)
-            if answers is not None and not self.measurement.answered(name):
+        """Return the scores of a set, [n], and keep what the same passes answer."""
+        if name not in self.scores:
+            answers, self.scores[name] = self._read(examples, self.fitted.score)
+            if not self.measurement.answered(name):
                 self.measurement.keep(name, answers)
-        return self.read[name]
+        return self.scores[name]
 
-    def read_all(self, sets: Mapping[str, Examples]) -> None:
-        """Read the states of the sets, unless there is a reason against, which ``judge`` says."""
+    def score_all(self, sets: Mapping[str, Examples]) -> None:
+        """Score the sets, unless there is a reason against, which ``judge`` raises."""
         with suppress(ValueError):
-            _ = self.ordinary
+            _ = self.fitted
             for name, examples in sets.items():
                 self.of(name, examples)
 
     @cached_property
-    def ordinary(self) -> tuple[FloatArray, FloatArray]:
-        """States and classes of the rows that detectors learn from."""
+    def fitted(self) -> Mahalanobis:
+        """The detector, fitted on in-distribution rows that are not scored."""
         measurement, predictor = self.measurement, self.measurement.predictor
-        if not isinstance(predictor, StatePredictor):
+        if not isinstance(predictor, StateReader):
             raise ValueError(f"hidden states of a {type(predictor).__name__} cannot be read")
         if measurement.fit is None:
             raise ValueError(
@@ -226,49 +215,30 @@ class _States:
         seed = measurement.settings.seed
         examples = measurement.fit.select(chosen).sample(self.settings.rows, seed=seed)
         try:
-            states, answers = last_states(measurement, examples)
+            _, states = self._read(examples, lambda states: states)
         except ModelError as error:
             said = str(error).rstrip(".")
             raise ValueError(f"the hidden states cannot be read ({said})") from error
-        # The class of a row: its label, else what is predicted; one of values.
-        if measurement.regression:
-            return states, np.zeros(len(examples))
-        if examples.kind == "classification" and examples.labels is not None:
-            return states, labels_of(examples)
-        return states, (answers or measurement.predict(examples)).prediction
+        try:
+            return Mahalanobis.of(states)
+        except ValueError as error:
+            raise ValueError(f"of the ordinary rows that it learns from {error}") from error
 
-
-def last_states(
-    measurement: Measurement, examples: Examples
-) -> tuple[FloatArray, Prediction | None]:
-    """Read the state that the head classifies for each row.
-
-    Args:
-        measurement: Whose predictor lets its states be read.
-        examples: n rows.
-
-    Returns:
-        States [n, D], and what the same passes answer, None where the predictor does not say.
-
-    Raises:
-        ModelError: The model has no layers, its logits do not depend on the last one, or a state
-            is not finite.
-    """
-    indices: list[int] = []
-    last, answers = [], []
-    size = measurement.settings.batch_size
-    for part in measurement.stateful.states(examples, batch_size=size):
-        indices += part.indices
-        last.append(part.layers[-1])
-        answers += [] if part.answers is None else [part.answers]
-        measurement.tell(len(indices), len(examples), f"hidden states ({examples.name})")
-    found = in_order(indices, last)
-    if not bool(np.isfinite(found).all()):
-        raise ModelError(
-            f"A hidden state of set {examples.name!r} is not finite. The model is broken, or its "
-            "precision too low."
-        )
-    return found, joined(indices, answers) if len(answers) == len(last) else None
+    def _read(
+        self, examples: Examples, reduce: Callable[[NDArray[np.float32]], NDArray[Any]]
+    ) -> tuple[Prediction, NDArray[Any]]:
+        """Answer a set and read its states, few rows' at a time: they are large."""
+        predictor, size = self.measurement.predictor, self.measurement.settings.batch_size
+        assert isinstance(predictor, StateReader)
+        answers, reduced = [], []
+        for start in range(0, len(examples), PART):
+            stop = min(start + PART, len(examples))
+            part = examples.select(range(start, stop))
+            own, states = predictor.predict_with_states(part, batch_size=size)
+            answers.append(own)
+            reduced.append(reduce(states))
+            self.measurement.tell(stop, len(examples), f"hidden states ({examples.name})")
+        return joined(range(len(examples)), answers), np.concatenate(reduced)
 
 
 CONDITIONS = {
@@ -276,6 +246,7 @@ CONDITIONS = {
     "max_logit": "by the largest logit",
     "energy": "by the energy",
     "mahalanobis": "by the Mahalanobis distance",
+    # No longer measured; kept results have its scores.
     "knn": "by the nearest neighbours",
 }
 
@@ -408,7 +379,7 @@ ANOMALY = Perspective(
     without_training="mahalanobis",
     averaged=True,
     own_rows=False,
-    summary="AUROC, AUPR and FPR at 95 % TPR of five detectors on texts of other tasks "
+    summary="AUROC, AUPR and FPR at 95 % TPR of four detectors on texts of other tasks "
     "(--anomaly, --suite)",
     scores=(
         ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5),

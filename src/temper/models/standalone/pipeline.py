@@ -67,7 +67,7 @@ class Pipeline:
         return self.answers(*self.outputs(texts, text_pairs), **asked) if texts else []
 
     def outputs(self, texts: Texts, text_pairs: Texts | None = None) -> tuple[Array, Array]:
-        """Return logits [n, C], or values [n, 1], and hidden states [n, D] where they are read."""
+        """Return logits [n, C], or values [n, 1], and states [n, L, D] where they are read."""
         pairs = None if text_pairs is None else list(text_pairs)
         length = self.record["settings"]["data"]["max_length"]
         encoded = self.tokenizer(list(texts), pairs, truncation=True, max_length=length)
@@ -79,7 +79,7 @@ class Pipeline:
             taken = {name: [each[row] for row in rows] for name, each in encoded.items()}
             parts.append(self._forward(self.tokenizer.pad(taken, return_tensors="pt")))
         both = [np.concatenate(part)[np.argsort(order)] for part in zip(*parts, strict=True)]
-        if not np.isfinite(np.hstack(both)).all():
+        if not all(np.isfinite(part).all() for part in both):
             raise ValueError("An answer is not finite: the model is broken.")
         return both[0], both[1]
 
@@ -87,15 +87,16 @@ class Pipeline:
         if self.onnx is not None:
             given = {one.name: batch[one.name].numpy() for one in self.session.get_inputs()}
             logits, *states = self.session.run(None, given)
-            return logits.astype(float), (states or [logits])[0].astype(float)
+            return logits.astype(float), (states or [logits])[0]
         with torch.inference_mode():
             found = self.model(**batch.to(self.device), output_hidden_states=self.record["states"])
             states = found.logits
             if self.record["states"]:
                 layers = getattr(found, "hidden_states", None) or found.encoder_hidden_states
                 mask = batch["attention_mask"].float()[..., None]
-                states = (layers[len(layers) // 2].float() * mask).sum(dim=1) / mask.sum(dim=1)
-            return found.logits.double().cpu().numpy(), states.double().cpu().numpy()
+                means = [(layer.float() * mask).sum(dim=1) / mask.sum(dim=1) for layer in layers]
+                states = torch.stack(means, dim=1)
+            return found.logits.double().cpu().numpy(), states.float().cpu().numpy()
 
     def answers(
         self,
@@ -160,13 +161,15 @@ class Pipeline:
     def _strangeness(self, outputs: Array, shares: Array, states: Array) -> Array:
         known, kept = self.arrays, self.calibration["anomaly"]
         if kept["detector"] == "mahalanobis":
-            both = (states, known["mahalanobis.means"])
-            rows, means = (np.linalg.solve(known["mahalanobis.factor"], each.T).T for each in both)
-            return np.asarray(np.min([((rows - mean) ** 2).sum(axis=1) for mean in means], axis=0))
-        if kept["detector"] == "knn":
-            lengths = np.linalg.norm(states, axis=1, keepdims=True)
-            near = np.sort(states / np.where(lengths, lengths, 1) @ known["knn.states"].T, axis=1)
-            return np.asarray(np.sqrt((2 - 2 * near[:, -kept["neighbours"]]).clip(min=0)))
+            means, white, centers, scales = (
+                known[f"mahalanobis.{name}"].astype(float)
+                for name in ("means", "whitening", "centers", "scales")
+            )
+            far = [
+                (((layer - mean) @ each.T) ** 2).sum(axis=1)
+                for layer, mean, each in zip(states.swapaxes(0, 1), means, white, strict=True)
+            ]
+            return np.asarray(((np.stack(far, axis=1) - centers) / scales).mean(axis=1))
         if kept["detector"] == "energy":
             return np.asarray(-torch.logsumexp(torch.from_numpy(outputs), dim=1).numpy())
         return np.asarray(-shares.max(axis=1))

@@ -39,6 +39,8 @@ def shift(pipeline: Any, states: Array) -> dict[str, Any] | None:
         return None
     answers = known["held_out.answers"]
     reference = known.get("shift.states", answers.reshape(len(answers), -1)[:200])
+    if states.ndim == 3:
+        states = states[:, states.shape[1] // 2]  # the middle layer
     places = np.linspace(0, count - 1, min(count, 200)).round().astype(int)
     p = mmd_p(reference, states[places])
     return {"p": p, "shifted": p <= ALARM, "rows": len(places)}

@@ -1,0 +1,152 @@
+"""`temper.check_labels` and ``temper check-labels``: find rows whose label is probably wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from temper.api.keywords import TRAIN, Source, TrainKeywords
+from temper.api.nested import nested
+from temper.api.quick_checks import of_paths, refuse
+from temper.errors import SettingError, perhaps
+from temper.methods.recipes import with_recipe
+from temper.progress import LoggedNotices, Progress
+
+if TYPE_CHECKING:
+    import pandas
+
+    from temper.data.examples import Examples
+    from temper.data.settings import DataSettings
+
+MODEL, FOLDS = "minilm", 5
+EPOCHS = 5.0
+"""Chosen on MPQA with wrong labels, like the mean over epochs (`dev.benchmarks.wrong_labels`)."""
+
+
+def check_labels(
+    data: Source | None = None,
+    *,
+    model: str | None = None,
+    embeddings: str | None = None,
+    method: str | Mapping[str, Any] | None = None,
+    folds: int = FOLDS,
+    config: Any = None,
+    progress: Progress | None = None,
+    **settings: Unpack[TrainKeywords],
+) -> pandas.DataFrame:
+    """Rank rows by how probable a wrong label is.
+
+    Models are trained on folds and predict the rows that they were not trained on: a fine-tuned
+    one, and a linear one on frozen embeddings. The score is the loss of the given label under the
+    mean of their predictions (`temper.study.wrong_labels`). It takes about as long as ``folds``
+    trainings.
+
+    Args:
+        data: The labeled rows, as in `temper.train`; of data with splits those of the training
+            split, unless ``SOURCE@SPLIT`` names another.
+        model: Model to fine-tune: Hub id, folder, or short name of ``temper list models``; None is
+            MiniLM.
+        embeddings: Encoder whose frozen embeddings the linear model reads; None is the model.
+        method: A method of ``temper list methods``; None is plain fine-tuning.
+        folds: Folds, >= 2.
+        config: TOML file or nested settings, which the keywords override.
+        progress: Receives steps and notices; None logs the notices.
+        settings: As in `temper.train`; ``epochs`` is 5 by default.
+
+    Returns:
+        A line for each row, the highest score first: ``row`` (its number in the file, from 1),
+        ``text`` (and ``text_pair``), ``label``, ``suggested`` (the most probable label) and
+        ``score``.
+
+    Raises:
+        TemperError: Settings, data or model do not fit, the labels are no classes, or a model was
+            trained on these rows before.
+    """
+    progress = progress or LoggedNotices()
+    given = {"data": data, "model": model, "method": method, **settings}
+    tree = with_recipe({"model": MODEL, **nested(TRAIN, config, given)})
+    if isinstance(train := tree.get("train", {}), Mapping) and "max_steps" not in train:
+        tree["train"] = {"epochs": EPOCHS, **train}
+    encoder = {} if embeddings is None else {"model": embeddings}
+    run, *_ = refuse([partial(_check, tree, folds), *of_paths(tree), *of_paths(encoder)])
+    import numpy as np
+    import pandas
+
+    from temper.data.reading import read_as
+    from temper.study.wrong_labels import label_losses, out_of_fold
+
+    rows = _rows(run.data)
+    progress.info_all(filter(None, [read_as(rows)]))
+    progress.notice_all(rows.notices)
+    for name in dict.fromkeys((run.model, embeddings or run.model)):
+        _check_unseen(name, rows)
+    found = out_of_fold(run, rows, embedder=embeddings, folds=folds, progress=progress)
+    names = np.asarray(found.rows.label_names)
+    labels = np.asarray(found.rows.labels, dtype=np.int64)
+    table = pandas.DataFrame(
+        {
+            "row": list(rows.numbers or range(1, len(rows) + 1)),
+            "text": list(rows.text),
+            **({} if rows.text_pair is None else {"text_pair": list(rows.text_pair)}),
+            "label": names[labels],
+            "suggested": names[found.probabilities.argmax(axis=1)],
+            "score": label_losses(found.probabilities, labels),
+        }
+    )
+    return table.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+
+
+def _check(tree: Mapping[str, Any], folds: int) -> Any:
+    """Return the checked settings of each training."""
+    from temper.training.config import RunConfig, is_scratch
+
+    if folds < 2:
+        raise SettingError(f"`folds` must be >= 2, got {folds}{perhaps(folds)}.")
+    if "tasks" in tree:
+        raise SettingError("Labels are checked for one dataset. Name it with --data.")
+    if is_scratch(tree["model"]):
+        raise SettingError(
+            f"{tree['model']!r} is trained from scratch, and labels are checked with embeddings of "
+            "a pre-trained model. Give another --model, for example minilm."
+        )
+    return RunConfig.of(tree)
+
+
+def _rows(settings: DataSettings) -> Examples:
+    """Load the rows to check."""
+    from temper.data.examples import check_one_label
+    from temper.data.sources import (
+        is_taken_whole,
+        load_examples,
+        load_splits,
+        with_configuration,
+    )
+
+    if settings.task is not None:
+        return load_splits(settings).train
+    rows = load_examples(
+        with_configuration(settings),
+        split=settings.eval_split if is_taken_whole(settings) else settings.train_split,
+        columns=settings.columns,
+        kind=settings.kind,
+        reading=settings.reading,
+    )
+    check_one_label(rows, what="A check of labels")
+    return rows if settings.rows is None else rows.sample(settings.rows, seed=settings.seed)
+
+
+def _check_unseen(model: str, rows: Examples) -> None:
+    """Refuse a model that was trained on the rows: it has learned their wrong labels.
+
+    Raises:
+        SettingError: It was.
+    """
+    from temper.checkpoints.checkpoint import Checkpoint
+    from temper.evaluation.seen import seen_among
+
+    if trained := seen_among(Checkpoint.of(model), rows).trained:
+        raise SettingError(
+            f"{model} was trained on {len(trained)} of the {len(rows)} rows, so it has learned "
+            "their labels, wrong ones too. Give the pre-trained model that it started from."
+        )

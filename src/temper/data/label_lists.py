@@ -1,0 +1,129 @@
+"""Read a column in which a text may have several labels."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+# A list of texts or numbers, written as one string: "['a', 'b']", '["a"]', "[0, 1]", "[]".
+LIST = re.compile(r"""[\[({]\s*['"].*['"]\s*,?\s*[\])}]|[\[{][-+\d.,\s]*[\]}]""", re.DOTALL)
+SEPARATORS = "|;,/+&"
+"""Separators of several labels in one cell."""
+MOST = 10_000
+"""Indices of labels without names are below this."""
+AUTOMATIC = "|;"
+"""Separators that are recognized without a word from the user; others also occur within labels."""
+
+
+def label_lists(values: Sequence[object], *, wanted: bool) -> list[list[Any]] | None:
+    """Return each row's list of labels; None if the column has one label per row.
+
+    Args:
+        values: The column: lists, texts such as ``['a', 'b']``, or texts such as ``a|b``.
+        wanted: Whether the user asked for several labels, so that any separator is accepted.
+
+    Example:
+        >>> label_lists(["a|b", "a", "b"], wanted=False)
+        [['a', 'b'], ['a'], ['b']]
+        >>> label_lists(["a", "b"], wanted=False)
+    """
+    if all(isinstance(value, list | tuple) for value in values):
+        return [list(value) for value in values]  # type: ignore[call-overload]
+    if not all(isinstance(value, str) for value in values):
+        return None
+    words = [str(value).strip() for value in values]
+    if all(LIST.fullmatch(word) for word in words):
+        return [_literal(word) for word in words]
+    several = words if wanted else several_labels(words)
+    signs = SEPARATORS if wanted else AUTOMATIC
+    sign = next((sign for sign in signs if any(sign in word for word in several)), None)
+    if sign is None and not wanted:
+        return None
+    parts = ([word] if sign is None else word.split(sign) for word in words)
+    return [[part.strip() for part in row if part.strip()] for row in parts]
+
+
+def indices_of(
+    lists: Sequence[Sequence[Any]], names: Sequence[str] | None
+) -> tuple[list[tuple[int, ...]], tuple[str, ...]]:
+    """Return which labels apply to each row, and the names of the labels.
+
+    Args:
+        lists: Names, indices from 0, or a 0 or 1 for each label (recognized by repeated values).
+        names: The labels' names by index, if known.
+
+    Returns:
+        A tuple of L zeros and ones per row, and L names: those given, or those that occur, sorted;
+        indices without names are named by their number.
+
+    Raises:
+        ValueError: With the index of the row and the label that is unknown or no label.
+    """
+    if _are_flags(lists, names):
+        width = len(lists[0])
+        own = tuple(names) if names is not None else tuple(map(str, range(width)))
+        return [tuple(int(value) for value in row) for row in lists], own
+    kinds = {type(label) for row in lists for label in row}
+    numbers = kinds <= {int}
+    for index, row in enumerate(lists):
+        for label in row:
+            if not (numbers and 0 <= label < MOST) and not isinstance(label, str):
+                raise ValueError(index, label)
+    if numbers:
+        count = 1 + max((label for row in lists for label in row), default=0)
+        own = tuple(names) if names is not None else tuple(map(str, range(count)))
+        places: dict[object, int] = {place: place for place in range(len(own))}
+    else:
+        own = tuple(names or sorted({label for row in lists for label in row}))
+        places = {name: place for place, name in enumerate(own)}
+    rows = []
+    for index, row in enumerate(lists):
+        applies = [0] * len(own)
+        for label in row:
+            if label not in places:
+                raise ValueError(index, label)
+            applies[places[label]] = 1
+        rows.append(tuple(applies))
+    return rows, own
+
+
+def _are_flags(lists: Sequence[Sequence[Any]], names: Sequence[str] | None) -> bool:
+    """Return whether each list has a 0 or 1 for every label; indices never repeat."""
+    width = len(lists[0]) if lists else 0
+    if width < 2 or (names is not None and width != len(names)):
+        return False
+    if any(len(row) != width or any(value not in (0, 1) for value in row) for row in lists):
+        return False
+    return any(len(set(row)) < len(row) for row in lists)
+
+
+def _literal(word: str) -> list[Any]:
+    try:
+        value = ast.literal_eval(word)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        inner = word[1:-1]
+        return [part.strip().strip("'\"") for part in inner.split(",") if part.strip()]
+    return sorted(value) if isinstance(value, set | frozenset) else list(value)
+
+
+def several_labels(names: Iterable[str]) -> set[str]:
+    """Return the labels that look like several labels, joined by a separator such as a bar.
+
+    A character is a separator if all parts of some label are also parts of other labels.
+
+    Example:
+        >>> sorted(several_labels(["a", "b", "a|b", "b|c", "arts, crafts"]))
+        ['a|b', 'b|c']
+    """
+    distinct = set(names)
+    several: set[str] = set()
+    for sign in SEPARATORS:
+        parts = {name: {part.strip() for part in name.split(sign)} for name in distinct}
+        counts = Counter(part for each in parts.values() for part in each)
+        joined = {name for name, own in parts.items() if len(own) > 1 and all(own)}
+        if any(all(counts[part] > 1 for part in parts[name]) for name in joined):
+            several |= joined
+    return several

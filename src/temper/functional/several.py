@@ -1,0 +1,116 @@
+"""Scores of texts with several labels, each one function for a data set and all its resamples.
+
+Labels and predictions are 0 or 1 for each label, [n, L]; ``counts`` as in the module `scores`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from temper.functional.detectors import aupr
+from temper.functional.resampling import FloatArray, divide, row_counts, weighted_mean
+
+
+def micro_f1(
+    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """F1 over all labels of all texts, ``2 TP / (2 TP + FP + FN)``.
+
+    Same as ``sklearn.metrics.f1_score(average="micro")``.
+
+    Args:
+        labels: 0 or 1, [n, L].
+        predictions: 0 or 1, [n, L].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN where no label applies or is predicted.
+
+    Example:
+        >>> float(micro_f1([[1, 0], [1, 1]], [[1, 1], [1, 0]]))
+        0.6666666666666666
+    """
+    hits, either = _sums(labels, predictions, counts)
+    return divide(2 * hits.sum(-1), either.sum(-1))
+
+
+def label_f1(
+    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Unweighted mean of the labels' F1, over labels that apply or are predicted in some row.
+
+    Args:
+        labels: 0 or 1, [n, L].
+        predictions: 0 or 1, [n, L].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN where no label applies or is predicted.
+
+    Example:
+        >>> float(label_f1([[1, 0], [1, 1]], [[1, 1], [1, 0]]))
+        0.5
+    """
+    hits, either = _sums(labels, predictions, counts)
+    known = either > 0
+    return divide((2 * hits / np.where(known, either, 1)).sum(-1), known.sum(-1))
+
+
+def mean_average_precision(
+    labels: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Mean over the labels of the average precision of their scores; it needs no threshold.
+
+    Same as ``sklearn.metrics.average_precision_score(average="macro")`` over the labels that apply
+    to some rows and not to others; the rest is left out.
+
+    Args:
+        labels: 0 or 1, [n, L].
+        scores: Probabilities or logits, [n, L].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN if no label applies to some rows only.
+
+    Example:
+        >>> float(mean_average_precision([[1, 0], [0, 1]], [[0.9, 0.8], [0.2, 0.6]]))
+        0.75
+    """
+    if not len(np.asarray(labels)):
+        return divide(row_counts(0, counts).sum(-1), row_counts(0, counts).sum(-1))
+    truth, ranked = (np.asarray(each, dtype=np.float64) for each in (labels, scores))
+    columns = zip(truth.T, ranked.T, strict=True)
+    by_label = np.stack([aupr(each, own, counts=counts) for each, own in columns], axis=-1)
+    known = np.isfinite(by_label)
+    return divide(np.where(known, by_label, 0.0).sum(-1), known.sum(-1))
+
+
+def exact_match(
+    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Share of texts all of whose labels are right (subset accuracy).
+
+    Args:
+        labels: 0 or 1, [n, L].
+        predictions: 0 or 1, [n, L].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R].
+
+    Example:
+        >>> float(exact_match([[1, 0], [1, 1]], [[1, 0], [1, 0]]))
+        0.5
+    """
+    right = (np.asarray(labels) == np.asarray(predictions)).all(-1).astype(np.float64)
+    return weighted_mean(right, counts)
+
+
+def _sums(
+    labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return true positives, and labels that apply plus those that are predicted, [..., L]."""
+    truth, answers = (np.asarray(each, dtype=np.float64) for each in (labels, predictions))
+    weights = row_counts(len(truth), counts)
+    return weights @ (truth * answers), weights @ (truth + answers)

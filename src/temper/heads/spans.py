@@ -1,0 +1,96 @@
+"""Spans: the start and the end of an answer in a text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from temper.errors import DataError, ModelError, SettingError
+from temper.functional.precision import at_least_single
+from temper.heads.classification import Classification, check_classes
+from temper.heads.head import UNLABELED
+from temper.lazy import torch
+from temper.types import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Spans(Classification):
+    """Start and end of an answer, each a choice among the tokens of the context.
+
+    A text has two units, U = 2, whose classes are its tokens, C = T. Labels are the positions
+    [B, 2]; one outside the text (an answer that was cut off) does not count, as in Transformers.
+    Tokens that cannot be chosen (padding, and the question if the batch has a ``context_mask``) get
+    the lowest finite logit before both softmaxes: -inf would make divergences NaN.
+    """
+
+    name: ClassVar[str] = "spans"
+    of_whole_text: ClassVar[bool] = False
+
+    def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
+        """Return the logits of start and end [B, 2, T].
+
+        Raises:
+            ModelError: If the output has no ``start_logits`` and ``end_logits`` [B, T].
+        """
+        ends = [getattr(output, f"{end}_logits", None) for end in ("start", "end")]
+        found = [each for each in ends if each is not None and each.shape == batch.ids.shape]
+        if len(found) < 2:
+            raise ModelError(
+                f"Expected start_logits and end_logits {list(batch.ids.shape)} from {model}. Load "
+                "the checkpoint with AutoModelForQuestionAnswering."
+            )
+        logits = torch.stack([at_least_single(each) for each in found], 1)
+        allowed = batch.mask if batch.context is None else batch.mask & batch.context.bool()
+        return logits.masked_fill(~allowed.unsqueeze(1), torch.finfo(logits.dtype).min)
+
+    def unit_mask(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return which positions lie in the text [B, 2]."""
+        if batch.labels is None:
+            return super().unit_mask(batch, logits)
+        return _inside(batch.labels, logits.shape[-1]) != UNLABELED
+
+    def units(self, batch: Batch) -> int:
+        """Count the positions in the texts; two per row of a batch without labels."""
+        if batch.labels is None:
+            return 2 * batch.size
+        return int((_inside(batch.labels, batch.ids.shape[1]) != UNLABELED).sum())
+
+    def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the positions [B, 2], -100 for those outside the text.
+
+        Raises:
+            DataError: If they are not two per text.
+        """
+        if labels.shape != logits.shape[:2]:
+            raise DataError(
+                f"Expected start and end per text, [{len(logits)}, 2], got labels of shape "
+                f"{tuple(labels.shape)}. Give start_positions and end_positions."
+            )
+        return _inside(labels, logits.shape[-1])
+
+    def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits [B, U, C] and labels [B, U] as they are."""
+        return logits, labels
+
+    def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
+        """Compute the cross-entropy of both positions; smoothing spreads over allowed tokens.
+
+        Raises:
+            SettingError: If class weights are set.
+        """
+        if self.class_weights is not None:
+            raise SettingError("Positions have no classes to weigh. Leave the class weights out.")
+        check_classes(labels, logits.shape[-1])
+        allowed = logits > torch.finfo(logits.dtype).min
+        scores = at_least_single(logits).log_softmax(-1)
+        known = labels != UNLABELED
+        at_label = scores.gather(-1, torch.where(known, labels, 0).unsqueeze(-1)).squeeze(-1)
+        mean = scores.masked_fill(~allowed, 0.0).sum(-1) / allowed.sum(-1).clamp(min=1)
+        losses = -(1 - smoothing) * at_label - smoothing * mean
+        return losses.masked_fill(~known, 0.0)
+
+
+def _inside(labels: Tensor, tokens: int) -> Tensor:
+    """Replace positions outside the text by -100, which has no loss."""
+    return torch.where((labels >= 0) & (labels < tokens), labels, UNLABELED)

@@ -1,0 +1,68 @@
+"""Labels of words: each token has one of C classes or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from temper.errors import DataError, ModelError
+from temper.functional.precision import at_least_single
+from temper.heads.classification import Classification
+from temper.heads.head import UNLABELED
+from temper.types import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Tokens(Classification):
+    """One class per labeled token (named entities, parts of speech).
+
+    A unit is a token, U = T; labels are [B, T], -100 for tokens that do not count: padding, special
+    tokens, and all sub-words of a word but its first. A batch without labels counts its real
+    tokens.
+
+    Transformers takes the mean over the tokens of a micro-batch, ours is that over the step.
+    """
+
+    name: ClassVar[str] = "tokens"
+    of_whole_text: ClassVar[bool] = False
+
+    def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
+        """Return the logits of each token [B, T, C].
+
+        Raises:
+            ModelError: If there is not one row of logits per token.
+        """
+        logits: Tensor = at_least_single(getattr(output, "logits", output))
+        if logits.dim() != 3 or logits.shape[:2] != batch.ids.shape:
+            raise ModelError(
+                f"Expected one row of logits per token, {[*batch.ids.shape, 'classes']}, but "
+                f"{model} returned {tuple(logits.shape)}."
+            )
+        return logits
+
+    def unit_mask(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return which tokens are labeled [B, T]."""
+        return batch.mask if batch.labels is None else batch.labels != UNLABELED
+
+    def units(self, batch: Batch) -> int:
+        """Count the labeled tokens."""
+        return int((batch.mask if batch.labels is None else batch.labels != UNLABELED).sum())
+
+    def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the labels [B, T].
+
+        Raises:
+            DataError: If there is not one per token.
+        """
+        if labels.shape != logits.shape[:2]:
+            raise DataError(
+                f"Expected one label per token, {list(logits.shape[:2])}, got labels of shape "
+                f"{tuple(labels.shape)}. Pad them with -100 as the texts are padded: "
+                "DataCollatorForTokenClassification."
+            )
+        return labels
+
+    def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits [B, U, C] and labels [B, U] as they are."""
+        return logits, labels

@@ -1,0 +1,106 @@
+"""Texts with several labels, from a file to a prediction."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from temper import Classifier
+from temper.models.hf import load_classifier
+from tests.cli.calls import call, refused, succeed
+
+WORDS = {"good": "praise", "very": "strong"}
+
+
+def write_labeled(path: Path, *, joined: bool) -> Path:
+    """Write texts whose labels are the words in them: as lists, or joined by a bar."""
+    rows = []
+    for number in range(40):
+        words = [word for place, word in enumerate(WORDS) if number >> place & 1]
+        text = " ".join(("the film was", *words, *["and"] * (number // 4)))
+        rows.append((text, [WORDS[word] for word in words]))
+    if joined:
+        lines = [["text", "labels"], *([text, "|".join(labels)] for text, labels in rows)]
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(lines)
+    else:
+        lines = [json.dumps({"text": text, "labels": labels}) for text, labels in rows]
+        path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several")
+    data = write_labeled(folder / "rows.jsonl", joined=False)
+    succeed(
+        "train", "--model", tiny_model, "--data", data, "--method", "vanilla", "--epochs", "2",
+        "--learning-rate", "3e-3", "--set", "train.new_head=true", "--device", "cpu",
+        "--out", folder / "run",
+    )  # fmt: skip
+    return folder / "run"
+
+
+def applying(probabilities: dict[str, float]) -> list[str]:
+    return [name for name, probability in probabilities.items() if probability > 0.5]
+
+
+def test_a_run_predicts_each_label_by_its_sigmoid(run: Path) -> None:
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    labels = ["praise", "strong"]
+    assert record["task"] == {"kind": "multi_label", "metric": "map", "labels": labels}
+    assert 0 < record["epochs"]["kept"]["dev"] <= 1
+    texts = ["the film was very good", "the film was", "the film was very"]
+    answers = Classifier.load(run)(texts)
+    model, tokenizer = load_classifier(str(run))
+    with torch.no_grad():
+        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    for answer, expected in zip(answers, logits.sigmoid().tolist(), strict=True):
+        assert list(answer.probabilities) == labels
+        assert list(answer.probabilities.values()) == pytest.approx(expected, abs=1e-5)
+        assert list(answer.labels or ()) == applying(answer.probabilities)
+        assert answer.label is None
+
+
+def test_predictions_are_written_with_a_column_per_label(run: Path, tmp_path: Path) -> None:
+    out, text = tmp_path / "answers.csv", "the film was very good"
+    succeed("predict", run, "--text", text, "--out", out)
+    (row,) = csv.DictReader(io.StringIO(out.read_text(encoding="utf-8")))
+    found = {name: float(row[f"probability:{name}"]) for name in ("praise", "strong")}
+    assert row["labels"] == "|".join(applying(found))
+    assert ", ".join(applying(found)) in succeed("predict", run, "--text", text).stdout
+
+
+def test_a_file_with_joined_labels_trains_after_a_checkpoint_with_them(
+    run: Path, tmp_path: Path
+) -> None:
+    data = write_labeled(tmp_path / "rows.csv", joined=True)
+    said = succeed(
+        "train", "--model", run, "--data", data, "--set", "train.max_steps=1",
+        "--set", "data.kind=multi_label", "--set", "train.class_weights=balanced",
+        "--device", "cpu", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert "new head" not in said.stderr
+    record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert record["task"]["labels"] == ["praise", "strong"]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate", "export"])
+def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path, command: str) -> None:
+    data = ("--data", run.parent / "rows.jsonl") if command == "calibrate" else ()
+    out = () if command == "calibrate" else ("--out", tmp_path / "out")
+    refused(call(command, run, *data, *out), "several labels")
+
+
+def test_commands_for_one_label_refuse_the_rows(
+    run: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    data = run.parent / "rows.jsonl"
+    study = call("compare", "--model", tiny_model, "--data", data, "--out", tmp_path / "study")
+    refused(study, "several labels", "rows.jsonl")
+    refused(call("check-labels", data, "--model", tiny_model), "several labels", "rows.jsonl")
