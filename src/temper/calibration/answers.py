@@ -11,12 +11,32 @@ from temper.functional.resampling import FloatArray
 
 
 @dataclass(frozen=True)
+class TaggedSpan:
+    """A part of a text with a tag: an entity, or a word if tags mark no entities.
+
+    Args:
+        label: Type of the entity, or tag of the word.
+        text: The part of the text.
+        start: Its first character.
+        end: The character after its last.
+        probability: Product of the probabilities of the predicted tags of its words.
+    """
+
+    label: str
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a model says of one text.
 
     Args:
         label: The predicted class; None of a regression, or if a text may have several labels.
         labels: The labels that apply; None if a text has one class or a number.
+        entities: The entities, or words with their tags; None if a text as a whole is labeled.
         probabilities: Probability of each class by its name, calibrated where the model's folder
             keeps a calibration; empty for a regression.
         value: The predicted value; None of a classifier.
@@ -30,6 +50,7 @@ class Answer:
 
     label: str | None = None
     labels: tuple[str, ...] | None = None
+    entities: tuple[TaggedSpan, ...] | None = None
     probabilities: dict[str, float] = field(default_factory=dict)
     value: float | None = None
     set: tuple[str, ...] | None = None
@@ -43,6 +64,7 @@ class Answer:
         fields: dict[str, Any] = {
             "label": self.label,
             "labels": None if self.labels is None else list(self.labels),
+            "entities": None if self.entities is None else list(map(asdict, self.entities)),
             "value": self.value,
             "set": None if self.set is None else list(self.set),
             "interval": None if self.interval is None else list(self.interval),

@@ -16,6 +16,7 @@ from temper.calibration.abstention import Abstention
 from temper.calibration.answers import Answer, Answers, Shift
 from temper.calibration.calibration import FAILURE, Calibration, middle, outputs
 from temper.calibration.files import read_calibration
+from temper.calibration.tagging import WordsInText, split_words, tags_of
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
@@ -246,9 +247,12 @@ class Classifier:
         terms = self.terms() if terms is None else terms
         if not len(examples):
             return Answers()
+        tagged = None
+        if self.predictor.gives == "tags":
+            examples, tagged = split_words(examples)
         with self._turn:
             own, anomaly, states = self._read(examples)
-        made = self._described(own, anomaly, terms)
+        made = self._described(own, anomaly, terms, tagged)
         shift = self.shift(own, states) if compare else None
         notices = made.notices
         if compare:
@@ -308,18 +312,26 @@ class Classifier:
         count = answers.probabilities.shape[1]
         return self.predictor.label_names or tuple(f"LABEL_{place}" for place in range(count))
 
-    def _described(self, own: Prediction, anomaly: FloatArray | None, terms: Terms) -> Answers:
+    def _described(
+        self,
+        own: Prediction,
+        anomaly: FloatArray | None,
+        terms: Terms,
+        tagged: list[WordsInText] | None = None,
+    ) -> Answers:
         """Say what is known of the model's own answers.
 
         Args:
             own: The answers, n rows.
             anomaly: Score of the calibration's detector, [n]; None without one.
             terms: What they shall say.
+            tagged: Where the words of each text are, if words have tags.
         """
         known, notices = self.calibration, self.notices(terms)
         notices += cut_in(self.predictor, own.truncated, rows="texts")
         scaled = own if known is None else known.applied(own)
-        fields = _plain(scaled, self.names_of(scaled))
+        names = self.names_of(scaled)
+        fields = _plain(scaled, names) if tagged is None else tags_of(scaled, names, tagged)
         if known is None or known.rule is None:
             return Answers(tuple(Answer(**each) for each in fields), notices)
         assert terms.coverage is not None
@@ -334,7 +346,6 @@ class Classifier:
                 each["interval"] = tuple(ends)
         else:
             in_sets = known.in_sets(scaled, coverage=terms.coverage)
-            names = self.names_of(scaled)
             for each, row in zip(fields, in_sets.tolist(), strict=True):
                 each["set"] = tuple(compress(names, row))
         abstained: dict[str, int] = {}

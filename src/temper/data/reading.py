@@ -23,8 +23,9 @@ from temper.data.examples import Examples, Splits, with_codes, without_misfits
 from temper.data.formats import format_of, read_table, stem_of
 from temper.data.labels import LabelColumn, LabelKind, Labels
 from temper.data.settings import DataSettings
-from temper.data.stored import listed
+from temper.data.stored import StoredTexts, listed
 from temper.data.table import Table, TableOptions
+from temper.data.tags import has_words, read_tags, read_words, word_faults
 from temper.errors import DataError, unknown
 
 Value = TypeVar("Value")
@@ -220,6 +221,8 @@ def read_split(
     chosen = find_columns(table, columns, labelled=labelled, known=opened.known)
     if not labelled:
         chosen = replace(chosen, label=None)
+    if has_words(table, chosen.text):
+        return _of_words(opened, table, chosen, name=name, split=split)
     column: LabelColumn | None = None
     if labelled and chosen.label is not None:
         names = _one_naming(opened, table, chosen.label)
@@ -257,6 +260,42 @@ def read_split(
         notices=(*table.notices, *doubts, *labels.notices),
         group=read_names(table, chosen.group),
         pair=read_names(table, chosen.pair_id),
+        numbers=table.numbers,
+        others=_others(table, chosen) if opened.options.others else {},
+    )
+
+
+def _of_words(
+    opened: Opened,
+    table: Table,
+    chosen: FoundColumns,
+    *,
+    name: str,
+    split: str,
+) -> Examples:
+    """Return rows whose texts are lists of words, with the tags of these.
+
+    Raises:
+        DataError: There are two texts per row, or a tag cannot be read.
+    """
+    if chosen.text_pair is not None:
+        raise DataError(
+            f"{table.title}: {chosen.text!r} has lists of words, which cannot be one of two texts."
+        )
+    names = None if chosen.label is None else _one_naming(opened, table, chosen.label)
+    if opened.options.skip_bad_rows:
+        table = table.without(word_faults(table, chosen.text, chosen.label, names))
+    words = read_words(table, chosen.text)
+    tags = None if chosen.label is None else read_tags(table, chosen.label, words, names)
+    return Examples(
+        name=name,
+        text=StoredTexts.of(map(" ".join, words)),
+        labels=None if tags is None else list(tags.values),
+        label_names=None if tags is None else tags.names,
+        kind="unlabelled" if tags is None else "tokens",
+        source={**table.source, "split": split, **chosen.record(), "words": True},
+        notices=(*table.notices, *(() if tags is None else tags.notices)),
+        group=read_names(table, chosen.group),
         numbers=table.numbers,
         others=_others(table, chosen) if opened.options.others else {},
     )
@@ -373,7 +412,9 @@ def read_like(
     Raises:
         DataError: If the split does not fit train.
     """
-    kind: LabelKind | None = None if train.kind == "unlabelled" else train.kind
+    kind: LabelKind | None = None
+    if train.kind != "unlabelled" and train.kind != "tokens":
+        kind = train.kind
     examples = read_split(
         _like(opened, train),
         split,
@@ -388,7 +429,14 @@ def read_like(
         rows=f"{opened.title}: rows of split {split!r}",
         like=f"split {train.source['split']!r}",
     )
-    if examples.kind not in ("classification", "multi_label"):
+    if examples.labels is not None and (examples.kind == "tokens") is not (train.kind == "tokens"):
+        wanted, came = ("tags of words", "labels of texts")[:: 1 if train.kind == "tokens" else -1]
+        raise DataError(
+            f"{opened.title}: split {split!r} must have {wanted}, as split "
+            f"{train.source['split']!r} has; it has {came}. Name the column with "
+            f"{OPTIONS['label']}."
+        )
+    if examples.kind in ("regression", "unlabelled"):
         return examples
     names = train.label_names or tuple(map(str, range(train.classes)))
     if examples.label_names is None and any(each.lstrip("-").isdigit() for each in names):
@@ -459,7 +507,7 @@ def read_as(examples: Examples) -> str:
         kind += f", {min(examples.labels):g} to {max(examples.labels):g}"
     elif examples.labels is not None:
         names = examples.label_names or tuple(map(str, sorted(set(examples.labels))))
-        each = "labels" if examples.kind == "multi_label" else "classes"
+        each = {"multi_label": "labels", "tokens": "tags"}.get(examples.kind, "classes")
         kind += f", {len(names)} {each}: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
     read = [f"{roles.get(role, role)} from {name!r}" for role, name in columns.items()]
     if "label" in columns:

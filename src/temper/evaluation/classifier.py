@@ -31,8 +31,8 @@ from temper.evaluation.predictor import (
 )
 from temper.functional.label_names import are_named
 from temper.functional.resampling import FloatArray
-from temper.heads import MultiLabel, head_of
-from temper.models.kinds import position_limit
+from temper.heads import MultiLabel, Tokens, head_of
+from temper.models.kinds import head_name, position_limit
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.pieces import WholeWords, whole_words
@@ -92,6 +92,8 @@ class ClassifierPredictor:
         self.gives: Gives = "logits" if classifies else "values"
         if head is MultiLabel:
             self.gives = "labels"
+        if head_name(model) == Tokens.name:
+            self.gives = "tags"
         self.label_names = label_names_of(config) if classifies else None
         self._words: WholeWords | None = None
 
@@ -121,6 +123,8 @@ class ClassifierPredictor:
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
+        if self.gives == "tags":
+            return self._tags(examples, batch_size)
         found, cut = [], 0.0
         for window in self._windows(examples):
             encoded = self.encoded(window)
@@ -129,6 +133,18 @@ class ClassifierPredictor:
         answers = np.concatenate(found)
         truncated = cut / len(examples)
         return self._read(answers, truncated)
+
+    def _tags(self, examples: Examples, batch_size: int | None) -> Prediction:
+        """Return the tags of the words of each row."""
+        found: list[FloatArray] = [np.zeros((0, 0))] * len(examples)
+        truncated = None
+        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
+            for part in self.parts(examples, batch_size=batch_size):
+                truncated = part.truncated
+                logits = self.model(**part.batch.inputs).logits.double().cpu().numpy()
+                for place, row in zip(part.indices, part.of_words(logits), strict=True):
+                    found[place] = row
+        return Prediction.of_tags(found, truncated=truncated)
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
@@ -239,7 +255,10 @@ class ClassifierPredictor:
                 marks = torch.isin(batch.inputs["input_ids"], special) & batch.mask
                 rows = [window.rows[index] for index in indices]
                 places = [start + index for index in indices]
-                yield RowBatch(batch, places, rows, marks, encoded.truncated)
+                words = None
+                if self.gives == "tags":
+                    words = [encoded[index]["words"] for index in indices]
+                yield RowBatch(batch, places, rows, marks, encoded.truncated, words)
             start += len(window)
 
     @contextmanager
@@ -305,7 +324,8 @@ class ClassifierPredictor:
             Its rows, unpadded and without labels.
         """
         bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
-        return encode(bare, self.tokenizer, max_length=self.max_length)
+        tagged = self.gives == "tags"
+        return encode(bare, self.tokenizer, max_length=self.max_length, words=tagged)
 
     def vocabulary(self) -> Vocabulary:
         """Return the tokenizer's ids, sorted by what a corruption may do with them."""
@@ -379,7 +399,8 @@ class _ClassifierSession:
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
         # cuDNN's recurrent layers cannot run backward in eval mode.
         with torch.backends.cudnn.flags(enabled=False), self._mixed():
-            return self._network.logits(part.batch, delta=delta)[:, 0]
+            units = self._network.logits(part.batch, delta=delta)
+            return units if self._predictor.gives in ("labels", "tags") else units[:, 0]
 
     def embeddings(self, part: RowBatch) -> Tensor:
         return self._network.embeddings(part.batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from torch.nn import Module
 
@@ -15,12 +15,13 @@ from temper.data.examples import Examples
 from temper.errors import DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import (
+    OF_FUNCTIONS,
     CallablePredictor,
     EstimatorPredictor,
     PipelinePredictor,
     known_gives,
 )
-from temper.evaluation.predictor import Gives, Precision, Predictor
+from temper.evaluation.predictor import Precision, Predictor
 from temper.evaluation.sources import PredictorSettings
 from temper.functional.label_names import GivenNames, placeholders
 from temper.importing import import_named
@@ -179,7 +180,7 @@ def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = N
 
 
 def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
-    """Raise if a model predicts several labels per text.
+    """Raise if a model predicts several labels per text, or tags of words.
 
     Args:
         predictor: The loaded model.
@@ -189,10 +190,11 @@ def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
     Raises:
         ModelError: If it does.
     """
-    if predictor.gives == "labels":
+    gives = {"labels": "several labels per text", "tags": "tags of words"}.get(predictor.gives)
+    if gives is not None:
         raise ModelError(
-            f"{model} predicts several labels per text. {what} needs one label per text; `temper "
-            "train` and `temper predict` support several."
+            f"{model} predicts {gives}. {what} needs one label per text; `temper train` and "
+            "`temper predict` support others."
         )
 
 
@@ -254,7 +256,7 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
         )
     gives = _told(model, "gives", settings.gives, getattr(thing, "gives", None))
     if gives is None:
-        choices = " or ".join(repr(name) for name in get_args(Gives))
+        choices = " or ".join(repr(name) for name in OF_FUNCTIONS)
         raise SettingError(
             f"{model} does not say what it returns. Give --gives, or set its attribute `gives` to "
             f"{choices}."

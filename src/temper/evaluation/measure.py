@@ -26,7 +26,7 @@ from temper.evaluation.folder import write_files
 from temper.evaluation.loading import check_pairs
 from temper.evaluation.measurement import without_unknown
 from temper.evaluation.named_models import named_models
-from temper.evaluation.predictor import Predictor
+from temper.evaluation.predictor import KINDS, Predictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.sets import EvaluationSets
 from temper.evaluation.settings import EvaluationSettings
@@ -63,10 +63,12 @@ def load_evaluated(model: Checkpoint, settings: DataSettings, *, predictor: Pred
         SettingError: Where the run's own rows are to be read by other settings than the run's, or
             ``kind`` is not what the model answers.
     """
-    kind: LabelKind = "regression" if predictor.gives == "values" else "classification"
+    wanted = KINDS[predictor.gives]
+    # Lists of words and their tags are recognized by themselves.
+    kind: LabelKind | None = None if wanted == "tokens" else wanted
     if settings.kind not in (None, kind):
         raise SettingError(
-            f"`data.kind` is {settings.kind!r}, and what {model} answers is a {kind}. Leave it out."
+            f"`data.kind` is {settings.kind!r}, and what {model} answers is {wanted}. Leave it out."
         )
     trained, known = model.data, model.columns
     if _is_run_data(trained, settings):

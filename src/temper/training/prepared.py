@@ -133,7 +133,7 @@ def make_network(
             config.model,
             labels=labels,
             regression=labels is None,
-            several=rows.kind == "multi_label",
+            kind=rows.kind,
             seed=config.seed,
             new_adapter=config.train.adapter,
             given=config.train.given_names,
@@ -144,7 +144,7 @@ def make_network(
         config.model,
         [*rows.text, *(rows.text_pair or ())],
         labels=labels,
-        several=rows.kind == "multi_label",
+        kind=rows.kind,
         settings=settings_class(config.model).model_validate(config.architecture),
         max_length=config.data.max_length,
         seed=config.seed,
@@ -213,6 +213,7 @@ def scored_sets(
             metric_of(config, rows),
             LazilyEncoded(rows, tokenizer, max_length=config.data.max_length),
             kind=rows.kind,
+            names=rows.label_names or (),
             task=task,
         )
         for name, rows in sets.items()
@@ -225,7 +226,8 @@ def scored_sets(
 def metric_of(config: RunConfig, rows: Examples) -> str:
     """Return the score of a run's task."""
     kind = "classification" if rows.kind == "unlabelled" else rows.kind
-    return default_metric(config.data.source, kind, task=config.data.task)
+    names = rows.label_names or ()
+    return default_metric(config.data.source, kind, task=config.data.task, names=names)
 
 
 def label_names(examples: Examples) -> list[str]:
@@ -256,7 +258,11 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
     """
     train, given = splits.train, config.train.given_names
     from_scratch = config.architecture is not None
-    head = None if from_scratch or config.train.new_head else head_names(config.model, given)
+    head = (
+        None
+        if from_scratch or config.train.new_head
+        else head_names(config.model, given, kind=train.kind)
+    )
     if train.kind == "regression":
         if given:
             raise SettingError(
