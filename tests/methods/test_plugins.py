@@ -22,6 +22,13 @@ class Mine(Vanilla):
     """Mine."""
 '''
 
+PERSPECTIVE = """
+from dataclasses import replace
+from temper.evaluation.perspectives import perspective
+
+MINE = replace(perspective("shift"), title="Mine")
+"""
+
 
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
@@ -77,6 +84,7 @@ def test_code_that_fails_is_told_with_its_line_and_leaves_no_method(tmp_path: Pa
     [
         (None, "", r"There is no file nowhere\.py"),
         ("planted.py", METHOD.format(name="at"), "A method named 'at' is registered already"),
+        ("planted.py", PERSPECTIVE, "A perspective named 'shift' is registered already"),
         ("json.py", "", "a module named 'json' is loaded already"),
     ],
 )

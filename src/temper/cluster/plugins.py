@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
+from temper.errors import SettingError
 from temper.importing import import_named
 from temper.methods.registry import registering
 
@@ -24,15 +25,19 @@ def load(what: str) -> ModuleType:
 
     Raises:
         SettingError: If it is not there, its name is another module's, or its code fails; the
-            message gives the line.
+            message gives the line. If one of its perspectives has the name of another.
     """
     with registering():
         module = import_named(what, purpose="methods and perspectives")
-    # A module that has a perspective has imported their contract.
-    if CONTRACT in sys.modules:
-        from temper.evaluation.perspectives import register_all
+        # A module that has a perspective has imported their contract.
+        if CONTRACT in sys.modules:
+            from temper.evaluation.perspectives import names, register_all
 
-        register_all(module)
+            names()  # First ours, so that theirs is the name that is taken.
+            try:
+                register_all(module)
+            except ValueError as error:
+                raise SettingError(f"{what}: {error} Give yours another name.") from error
     _LOADED[what] = None
     return module
 
