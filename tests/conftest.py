@@ -13,6 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _seeded() -> None:
     """Start every test from the same global generator, whatever ran before it in this process."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_plugins() -> Iterator[None]:
+    """Forget which files a test has imported, so that the workers of later tests do not."""
+    yield
+    if plugins := sys.modules.get("temper.cluster.plugins"):
+        plugins._LOADED.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

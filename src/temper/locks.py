@@ -47,9 +47,10 @@ def locked(folder: Path, *, what: Path | None = None) -> Iterator[None]:
     finally:
         # A forked process has a copy of the lock, and is not its owner.
         if os.getpid() == pid:
-            for name in (OWNER, NAME):
-                with contextlib.suppress(OSError):
-                    (folder / name).unlink()
+            # The lock last: while it is there, the next run removes what a refusal left.
+            with contextlib.suppress(OSError):
+                for name in (OWNER, NAME):
+                    (folder / name).unlink(missing_ok=True)
             lock.release()
 
 

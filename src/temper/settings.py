@@ -160,7 +160,7 @@ def section(settings: type[Settings], name: str, table: Any) -> Settings:
     Args:
         settings: The class that describes the table.
         name: The table's name, for messages.
-        table: What came.
+        table: What came; settings that are checked already are returned.
 
     Returns:
         The settings, defaults filled in.
@@ -168,6 +168,8 @@ def section(settings: type[Settings], name: str, table: Any) -> Settings:
     Raises:
         SettingError: Where anything in the table is wrong; it lists every fault.
     """
+    if isinstance(table, settings):
+        return table
     if not isinstance(table, Mapping):
         raise SettingError(
             f"`{name}` must be a table of settings, got {brief(table)}. Write `{name}.KEY=VALUE`."

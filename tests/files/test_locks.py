@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from temper.checkpoints.folder import check_room
 from temper.errors import CheckpointError, LockedError, SettingError
-from temper.locks import check_unlocked, locked
+from temper.locks import OWNER, check_unlocked, has_lock, locked
 
 
 @contextmanager
@@ -62,6 +63,25 @@ def test_the_lock_of_a_killed_process_locks_nobody_out(tmp_path: Path) -> None:
     with locked(out):
         pass
     assert not list(out.iterdir())
+
+
+def test_what_could_not_be_removed_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = Path.unlink
+
+    def refuse(path: Path, **given: bool) -> None:
+        if path.name == OWNER:
+            raise OSError(errno.EROFS, "read-only", str(path))
+        remove(path, **given)
+
+    with monkeypatch.context() as patch, locked(tmp_path):
+        patch.setattr(Path, "unlink", refuse)
+    # Without the lock, nothing would say that the owner's file is left.
+    assert has_lock(tmp_path)
+    with locked(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def _enter_often(folder: Path, log: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from temper.cluster.plugins import load, loaded
 from temper.errors import SettingError
 from temper.methods import build, names, registry
 
@@ -20,6 +21,13 @@ from temper.methods.vanilla import Vanilla
 class Mine(Vanilla):
     """Mine."""
 '''
+
+PERSPECTIVE = """
+from dataclasses import replace
+from temper.evaluation.perspectives import perspective
+
+MINE = replace(perspective("shift"), title="Mine")
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -41,30 +49,23 @@ def written(folder: Path, text: str, *, file: str = "planted_one.py") -> str:
 
 def test_a_file_is_imported_once_and_its_methods_are_known(tmp_path: Path) -> None:
     path = written(tmp_path, METHOD.format(name="mine"))
-    module = registry.load(path)
-    assert registry.load(path) is module
+    module = load(path)
+    assert load(path) is module
     assert "mine" in names()
     assert type(build("mine + at").shares[0].config) is module.Mine
 
 
-def test_what_was_loaded_is_named_until_its_methods_are_gone(tmp_path: Path) -> None:
-    before, empty = registry.loaded(), registry.registered()
-    first = written(tmp_path, METHOD.format(name="mine"))
-    registry.load(first)
-    registry.load(first)
-    assert registry.loaded() == (*before, first)
-    registry.forget_since(empty)
-    assert registry.loaded() == before
-    # The name is free, and another file takes it: only that file stands for it.
-    second = written(tmp_path, METHOD.format(name="mine"), file="planted_two.py")
-    registry.load(second)
-    assert registry.loaded() == (*before, second)
+def test_what_was_loaded_is_named_once(tmp_path: Path) -> None:
+    path = written(tmp_path, METHOD.format(name="mine"))
+    load(path)
+    load(path)
+    assert loaded() == (path,)
 
 
 def test_a_module_is_imported_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, METHOD.format(name="mine"), file="planted_two.py")
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry.load("planted_two")
+    load("planted_two")
     assert "mine" in names()
 
 
@@ -73,7 +74,7 @@ def test_code_that_fails_is_told_with_its_line_and_leaves_no_method(tmp_path: Pa
     for _ in range(2):
         message = r"RuntimeError: halfway \(.*planted_one\.py, line 9\)"
         with pytest.raises(SettingError, match=message):
-            registry.load(path)
+            load(path)
     assert "mine" not in names()
     assert "planted_one" not in sys.modules
 
@@ -83,6 +84,7 @@ def test_code_that_fails_is_told_with_its_line_and_leaves_no_method(tmp_path: Pa
     [
         (None, "", r"There is no file nowhere\.py"),
         ("planted.py", METHOD.format(name="at"), "A method named 'at' is registered already"),
+        ("planted.py", PERSPECTIVE, "A perspective named 'shift' is registered already"),
         ("json.py", "", "a module named 'json' is loaded already"),
     ],
 )
@@ -91,7 +93,7 @@ def test_a_file_that_cannot_be_taken_says_why(
 ) -> None:
     what = "nowhere.py" if file is None else written(tmp_path, text, file=file)
     with pytest.raises(SettingError, match=message):
-        registry.load(what)
+        load(what)
     assert build("at").name == "at"
 
 

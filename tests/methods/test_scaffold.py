@@ -11,6 +11,7 @@ import pytest
 
 from temper.cli.templates import METHOD, start
 from temper.cli.templates import name_fault as fault_of
+from temper.cluster.plugins import load
 from temper.errors import SettingError
 from temper.methods import configure, entry, registry
 from tests.methods import test_contracts as contracts
@@ -41,7 +42,7 @@ def written(tmp_path: Path) -> Iterator[Path]:
     """Return the folder of a new method that is registered for the length of a test."""
     new_method(NAME, tmp_path)
     before = registry.registered()
-    registry.load(str(tmp_path / f"{NAME}.py"))
+    load(str(tmp_path / f"{NAME}.py"))
     yield tmp_path
     registry.forget_since(before)
     del sys.modules[NAME]

@@ -77,7 +77,8 @@ def evaluate(
     is_named = checkpoint.in_memory is None
     tree = nested(EVALUATE, config, {"data": data, "cluster": cluster, **settings})
     machines_table = tree.pop("cluster", {})
-    sets = section(SetSources, "sets", tree.get("sets", {}))
+    # Checked once: looking for the sets of a suite reads their folders.
+    sets = tree["sets"] = section(SetSources, "sets", tree.get("sets", {}))
     # Where `temper report` looks for the evaluation of a run.
     place = checkpoint.folder.resolve() if is_named else Path("runs", checkpoint.name[:-2])
     folder = place.with_name(f"{place.name}-evaluation") if out is None else Path(out)

@@ -71,13 +71,13 @@ def calibrate(
         raise SettingError("--data is needed: held-out rows to fit on.")
     tree = nested(CALIBRATE, config, given, assignments)
     chosen = section(CalibrationSettings, "calibrate", tree.pop("calibrate", {}))
-    anomalies = section(SetSources, "sets", tree.get("sets", {})).given()
+    sets = tree["sets"] = section(SetSources, "sets", tree.get("sets", {}))
     refuse(
         [
             partial(checkpoint_folder, model, what="A calibration"),
             *of_tables(tree),
             *of_paths(tree),
-            *of_sources(anomalies),
+            *of_sources(sets.given()),
         ]
     )
     from temper.calibration.calibrate import calibrate as fit

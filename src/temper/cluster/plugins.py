@@ -6,10 +6,12 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
-from temper.methods import registry
+from temper.errors import SettingError
+from temper.importing import import_named
+from temper.methods.registry import registering
 
 CONTRACT = "temper.evaluation.perspectives.contract"
-_WITH_PERSPECTIVES: list[str] = []
+_LOADED: dict[str, None] = {}
 
 
 def load(what: str) -> ModuleType:
@@ -23,15 +25,20 @@ def load(what: str) -> ModuleType:
 
     Raises:
         SettingError: If it is not there, its name is another module's, or its code fails; the
-            message gives the line.
+            message gives the line. If one of its perspectives has the name of another.
     """
-    module = registry.load(what)
-    # A module that has a perspective has imported their contract.
-    if CONTRACT in sys.modules:
-        from temper.evaluation.perspectives import register_all
+    with registering():
+        module = import_named(what, purpose="methods and perspectives")
+        # A module that has a perspective has imported their contract.
+        if CONTRACT in sys.modules:
+            from temper.evaluation.perspectives import names, register_all
 
-        if register_all(module) and what not in _WITH_PERSPECTIVES:
-            _WITH_PERSPECTIVES.append(what)
+            names()  # First ours, so that theirs is the name that is taken.
+            try:
+                register_all(module)
+            except ValueError as error:
+                raise SettingError(f"{what}: {error} Give yours another name.") from error
+    _LOADED[what] = None
     return module
 
 
@@ -47,4 +54,4 @@ def load_all(names: Iterable[str]) -> None:
 
 def loaded() -> tuple[str, ...]:
     """Return what `load` has imported, so that another process can import it too."""
-    return tuple(dict.fromkeys((*registry.loaded(), *_WITH_PERSPECTIVES)))
+    return tuple(_LOADED)

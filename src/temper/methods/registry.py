@@ -6,22 +6,22 @@ registers them when it is imported::
     [project.entry-points."temper.methods"]
     my_method = "my_package.my_method"
 
-Other files and modules are imported only if ``--import`` or `load` names them.
+Other files and modules are imported only if ``--import`` names them.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import entry_points
-from types import ModuleType
 from typing import Literal
 
 from temper.errors import SettingError, unknown
-from temper.importing import import_named, run_import
+from temper.importing import run_import
 from temper.methods.method import Method
 from temper.types import Step
 
@@ -32,8 +32,6 @@ GROUP = "temper.methods"
 HALVES: tuple[Literal["objective"], Literal["rule"]] = ("objective", "rule")
 
 _ENTRIES: dict[str, Entry] = {}
-_LOADED: dict[str, frozenset[str]] = {}
-PURPOSE = "methods"
 
 
 @dataclass(frozen=True)
@@ -179,37 +177,6 @@ def name_of(config: Method) -> str:
     )
 
 
-def load(what: str) -> ModuleType:
-    """Import a file or a module of methods, so that they are registered.
-
-    Args:
-        what: Path of a ``.py`` file, or the dotted name of an importable module.
-
-    Returns:
-        The module. A file or module that was imported before is not run again.
-
-    Raises:
-        SettingError: If it is not there, its name is another module's, or its code fails; the
-            message gives the line.
-    """
-    # First ours: a method that takes the name of one is then told so, and not the other way round.
-    names()
-    before = registered()
-    module = _keeping(partial(import_named, what, purpose=PURPOSE))
-    added = registered() - before
-    if added:
-        # A name that is free again belonged to something that was forgotten since.
-        for other in [other for other, its in _LOADED.items() if its & added]:
-            del _LOADED[other]
-        _LOADED[what] = added
-    return module
-
-
-def loaded() -> tuple[str, ...]:
-    """Return what `load` has imported methods from, so that another process can import it too."""
-    return tuple(what for what, its in _LOADED.items() if its <= registered())
-
-
 def load_installed() -> None:
     """Import the methods that installed packages offer.
 
@@ -218,14 +185,24 @@ def load_installed() -> None:
     """
     for point in entry_points(group=GROUP):
         name = f"the entry point {point.name} = {point.value} ({GROUP})"
-        _keeping(partial(run_import, name, point.load, purpose=PURPOSE))
+        with _restored():
+            run_import(name, point.load, purpose="methods")
 
 
-def _keeping(act: Callable[[], ModuleType]) -> ModuleType:
-    """Run somebody's code; on failure leave the registry as it was."""
+@contextmanager
+def registering() -> Iterator[None]:
+    """Run somebody's code inside; on failure leave the registry as it was."""
+    # First ours: a method that takes the name of one is then told so, and not the other way round.
+    _load()
+    with _restored():
+        yield
+
+
+@contextmanager
+def _restored() -> Iterator[None]:
     before = registered()
     try:
-        return act()
+        yield
     except SettingError:
         forget_since(before)
         raise

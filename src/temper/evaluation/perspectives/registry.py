@@ -49,17 +49,18 @@ def register(perspective: Perspective) -> Perspective:
     return perspective
 
 
-def register_all(module: ModuleType) -> list[Perspective]:
+def register_all(module: ModuleType) -> None:
     """Add every perspective that a module holds.
 
     Args:
         module: A file of this package, or somebody's own.
 
-    Returns:
-        Those that it holds.
+    Raises:
+        ValueError: A name is taken.
     """
-    held = [value for value in vars(module).values() if isinstance(value, Perspective)]
-    return [register(perspective) for perspective in held]
+    for value in vars(module).values():
+        if isinstance(value, Perspective):
+            register(value)
 
 
 @contextmanager
