@@ -181,3 +181,10 @@ def test_no_variant_fails_with_anything_but_a_setting_error(text: str) -> None:
     with contextlib.suppress(SettingError):
         column = Column.parse(text)
     assert column is None or set(column.settings) <= {"method", "train"}
+
+
+def test_a_table_of_a_variant_may_set_what_its_method_has() -> None:
+    settings = {"method": {"name": "uegr", "preset": "one_pass"}, "train": {"epochs": 2}}
+    (column,) = columns_of((), {"cheap": settings})
+    assert (column.name, column.method) == ("cheap", "uegr")
+    assert column.settings == {"method": {"preset": "one_pass"}, "train": {"epochs": 2}}

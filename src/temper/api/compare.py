@@ -56,7 +56,8 @@ def compare(
         recipes: Recipes of ``temper list recipes``, whose columns come after the methods'.
         seeds: Seeds of the runs.
         variants: Further columns: texts as ``--variant`` takes them, or name to settings, such as
-            ``{"vanilla_x3": {"method": "vanilla", "train": {"epochs": 9}}}``.
+            ``{"vanilla_x3": {"method": "vanilla", "train": {"epochs": 9}}}`` and
+            ``{"one_pass": {"method": {"name": "uegr", "preset": "one_pass"}}}``.
         out: The study's folder; with a cluster also the URL of an object store, as fsspec knows it.
             By default ``runs/DATA-compare-HASH``, the same for any methods and seeds.
         workers: Processes that train and evaluate runs side by side.

@@ -255,13 +255,16 @@ def _column(method: str | Method) -> Column:
 
 
 def _variant(name: str, settings: Mapping[str, Any]) -> Column:
-    tables = {table: values for table, values in settings.items() if table != "method"}
-    if not isinstance(settings.get("method"), str) or not COLUMN.fullmatch(name):
+    given = settings.get("method")
+    own = dict(given) if isinstance(given, Mapping) else {"name": given}
+    method = own.pop("name", None)
+    tables = {**settings, "method": own}
+    if not isinstance(method, str) or not COLUMN.fullmatch(name):
         raise SettingError(
             f"Variant {name!r} must be a name of letters, digits, '_', '.', '-' and '+' with a "
             f"table that names its `method`, got {dict(settings)}."
         )
-    method, assignments = str(settings["method"]), []
+    assignments: list[tuple[tuple[str, ...], Any]] = []
     for table, values in tables.items():
         if not isinstance(values, Mapping):
             raise SettingError(f"`{table}` of variant {name!r} must be a table, got {values!r}.")

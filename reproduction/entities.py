@@ -1,0 +1,231 @@
+"""Run the studies of docs/entities.md, UEGR on named entities, and print their table.
+
+    python -m reproduction.entities run --data FOLDER --scratch FOLDER
+    python -m reproduction.entities table --write docs/entities.md
+
+`run` trains by `temper.compare`, so a stopped one goes on where it stopped. The scores of each
+finished study are kept in ``reproduction/results/entities``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from argparse import ArgumentParser
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.stats import t
+
+import temper
+from temper.cli.screen import say
+from temper.files import write_json
+
+FOLDER = Path("reproduction/results/entities")
+TYPES = {
+    **dict.fromkeys(("person", "politician", "writer", "scientist"), "person"),
+    **dict.fromkeys(("location", "country"), "location"),
+    **dict.fromkeys(
+        ("organisation", "politicalparty", "university", "corporation", "group"), "organisation"
+    ),
+}
+"""CoNLL's type of each type of CrossNER and WNUT; all others are ``misc``."""
+SETS = ("crossner_politics", "crossner_literature", "crossner_science", "wnut17")
+RATES = (5e-5, 1e-4, 2e-4)
+EPOCHS = {500: 10, 2000: 5}
+SEEDS = (0, 1, 2, 3, 4)
+COLUMNS: dict[str, dict[str, Any]] = {
+    "plain": {"method": "vanilla"},
+    "r_drop": {"method": "r_drop"},
+    "uegr": {"method": "uegr"},
+    "uegr_one_pass": {"method": {"name": "uegr", "preset": "one_pass"}},
+}
+COMPUTE = {"r_drop": 2, "uegr_one_pass": 2, "uegr": 3}
+"""Passes of a step over those of plain fine-tuning, rounded up."""
+
+
+def prepared(data: Path, scratch: Path, rows: int) -> Path:
+    """Write CoNLL's first sentences for training, and every set in CoNLL's types."""
+    folder = scratch / f"conll-{rows}"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ("train", "dev", "test")
+    for name in names:
+        found = _read(data / "conll2003", name)
+        _write(folder / f"{name}.jsonl", found[:rows] if name == "train" else found[:1000])
+    for name in SETS:
+        split = "test" if list((data / name).glob("test.jsonl*")) else "dev"
+        _write(scratch / f"{name}.jsonl", _read(data / name, split)[:600])
+    return folder
+
+
+def _read(folder: Path, split: str) -> list[dict[str, Any]]:
+    (file,) = folder.glob(f"{split}.jsonl*")
+    content = file.read_bytes()
+    text = gzip.decompress(content) if file.suffix == ".gz" else content
+    names = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))["label_names"]
+    rows = []
+    for line in text.decode().splitlines():
+        row = json.loads(line)
+        tags = [names[tag] if isinstance(tag, int) else tag for tag in row["ner_tags"]]
+        rows.append({"tokens": row["tokens"], "ner_tags": [_conll(tag) for tag in tags]})
+    return rows
+
+
+def _conll(tag: str) -> str:
+    prefix, dash, kind = tag.partition("-")
+    return prefix + dash + TYPES.get(kind, "misc") if dash else tag
+
+
+def _write(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def study(
+    folder: Path,
+    scratch: Path,
+    name: str,
+    columns: dict[str, Any],
+    seeds: tuple[int, ...],
+    **more: Any,
+) -> list[dict[str, Any]]:
+    """Train and evaluate columns, and return their scores; of a finished study the kept ones."""
+    kept = FOLDER / f"{name}.json"
+    if kept.exists():
+        found: list[dict[str, Any]] = json.loads(kept.read_text(encoding="utf-8"))["scores"]
+        return found
+    temper.compare(
+        str(folder),
+        model="minilm",
+        methods=(),
+        variants=columns,
+        seeds=seeds,
+        out=scratch / name,
+        max_length=128,
+        perspectives=["task", "shift"],
+        evaluate={"bootstrap": 0},
+        **more,
+    )
+    runs = json.loads((scratch / name / "study.json").read_text(encoding="utf-8"))["runs"]
+    scores = []
+    for column, by_seed in runs.items():
+        for seed, run in by_seed.items():
+            file = scratch / name / run / "evaluation" / "scores.json"
+            entries = json.loads(file.read_text(encoding="utf-8"))["scores"]
+            values = {e["set"]: e["value"] for e in entries if e["name"] == "entity_f1"}
+            scores.append({"column": column, "seed": int(seed), "f1": values})
+    write_json(kept, {"scores": scores})
+    return scores
+
+
+def chosen(rows: int) -> dict[str, float]:
+    """Return the learning rate of each method with the best F1 on the dev rows."""
+    kept = json.loads((FOLDER / f"rates-{rows}.json").read_text(encoding="utf-8"))["scores"]
+    best: dict[str, tuple[float, float]] = {}
+    for line in kept:
+        column, _, rate = line["column"].partition("+")
+        found = (line["f1"]["dev"] or 0.0, float(rate))
+        best[column] = max(best.get(column, found), found)
+    return {column: rate for column, (_, rate) in best.items()}
+
+
+def with_compute(rates: dict[str, float], epochs: int) -> dict[str, Any]:
+    """Return the columns of the final study: the methods, and plain fine-tuning at their cost."""
+    columns = {
+        name: {**settings, "train": {"learning_rate": rates[name], "epochs": epochs}}
+        for name, settings in COLUMNS.items()
+    }
+    for times in sorted(set(COMPUTE.values())):
+        train = {"learning_rate": rates["plain"], "epochs": epochs * times}
+        columns[f"plain_x{times}"] = {"method": "vanilla", "train": train}
+    return columns
+
+
+def run(data: Path, scratch: Path) -> None:
+    """Run all studies: for each size the rates with one seed, then all columns with five."""
+    for rows, epochs in EPOCHS.items():
+        folder = prepared(data, scratch, rows)
+        by_rate = {
+            f"{name}+{rate:g}": {**settings, "train": {"learning_rate": rate, "epochs": epochs}}
+            for name, settings in COLUMNS.items()
+            for rate in RATES
+        }
+        study(folder, scratch, f"rates-{rows}", by_rate, seeds=(0,))
+        sets = {"conll_test": folder / "test.jsonl", **{n: scratch / f"{n}.jsonl" for n in SETS}}
+        shift = {name: str(path) for name, path in sets.items()}
+        columns = with_compute(chosen(rows), epochs)
+        study(folder, scratch, f"final-{rows}", columns, seeds=SEEDS, shift=shift)
+
+
+def table() -> str:
+    """Return the results as Markdown."""
+    lines = []
+    for rows in EPOCHS:
+        file = FOLDER / f"final-{rows}.json"
+        if not file.exists():
+            continue
+        values: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+        for line in json.loads(file.read_text(encoding="utf-8"))["scores"]:
+            own = {name: 100 * (value or 0.0) for name, value in line["f1"].items()}
+            own["shift"] = fmean(own[name] for name in SETS)
+            for name in ("conll_test", "shift", *SETS):
+                values[line["column"]][name][line["seed"]] = own[name]
+        shown = ("conll_test", "shift", *SETS)
+        rates = ", ".join(f"{name} {rate:g}" for name, rate in chosen(rows).items())
+        lines += [
+            f"**{rows} sentences**, learning rates {rates}. Strict F1, mean over {len(SEEDS)} "
+            "seeds. In parentheses: differences from plain fine-tuning and from plain fine-tuning "
+            "of equal compute, with 95% intervals.",
+            "",
+            f"| | {' | '.join(name.replace('_', ' ') for name in shown)} |",
+            "|---" * (len(shown) + 1) + "|",
+        ]
+        for column in values:
+            cells = []
+            for name in shown:
+                own = values[column][name]
+                cell = f"{fmean(own.values()):.1f}"
+                if column in COLUMNS and column != "plain":
+                    against = ("plain", f"plain_x{COMPUTE[column]}")
+                    gains = (_gain(own, values[each][name]) for each in against)
+                    cell += f" ({'; '.join(gains)})"
+                cells.append(cell)
+            lines.append(f"| {column} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _gain(own: dict[int, float], others: dict[int, float]) -> str:
+    """Return the mean difference over paired seeds with its 95% t interval."""
+    differences = [own[seed] - others[seed] for seed in sorted(own)]
+    mean, n = fmean(differences), len(differences)
+    half = float(t.ppf(0.975, n - 1)) * stdev(differences) / n**0.5
+    return f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
+
+
+BEGIN, END = "<!-- table -->", "<!-- /table -->"
+
+
+def main() -> None:
+    """Run, or print the table."""
+    parser = ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run")
+    running.add_argument("--data", type=Path, required=True)
+    running.add_argument("--scratch", type=Path, required=True)
+    printing = commands.add_parser("table")
+    printing.add_argument("--write", type=Path)
+    given = parser.parse_args()
+    if given.command == "run":
+        run(given.data, given.scratch)
+    elif given.write is None:
+        say(table())
+    else:
+        before, _, rest = given.write.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        given.write.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
