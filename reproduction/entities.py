@@ -100,6 +100,7 @@ def study(
         model="minilm",
         methods=(),
         variants=columns,
+        equal_compute=False,
         seeds=seeds,
         out=scratch / name,
         max_length=128,

@@ -59,7 +59,7 @@ def test_a_study_judges_on_a_suite_and_learns_from_its_own_training_rows(
     answer(
         "compare", "--model", tiny_model, "--data", tiny_data / "reviews", "--methods", "vanilla",
         "--seeds", "0", "--set", "train.max_steps=1", "--set", "train.device=cpu",
-        "--max-length", "32", "--adversarial", f"made={tiny_data / 'shift.csv'}",
+        "--max-length", "32", "--set", f"sets.adversarial=made={tiny_data / 'shift.csv'}",
         "--anomaly", f"odd={tiny_data / 'anomaly.csv'}", "--suite", suite,
         "--set", f"data_root={tiny_data}", "--perspectives", "task,adversarial,groups,anomaly",
         "--set", "evaluate.bootstrap=0", "--out", out,

@@ -39,6 +39,7 @@ def compare(project: Path) -> Compare:
         given: dict[str, Any] = {"methods": ["vanilla", "at"], "seeds": [0], **settings}
         return temper.compare(
             out=out,
+            equal_compute=False,
             model=str(project / "model"),
             data=project / "reviews",
             max_length=16,

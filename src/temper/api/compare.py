@@ -37,6 +37,7 @@ def compare(
     recipes: Many = (),
     seeds: Iterable[int] = (0, 1, 2),
     variants: Iterable[str] | Mapping[str, Mapping[str, Any]] = (),
+    equal_compute: bool = True,
     out: str | Path | None = None,
     workers: int = 1,
     cluster: str | Mapping[str, Any] | None = None,
@@ -58,6 +59,9 @@ def compare(
         variants: Further columns: texts as ``--variant`` takes them, or name to settings, such as
             ``{"vanilla_x3": {"method": "vanilla", "train": {"epochs": 9}}}`` and
             ``{"one_pass": {"method": {"name": "uegr", "preset": "one_pass"}}}``.
+        equal_compute: Whether plain fine-tuning of equal compute is added: if plain fine-tuning is
+            the baseline and a column costs K times as much (rounded, K > 1), the column
+            ``vanilla_xK``, unless plain fine-tuning of that length is there already.
         out: The study's folder; with a cluster also the URL of an object store, as fsspec knows it.
             By default ``runs/DATA-compare-HASH``, the same for any methods and seeds.
         workers: Processes that train and evaluate runs side by side.
@@ -120,6 +124,7 @@ def compare(
             folder,
             workers=workers,
             cluster=machines,
+            equal_compute=equal_compute,
             margin=margin,
             detect=detect,
             progress=heard,

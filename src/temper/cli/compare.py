@@ -23,12 +23,12 @@ def compare(
     methods: options.Methods = None,
     recipes: options.Recipes = None,
     variants: options.Variants = None,
+    equal_compute: options.EqualCompute = True,
     imports: options.Imports = None,
     epochs: options.Epochs = None,
     seeds: options.Seeds = "0,1,2",
     perspectives: options.Perspectives = None,
     shift: options.Shift = None,
-    adversarial: options.Adversarial = None,
     anomaly: options.Anomaly = None,
     suite: options.Suite = None,
     workers: options.Workers = 1,
@@ -40,14 +40,14 @@ def compare(
 ) -> None:
     """Train and evaluate a grid of methods and seeds; a stopped one is resumed.
 
-    Another margin, or the number of seeds that detect a difference: `temper report OUT --margin
-    POINTS --detect POINTS`.
+    Adversarial sets: `--set sets.adversarial=NAME=PATH`. Another margin, or the number of seeds
+    that detect a difference: `temper report OUT --margin POINTS --detect POINTS`.
     """
     given = {
         "data": data, "task": task, "text_column": text_column, "label_column": label_column,
         "rows": rows, "eval_rows": eval_rows, "max_length": max_length, "model": model,
-        "epochs": epochs, "perspectives": perspectives, "shift": shift, "adversarial": adversarial,
-        "anomaly": anomaly, "suite": suite, "cluster": cluster,
+        "epochs": epochs, "perspectives": perspectives, "shift": shift, "anomaly": anomaly,
+        "suite": suite, "cluster": cluster,
     }  # fmt: skip
     options.import_methods(imports)
     tree = nested(COMPARE, config, given, assignments)
@@ -60,6 +60,7 @@ def compare(
             recipes=recipes or (),
             seeds=numbers,
             variants=variants or (),
+            equal_compute=equal_compute,
             out=out,
             workers=workers,
             config=tree,

@@ -240,6 +240,10 @@ Variants = Annotated[list[str] | None, option(
     MODEL, "--variant", "NAME=METHOD,KEY=VALUE,...",
     "Add a method under other settings, for example vanilla_x3=vanilla,train.epochs=9.",
 )]
+EqualCompute = Annotated[bool, option(
+    MODEL, "--equal-compute/--no-equal-compute", "",
+    "Add plain fine-tuning as long as the costliest method is costly, as the column vanilla_xK.",
+)]
 
 # Optimization.
 Epochs = Annotated[float | None, option(

@@ -201,6 +201,18 @@ class StudyConfig:
         """A run, which has the settings that all runs share."""
         return next(iter(self.runs.values()))
 
+    def with_column(self, column: Column) -> StudyConfig:
+        """Return the plan with one more column.
+
+        Args:
+            column: A column of another name.
+
+        Raises:
+            SettingError: A setting of the column is wrong.
+        """
+        runs = {(column.name, seed): _run(self.base, column, seed) for seed in self.seeds}
+        return replace(self, columns=(*self.columns, column), runs=self.runs | runs)
+
     def order(self) -> list[tuple[str, int]]:
         """Return column and seed of the runs: all columns of one seed, then the next seed.
 

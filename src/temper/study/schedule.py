@@ -41,6 +41,7 @@ from temper.functional.units import MARGIN
 from temper.progress import Progress
 from temper.results import Result
 from temper.study.cluster import on_cluster
+from temper.study.equal_compute import with_equal_compute
 from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, run_in_words, side_by_side
@@ -108,6 +109,7 @@ def run_study(
     *,
     workers: int = 1,
     cluster: Cluster | None = None,
+    equal_compute: bool = False,
     margin: float = MARGIN,
     detect: float | None = None,
     progress: Progress | None = None,
@@ -124,6 +126,7 @@ def run_study(
         workers: Processes that do the runs; 1 does them here, one after the other.
         cluster: Machines that do the runs, in place of workers; their ``out`` is as
             `temper.study.cluster.opened` gives it.
+        equal_compute: Whether plain fine-tuning of the costliest column's compute is added.
         margin: Points that a difference must reach to matter.
         detect: Points that the study should detect; None states none.
         progress: Hears of runs, steps and evaluations.
@@ -143,6 +146,8 @@ def run_study(
     path = Path(out)
     splits, sets = load_study(config, progress)
     check_study_room(path)
+    if equal_compute:
+        config = with_equal_compute(config, splits, progress)
     identity = model_identity(config.any_run.model)
     keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
     folder = StudyFolder(path, config, keys)

@@ -1,0 +1,107 @@
+"""Plain fine-tuning of equal compute, which a comparison adds by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import temper
+from temper.data.sources import load_splits
+from temper.progress import Progress
+from temper.study.equal_compute import costs, is_plain, with_equal_compute
+from temper.study.plan import Column, StudyConfig, columns_of
+from tests.cli.tiny_project import study_tree
+
+
+class Told(Progress):
+    """Keep the notices."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.fixture
+def planned(tiny_model: Path, tiny_data: Path) -> Any:
+    def make(*chosen: str, variants: tuple[str, ...] = (), **train: Any) -> StudyConfig:
+        tree = study_tree(tiny_model, tiny_data / "reviews", train=train)
+        if "epochs" in train:
+            del tree["train"]["max_steps"]
+        return StudyConfig.of(tree, columns=columns_of(chosen, variants), seeds=(0, 1))
+
+    return make
+
+
+def added(config: StudyConfig) -> tuple[list[Column], list[str]]:
+    """Return the columns that a plan is given, and the notices."""
+    told = Told()
+    found = with_equal_compute(config, load_splits(config.data), told)
+    assert found.columns[: len(config.columns)] == config.columns
+    assert set(found.runs) == {(column.name, seed) for column in found.columns for seed in (0, 1)}
+    return list(found.columns[len(config.columns) :]), told.said
+
+
+def test_a_column_costs_its_passes_times_its_length_times_its_trainings(planned: Any) -> None:
+    config = planned(
+        "vanilla",
+        "r_drop",
+        variants=("long=r_drop,train.max_steps=4", "x2=vanilla,train.max_steps=4"),
+    )
+    found = costs(config, load_splits(config.data))
+    # R-Drop has every row twice in a step.
+    assert found == pytest.approx({"vanilla": 1.0, "r_drop": 2.0, "long": 4.0, "x2": 2.0}, rel=0.01)
+
+
+def test_the_added_column_is_the_reference_as_long_as_the_costliest_method(planned: Any) -> None:
+    (column,), (notice,) = added(planned("vanilla", "r_drop", "ema"))
+    assert (column.name, column.method) == ("vanilla_x2", "vanilla")
+    assert column.settings == {"train": {"max_steps": 4}}
+    assert "`vanilla_x2`" in notice
+    assert "`r_drop`" in notice
+    (column,), _ = added(planned("vanilla", variants=("own=r_drop,train.epochs=4",), epochs=2.0))
+    assert (column.name, column.settings) == ("vanilla_x4", {"train": {"epochs": 8.0}})
+
+
+@pytest.mark.parametrize(
+    ("chosen", "variants"),
+    [
+        # A method that costs the same, and no method at all.
+        (("vanilla", "ema"), ()),
+        (("vanilla",), ("smooth=vanilla,train.learning_rate=1e-4",)),
+        # Plain fine-tuning of that length, or longer, is there.
+        (("vanilla", "r_drop"), ("long=vanilla,train.max_steps=4",)),
+        (("vanilla", "r_drop"), ("long=vanilla,train.max_steps=9",)),
+        # The name is taken.
+        (("vanilla", "r_drop"), ("vanilla_x2=vanilla,train.max_steps=3",)),
+        # Another baseline than plain fine-tuning.
+        (("ema", "r_drop"), ()),
+    ],
+)
+def test_nothing_is_added_where_nothing_is_missing(
+    planned: Any, chosen: tuple[str, ...], variants: tuple[str, ...]
+) -> None:
+    assert added(planned(*chosen, variants=variants)) == ([], [])
+
+
+def test_plain_fine_tuning_has_training_settings_of_its_own_at_most() -> None:
+    texts = ("a=vanilla,train.epochs=9", "b=vanilla,data.augment=typos", "c=uegr")
+    assert [is_plain(Column.parse(text)) for text in texts] == [True, False, False]
+
+
+@pytest.mark.parametrize("equal_compute", [True, False])
+def test_a_comparison_trains_it_unless_told_otherwise(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, *, equal_compute: bool
+) -> None:
+    study = temper.compare(
+        methods="vanilla,r_drop",
+        seeds=[0],
+        equal_compute=equal_compute,
+        out=tmp_path / "study",
+        config=study_tree(tiny_model, tiny_data / "reviews"),
+    )
+    wanted = ("vanilla", "r_drop", "vanilla_x2")
+    assert study.comparison.columns == (wanted if equal_compute else wanted[:2])
