@@ -9,8 +9,9 @@ import pytest
 
 import temper
 from temper.data.sources import load_splits
+from temper.display.folders import is_plain
 from temper.progress import Progress
-from temper.study.equal_compute import costs, is_plain, with_equal_compute
+from temper.study.equal_compute import costs, with_equal_compute
 from temper.study.plan import Column, StudyConfig, columns_of
 from tests.cli.tiny_project import study_tree
 
@@ -89,7 +90,8 @@ def test_nothing_is_added_where_nothing_is_missing(
 
 def test_plain_fine_tuning_has_training_settings_of_its_own_at_most() -> None:
     texts = ("a=vanilla,train.epochs=9", "b=vanilla,data.augment=typos", "c=uegr")
-    assert [is_plain(Column.parse(text)) for text in texts] == [True, False, False]
+    columns = [Column.parse(text) for text in texts]
+    assert [is_plain(each.method, each.settings) for each in columns] == [True, False, False]
 
 
 @pytest.mark.parametrize("equal_compute", [True, False])

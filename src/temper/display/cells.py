@@ -263,6 +263,8 @@ class Comparison:
         costs: What a training of each column took, where its runs recorded it.
         classes: Number of classes of the task; 0 of a regression.
         seen: How many of the rows the models were trained on, in sentences.
+        equal: The same scores compared with plain fine-tuning of equal compute, by column; without
+            columns that cost about as much as the reference, or have no such counterpart.
     """
 
     kind: str
@@ -280,6 +282,7 @@ class Comparison:
     costs: dict[str, TrainingCost] = field(default_factory=dict)
     classes: int = 0
     seen: tuple[str, ...] = ()
+    equal: dict[str, Comparison] = field(default_factory=dict)
 
     @property
     def title(self) -> str:

@@ -292,6 +292,16 @@ class Column:
     cost: CostRecord | None = None
 
 
+def is_plain(method: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether a column is plain fine-tuning, of whatever length and learning rate.
+
+    Args:
+        method: Its method.
+        settings: What the study set for this column, nested.
+    """
+    return method == "vanilla" and {name for name, own in settings.items() if own} <= {"train"}
+
+
 @dataclass(frozen=True)
 class Source:
     """Hold everything a report is built from.

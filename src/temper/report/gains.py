@@ -7,8 +7,9 @@ scores of either direction (RoAST, arXiv 2312.04032, Section 5.1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from temper.display.cells import Comparison, Difference, Row
 from temper.display.views import View
@@ -16,8 +17,8 @@ from temper.display.wording import title, within
 from temper.functional.effects import LEVEL
 from temper.functional.intervals import holm
 from temper.functional.scores import SCORES
-from temper.report.derived import SUMMARY, views
-from temper.report.overview import error_of
+from temper.report.derived import AFTER, ALL_IN, SUMMARY, views
+from temper.report.overview import error_of, leading
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
     assert comparison.reference is not None
     difference = row.cells[column].difference
     # The average relative improvement is such a share already, in per cent.
-    is_share = row.key.perspective == SUMMARY.name
+    is_share = row.key.perspective in (SUMMARY.name, AFTER.name, ALL_IN.name)
     error = 100.0 if is_share else error_of(row, comparison.reference)
     facts, start = SCORES.get(row.key.name), row.cells[comparison.reference].mean
     if error is None and facts is not None and start == facts.perfect:
@@ -175,6 +176,63 @@ def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
     decided = {"better": 1, "worse": -1}.get(difference.verdict, 0)
     low, high = (min(ends), max(ends)) if len(ends) == 2 else (None, None)
     return Gain(row, column, 100 * difference.mean / error, low, high, decided)
+
+
+class _Told(Protocol):
+    @property
+    def row(self) -> Row: ...
+
+
+_Any = TypeVar("_Any", bound=_Told)
+
+
+def judged_rows(comparison: Comparison) -> Iterator[list[Row]]:
+    """Yield the rows that sum up each perspective that says how well a model holds."""
+    return (leading(comparison, view.name) for view in views() if view.judged)
+
+
+def hardest(told: Sequence[_Any]) -> Sequence[_Any]:
+    """Return the last one, of those without a perturbation where there are some; none of none."""
+    clean = [each for each in told if each.row.key.condition == "clean"]
+    return (clean or told)[-1:]
+
+
+def gains_of(comparison: Comparison, column: str) -> tuple[Gain, ...]:
+    """Return one gain a perspective: that of the hardest of the rows that sum it up.
+
+    Args:
+        comparison: All scores.
+        column: Whose.
+    """
+    return tuple(gain for gains in _by_perspective(comparison, column) for gain in hardest(gains))
+
+
+def given_gains(comparison: Comparison, column: str) -> list[Gain]:
+    """Return the gains with post-hoc methods on both sides, for example temperature scaling.
+
+    Args:
+        comparison: All scores.
+        column: Whose.
+    """
+    found = _by_perspective(comparison, column)
+    return [gain for gains in found for gain in gains if gain.given]
+
+
+def improvement_of(comparison: Comparison, column: str, view: View = SUMMARY) -> Gain | None:
+    """Return the gain in the average relative improvement; None without one.
+
+    Args:
+        comparison: All scores.
+        column: Whose.
+        view: `SUMMARY`, or with post-hoc methods `AFTER`.
+    """
+    rows = [row for row in comparison.of(view.name) if not row.key.set]
+    return gain_of(comparison, rows[0], column) if rows else None
+
+
+def _by_perspective(comparison: Comparison, column: str) -> Iterator[list[Gain]]:
+    for rows in judged_rows(comparison):
+        yield [gain for row in rows if (gain := gain_of(comparison, row, column)) is not None]
 
 
 def corrected_gains(

@@ -8,10 +8,9 @@ way a score points (RoAST, arXiv 2312.04032, Section 5.1).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
 
 from temper.display.cells import Comparison, Row, TrainingCost
 from temper.display.views import View
@@ -19,9 +18,18 @@ from temper.display.wording import listed, plural, title, within
 from temper.files import asset
 from temper.functional.effects import MOST_SEEDS, POWER, seeds_to_detect
 from temper.functional.scores import SCORES
-from temper.report.derived import SUMMARY, views
-from temper.report.gains import Gain, corrected_gains, gain_of, unit_of
-from temper.report.overview import leading
+from temper.report.derived import views
+from temper.report.gains import (
+    Gain,
+    corrected_gains,
+    gains_of,
+    given_gains,
+    hardest,
+    improvement_of,
+    judged_rows,
+    unit_of,
+)
+from temper.report.remaining import Claims, remaining
 
 REACHES = (10, 25, 50, 100)
 """Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
@@ -120,9 +128,9 @@ def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
         column: Its name.
     """
     found: list[Level] = []
-    for rows in _judged(comparison):
+    for rows in judged_rows(comparison):
         scored = [row for row in rows if row.cells[column].mean is not None]
-        found += _hardest([_level(comparison, row, column) for row in scored])
+        found += hardest([_level(comparison, row, column) for row in scored])
     return tuple(found)
 
 
@@ -140,9 +148,6 @@ def _level(comparison: Comparison, row: Row, column: str) -> Level:
 
     usual = _usual().get(condition_of(row))
     return Level(row, column, share(cell.mean), share(cell.low), share(cell.high), usual)
-
-
-_Told = TypeVar("_Told", Gain, Level)
 
 
 @dataclass(frozen=True)
@@ -249,8 +254,8 @@ def headline(comparison: Comparison) -> Headline:
     if not_learned := _not_learned(comparison):
         return Headline(not_learned, unmeasured=unmeasured)
     gains, improved, tests = corrected_gains(
-        {name: _gains(comparison, name) for name in others},
-        {name: _improvement(comparison, name) for name in others},
+        {name: gains_of(comparison, name) for name in others},
+        {name: improvement_of(comparison, name) for name in others},
     )
     better = [name for name in others if _is_better(gains[name], improved[name], comparison.margin)]
 
@@ -279,7 +284,7 @@ def headline(comparison: Comparison) -> Headline:
         gains[column],
         (
             *(gain for name in others if name != column for gain in gains[name]),
-            *_given(comparison, column),
+            *given_gains(comparison, column),
         ),
         _price(comparison, column),
         unmeasured,
@@ -332,40 +337,6 @@ def _scored(comparison: Comparison, view: View) -> bool:
     return any(
         cell.mean is not None for row in comparison.of(view.name) for cell in row.cells.values()
     )
-
-
-def _gains(comparison: Comparison, column: str) -> tuple[Gain, ...]:
-    """Return one gain a perspective: that of the hardest of the rows that sum it up."""
-    found: list[Gain] = []
-    for rows in _judged(comparison):
-        found += _hardest(_gains_of(comparison, rows, column))
-    return tuple(found)
-
-
-def _given(comparison: Comparison, column: str) -> list[Gain]:
-    """Return the gains with post-hoc methods on both sides, for example temperature scaling."""
-    gains = (_gains_of(comparison, rows, column) for rows in _judged(comparison))
-    return [gain for found in gains for gain in found if gain.given]
-
-
-def _gains_of(comparison: Comparison, rows: Sequence[Row], column: str) -> list[Gain]:
-    return [gain for row in rows if (gain := gain_of(comparison, row, column)) is not None]
-
-
-def _judged(comparison: Comparison) -> Iterator[list[Row]]:
-    """Yield the rows that sum up each perspective that says how well a model holds."""
-    return (leading(comparison, view.name) for view in views() if view.judged)
-
-
-def _hardest(told: Sequence[_Told]) -> Sequence[_Told]:
-    """Return the last one, of those without a perturbation where there are some; none of none."""
-    clean = [each for each in told if each.row.key.condition == "clean"]
-    return (clean or told)[-1:]
-
-
-def _improvement(comparison: Comparison, column: str) -> Gain | None:
-    rows = [row for row in comparison.of(SUMMARY.name) if not row.key.set]
-    return gain_of(comparison, rows[0], column) if rows else None
 
 
 def _is_better(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:

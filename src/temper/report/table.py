@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -25,7 +26,7 @@ from temper.display.cells import (
     TrainingCost,
     Verdict,
 )
-from temper.display.folders import Source, read
+from temper.display.folders import Source, is_plain, read
 from temper.display.records import NamedRecord, Number, Record, ScoreRecord, parse
 from temper.display.wording import folded, higher_is_better, listed, plural, unit
 from temper.errors import CheckpointError
@@ -76,6 +77,7 @@ class PairedRecord(Record):
 
     resamples: int
     columns: dict[str, PairedColumnRecord] = Field(default_factory=dict)
+    equal_compute: dict[str, dict[str, PairedColumnRecord]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,11 +114,14 @@ class OverRows:
 RowsSay = Mapping[tuple[str, ScoreKey], Paired | OverRows]
 
 
-def read_paired(folder: Path) -> dict[tuple[str, ScoreKey], Paired | OverRows]:
+def read_paired(
+    folder: Path, *, against: str | None = None
+) -> dict[tuple[str, ScoreKey], Paired | OverRows]:
     """Read what a study kept of its rows.
 
     Args:
         folder: The study's folder.
+        against: Column of equal compute that the others are compared with; None for the reference.
 
     Returns:
         By column and score; empty where the study kept nothing.
@@ -128,7 +133,9 @@ def read_paired(folder: Path) -> dict[tuple[str, ScoreKey], Paired | OverRows]:
     if not file.exists():
         return {}
     found: dict[tuple[str, ScoreKey], Paired | OverRows] = {}
-    for column, kept in parse(file, PairedRecord).columns.items():
+    record = parse(file, PairedRecord)
+    columns = record.columns if against is None else record.equal_compute.get(against, {})
+    for column, kept in columns.items():
         for one in kept.scores:
             # A file without the seed is of no use, and says nothing wrong.
             if kept.seed is not None:
@@ -168,6 +175,47 @@ def comparison(
 def compare(source: Source, *, margin: float = MARGIN, detect: float | None = None) -> Comparison:
     """Compare the columns of a folder that was read already; see `comparison`."""
     check_detect(detect)
+    found = _compared(source, margin=margin, detect=detect)
+    names = equal_compute(source, found.costs)
+    others = {
+        name: _compared(replace(source, reference=name), against=name, margin=margin)
+        for name in dict.fromkeys(names.values())
+    }
+    found = replace(found, equal={column: others[name] for column, name in names.items()})
+    return replace(found, answer=with_seen(headline(found), found).text)
+
+
+def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str, str]:
+    """Return the plain fine-tuning that has at least about the compute of each column.
+
+    Args:
+        source: The folder that was read.
+        costs: What a training of each column took.
+
+    Returns:
+        Column to column; empty if the reference is not plain fine-tuning. Compute is counted in
+        whole multiples of the reference's, as `temper.study.equal_compute` does; columns of the
+        reference's compute are left out, and those that no plain fine-tuning costs as much as.
+    """
+    plain = [each.name for each in source.columns if is_plain(each.method, each.settings)]
+    base = costs[source.reference].passes if source.reference in plain else None
+    if not base:
+        return {}
+    times = {
+        name: math.floor(cost.passes / base + 0.5) for name, cost in costs.items() if cost.passes
+    }
+    found = {}
+    for name, wanted in times.items():
+        enough = [each for each in plain if times.get(each, 0) >= wanted]
+        if name not in plain and wanted > 1 and enough:
+            found[name] = min(enough, key=times.__getitem__)
+    return found
+
+
+def _compared(
+    source: Source, *, margin: float, against: str | None = None, detect: float | None = None
+) -> Comparison:
+    """Compare the columns with the source's reference, without an answer."""
     scores = _collect(source)
     if source.reference is not None:
         add_relative_improvement(scores, source.reference)
@@ -176,13 +224,13 @@ def compare(source: Source, *, margin: float = MARGIN, detect: float | None = No
     shown = views()
     keys = sorted(scores.values, key=lambda key: shown.position(key.perspective))
     minor = _minor(keys)
-    paired = read_paired(source.folder) if source.kind == "study" else {}
+    paired = read_paired(source.folder, against=against) if source.kind == "study" else {}
     paired |= _of_means(paired, scores, [column.name for column in source.columns])
     rows = tuple(
         replace(_row(key, scores, source, paired, margin=margin), minor=key in minor)
         for key in keys
     )
-    found = Comparison(
+    return Comparison(
         kind=source.kind,
         model=source.model,
         metric=scores.metric,
@@ -202,7 +250,6 @@ def compare(source: Source, *, margin: float = MARGIN, detect: float | None = No
             )
         ),
     )
-    return replace(found, answer=with_seen(headline(found), found).text)
 
 
 def _costs(source: Source) -> dict[str, TrainingCost]:

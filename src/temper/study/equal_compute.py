@@ -8,6 +8,7 @@ from typing import Any
 from temper import methods
 from temper.data.encode import Collator, LazilyEncoded
 from temper.data.examples import Splits
+from temper.display.folders import is_plain
 from temper.methods.soup import trainings_of
 from temper.progress import Progress
 from temper.settings import override
@@ -37,14 +38,14 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
         TemperError: The model cannot be loaded, or its head does not fit.
     """
     reference = config.columns[0]
-    if not is_plain(reference) or all(is_plain(column) for column in config.columns):
+    if not _plain(reference) or all(_plain(column) for column in config.columns):
         return config
     found = costs(config, splits)
-    others = [column.name for column in config.columns if not is_plain(column)]
+    others = [column.name for column in config.columns if not _plain(column)]
     costliest = max(others, key=lambda name: found.get(name, 0.0))
     times = math.floor(found.get(costliest, 0.0) + 0.5)
     name = f"vanilla_x{times}"
-    longest = max(found[column.name] for column in config.columns if is_plain(column))
+    longest = max(found[column.name] for column in config.columns if _plain(column))
     # A column of that name stands for what its author says.
     if times < 2 or longest >= times - 0.5 or name in [column.name for column in config.columns]:
         return config
@@ -59,17 +60,6 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
         "--no-equal-compute leaves it out."
     )
     return config.with_column(Column(name, reference.method, settings))
-
-
-def is_plain(column: Column) -> bool:
-    """Return whether a column is plain fine-tuning, of whatever length and learning rate.
-
-    Args:
-        column: A column.
-    """
-    return column.method == "vanilla" and {
-        name for name, own in column.settings.items() if own
-    } <= {"train"}
 
 
 def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
@@ -105,5 +95,9 @@ def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
         passes = passes_of(model, method, batch)
         return None if passes is None else trainings_of(method.rule) * length * passes / PLAIN
 
-    known = {each.name: cost(runs[each.name], plain=is_plain(each)) for each in config.columns}
+    known = {each.name: cost(runs[each.name], plain=_plain(each)) for each in config.columns}
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _plain(column: Column) -> bool:
+    return is_plain(column.method, column.settings)

@@ -21,6 +21,7 @@ from temper.data.examples import Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
 from temper.display import folders
+from temper.display.folders import is_plain
 from temper.display.wording import plural
 from temper.errors import CheckpointError, SettingError, TemperError
 from temper.evaluation.folder import read
@@ -293,7 +294,8 @@ def step_cost(
 def _pair_columns(work: Work) -> None:
     """Keep what the rows say of each column's difference from the reference.
 
-    Of one seed that is the difference over examples; of several how much it varies with the rows,
+    The same is kept of the difference from each further column of plain fine-tuning, for the
+    comparison at equal compute. Of one seed that is the difference over examples; of several how much it varies with the rows,
     which the report adds to what it varies with the seeds. It is written beside the plan. What was
     written before is kept for evaluations that have not changed.
     """
@@ -302,7 +304,8 @@ def _pair_columns(work: Work) -> None:
     if len(config.columns) < 2:
         file.unlink(missing_ok=True)
         return
-    kept: dict[str, Any] = read_json(file).get("columns", {}) if file.exists() else {}
+    written: dict[str, Any] = read_json(file) if file.exists() else {}
+    kept, kept_equal = written.get("columns", {}), written.get("equal_compute", {})
     samples: dict[Path, RowSamples] = {}
 
     def samples_of(evaluation: Path) -> RowSamples:
@@ -316,25 +319,36 @@ def _pair_columns(work: Work) -> None:
     def evaluations(column: str) -> list[Path]:
         return [folder.run((column, seed)).path / "evaluation" for seed in config.seeds]
 
-    columns = {}
-    for column in [each.name for each in config.columns if each.name != config.reference]:
-        sides = evaluations(column), evaluations(config.reference)
+    def paired(column: str, other: str, before: Mapping[str, Any]) -> Any:
+        sides = evaluations(column), evaluations(other)
         keys = [stored_key(evaluation) for side in sides for evaluation in side]
-        if kept.get(column, {}).get("keys") == keys:
-            columns[column] = kept[column]
-        elif len(config.seeds) > 1:
+        if before.get("keys") == keys:
+            return before
+        if len(config.seeds) > 1:
             scores = [
                 {**named, "rows": found.difference, "columns": found.columns}
                 for named, found in row_variances(*(list(map(samples_of, side)) for side in sides))
             ]
-            columns[column] = {"seeds": list(config.seeds), "keys": keys, "variances": scores}
-        else:
-            scores = paired_differences(
-                read(sides[0][0]).rows,
-                read(sides[1][0]).rows,
-                work.sets.data.metric,
-                chosen=config.evaluate.perspectives,
-                seed=config.evaluate.seed,
-            )
-            columns[column] = {"seed": config.seeds[0], "keys": keys, "scores": scores}
-    write_json(file, {"resamples": RESAMPLES, "columns": columns})
+            return {"seeds": list(config.seeds), "keys": keys, "variances": scores}
+        differences = paired_differences(
+            read(sides[0][0]).rows,
+            read(sides[1][0]).rows,
+            work.sets.data.metric,
+            chosen=config.evaluate.perspectives,
+            seed=config.evaluate.seed,
+        )
+        return {"seed": config.seeds[0], "keys": keys, "scores": differences}
+
+    names = [each.name for each in config.columns if each.name != config.reference]
+    columns = {name: paired(name, config.reference, kept.get(name, {})) for name in names}
+    plain = [each.name for each in config.columns if is_plain(each.method, each.settings)]
+    equal = {
+        other: {
+            name: paired(name, other, kept_equal.get(other, {}).get(name, {}))
+            for name in names
+            if name not in plain
+        }
+        for other in plain
+        if config.reference in plain and other != config.reference
+    }
+    write_json(file, {"resamples": RESAMPLES, "columns": columns, "equal_compute": equal})
