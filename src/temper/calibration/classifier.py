@@ -16,6 +16,7 @@ from temper.calibration.abstention import Abstention
 from temper.calibration.answers import Answer, Answers, Shift
 from temper.calibration.calibration import FAILURE, Calibration, middle, outputs
 from temper.calibration.files import read_calibration
+from temper.calibration.settings import Backend, known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
@@ -23,6 +24,7 @@ from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.loading import (
     check_pairs,
     cut_in,
+    load_int8_predictor,
     load_predictor,
     longest_row,
     unknown_in,
@@ -112,6 +114,7 @@ class Classifier:
         max_length: int | None = None,
         batch_size: int = 32,
         device: str | None = None,
+        backend: Backend = "torch",
         settings: PredictorSettings | None = None,
     ) -> Self:
         """Load a model and the calibration that its folder keeps.
@@ -124,6 +127,8 @@ class Classifier:
             batch_size: Rows of a forward pass, >= 1; changes no result.
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; None takes a GPU where there
                 is one.
+            backend: ``int8`` takes the 8-bit copy that ``temper calibrate --backend int8`` has
+                made, with the calibration that was fitted on its answers; it runs on the CPU.
             settings: What a function or an estimator does not say itself.
 
         Raises:
@@ -132,14 +137,20 @@ class Classifier:
         """
         checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
         # First, since it is refused in milliseconds.
-        calibration = read_calibration(checkpoint)
-        predictor = load_predictor(
-            checkpoint,
-            max_length=max_length,
-            batch_size=batch_size,
-            device=device,
-            settings=settings,
-        )
+        calibration = read_calibration(checkpoint, known_backend(backend))
+        predictor: Predictor
+        if backend == "int8":
+            predictor = load_int8_predictor(
+                checkpoint, max_length=max_length, device=device, settings=settings
+            )
+        else:
+            predictor = load_predictor(
+                checkpoint,
+                max_length=max_length,
+                batch_size=batch_size,
+                device=device,
+                settings=settings,
+            )
         return cls(
             predictor,
             name=checkpoint.name,

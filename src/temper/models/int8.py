@@ -1,0 +1,319 @@
+"""Make and run an 8-bit copy of a classifier for CPUs, with ONNX Runtime.
+
+The weights of matrix products are stored in eight bits, and their inputs are rounded to eight bits
+when a text is read. Two kinds of products are mixed:
+
+- *coarse*: one scale for all of a text's tokens (``DynamicQuantizeLinear``) and one for each output
+  of the weights. It is the fastest.
+- *fine*: a scale for each token, and for each 128 inputs of tokens and weights (``MatMulNBits``).
+  It takes about 1.5 times as long, and its error is several times smaller.
+
+A few products cause most of the error of an 8-bit model. `effects` finds them on rows, and they are
+fine. Products outside the repeated blocks that read one vector a text (pooler, classifier), the
+embeddings and everything else stay in fp32.
+
+One text is computed at a time, without padding. On one thread that is as fast as a batch, and
+the scales of a text cannot depend on the others of its batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from transformers import AutoConfig, AutoTokenizer
+
+from temper.errors import CheckpointError, ModelError
+from temper.files import sha256, write_json
+from temper.heads import head_of
+from temper.models.adapters import is_adapted
+from temper.models.kinds import position_limit
+from temper.models.onnx_files import check_onnx_installed, quiet, write_onnx
+
+FOLDER, MODEL, RECORD = "int8", "model.onnx", "int8.json"
+"""Folder of the 8-bit copy in that of a checkpoint, its network, and its record."""
+BLOCK = 128
+"""Inputs that share a scale in a fine product."""
+ERROR_LEFT = 0.01
+"""Fraction of the predicted squared error that coarse products may cause."""
+
+
+def rounded_rows(weight: Tensor) -> Tensor:
+    """Round weights to signed eight bits with one scale for each output.
+
+    Args:
+        weight: [O, I].
+
+    Returns:
+        The rounded weights, [O, I].
+    """
+    scale = weight.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+    return (weight / scale).round() * scale
+
+
+def rounded(values: Tensor) -> Tensor:
+    """Round values to unsigned eight bits with one scale and zero point (ONNX's definition).
+
+    Args:
+        values: Of any shape.
+
+    Returns:
+        The rounded values.
+    """
+    low, high = values.amin().clamp(max=0), values.amax().clamp(min=0)
+    scale = ((high - low) / 255).clamp(min=1e-12)
+    zero = (-low / scale).round()
+    return (((values / scale).round() + zero).clamp(0, 255) - zero) * scale
+
+
+def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Predict how much each coarse product changes a classifier's answers.
+
+    To first order, an error ``e`` of a product's output changes the answer by ``g . e``, with ``g``
+    the gradient of the answer by this output. The answer is the log-odds of the predicted class, so
+    that texts with a probability near 1 count too, or the value of a regression.
+
+    Args:
+        model: A Transformers sequence classifier in eval mode; its weights' ``requires_grad`` is
+            switched off.
+        rows: Inputs of single texts, each [1, T], without padding.
+
+    Returns:
+        Name of each `torch.nn.Linear` that reads one vector a token -> mean of ``(g . e)^2``.
+    """
+    model.requires_grad_(False)
+    classes = head_of(model.config).has_classes
+    total: dict[str, float] = {}
+    count = 0
+
+    def add(name: str, error: Tensor, gradient: Tensor) -> None:
+        total[name] = total.get(name, 0.0) + float((gradient * error).sum()) ** 2
+
+    def observe(name: str, module: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if inputs[0].dim() < 3:
+            return
+        with torch.no_grad():
+            coarse = linear(rounded(inputs[0]), rounded_rows(module.weight), module.bias)
+            error = coarse - output
+        output.register_hook(partial(add, name, error))
+
+    handles = [
+        module.register_forward_hook(partial(observe, name))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+    ]
+    embeddings = model.get_input_embeddings()  # type: ignore[operator]
+    handles.append(
+        embeddings.register_forward_hook(lambda _, __, output: output.detach().requires_grad_())
+    )
+    try:
+        for row in rows:
+            logits = model(**row).logits
+            (_log_odds(logits) if classes else logits.sum()).backward()
+            count += 1
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: value / count for name, value in total.items()}
+
+
+def _log_odds(logits: Tensor) -> Tensor:
+    """Return the log-odds of the largest of some logits."""
+    best, others = logits.flatten().sort(descending=True).values.split([1, logits.numel() - 1])
+    return (best - others.logsumexp(dim=0)).sum()
+
+
+def fine_products(effect: Mapping[str, float], *, left: float = ERROR_LEFT) -> list[str]:
+    """Choose the fewest products so that the others cause at most a fraction of the squared error.
+
+    Args:
+        effect: What `effects` returned.
+        left: That fraction.
+
+    Returns:
+        Names, the largest effect first.
+
+    Example:
+        >>> fine_products({"a": 90.0, "b": 1.0, "c": 9.0}), fine_products({"a": 0.0})
+        (['a', 'c'], [])
+    """
+    order = sorted(effect, key=lambda name: -effect[name])
+    sizes = np.array([effect[name] for name in order])
+    after = sizes.sum() - np.cumsum(sizes)
+    needed = 0 if not sizes.sum() else int(np.argmax(after <= left * sizes.sum())) + 1
+    return order[:needed]
+
+
+def write_int8(
+    model: nn.Module,
+    tokenizer: Any,
+    rows: Sequence[Mapping[str, Tensor]],
+    folder: Path,
+    *,
+    told: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write an 8-bit copy of a classifier.
+
+    Args:
+        model: A Transformers sequence classifier, or an adapter on one.
+        tokenizer: Its tokenizer.
+        rows: Inputs of single texts, each [1, T] with T > 1, without padding and mask: what fine
+            products are chosen on.
+        folder: An empty folder.
+        told: Further fields of the record.
+
+    Returns:
+        The record, the content of ``int8.json``.
+
+    Raises:
+        SettingError: The extra ``onnx`` is not installed.
+        ModelError: The network cannot be written as ONNX, or has no product to round.
+    """
+    check_onnx_installed("--backend int8")
+    network: Any = deepcopy(model).cpu().float().eval()
+    if is_adapted(network):
+        network = network.merge_and_unload()
+    with quiet():
+        # Simpler graphs than those of fused attention.
+        network.set_attn_implementation("eager")
+    effect = effects(network, rows)
+    fine = fine_products(effect)
+    names = {_content(module.weight.T): name for name, module in network.named_modules()
+             if isinstance(module, nn.Linear)}  # fmt: skip
+    with TemporaryDirectory(dir=folder) as scratch:
+        source = Path(scratch) / MODEL
+        write_onnx(network, longest(rows), source, states=True)
+        _check_alike(network, source, rows[0])
+        coarse = _quantize(source, folder / MODEL, names, fine)
+    network.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    record = {
+        **told,
+        "positions": position_limit(network),
+        "sha256": sha256(folder / MODEL),
+        "coarse": coarse,
+        "fine": sorted({*names.values()} & {*fine}),
+    }
+    return write_json(folder / RECORD, record)
+
+
+def longest(rows: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
+    """Return the row with the most tokens."""
+    return max(rows, key=lambda row: row["input_ids"].shape[1])
+
+
+def _quantize(source: Path, path: Path, names: Mapping[str, str], fine: Sequence[str]) -> int:
+    """Write a network with 8-bit products; return how many are coarse.
+
+    A product whose weights are none of `names` is fine, since its effect is unknown.
+    """
+    import onnx
+    from onnx.numpy_helper import to_array
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.matmul_nbits_quantizer import (
+        DefaultWeightOnlyQuantConfig,
+        MatMulNBitsQuantizer,
+    )
+
+    whole = onnx.load(source)
+    weights = {each.name: each for each in whole.graph.initializer}
+    products = {
+        node.name: names.get(_content(torch.from_numpy(to_array(weights[node.input[1]]).copy())))
+        for node in whole.graph.node
+        if node.op_type == "MatMul" and node.input[1] in weights
+    }
+    if not products:
+        raise ModelError("The network has no matrix product that eight bits can speed up.")
+    chosen = {node for node, name in products.items() if name is None or name in fine}
+    with quiet():
+        if chosen:
+            others = [node.name for node in whole.graph.node if node.name not in chosen]
+            settings = DefaultWeightOnlyQuantConfig(
+                block_size=BLOCK, is_symmetric=True, accuracy_level=4, bits=8
+            )
+            made = MatMulNBitsQuantizer(whole, algo_config=settings, nodes_to_exclude=others)
+            made.process()
+            whole = made.model.model
+        quantize_dynamic(
+            whole,
+            path,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+        )
+    return len(products) - len(chosen)
+
+
+def _content(matrix: Tensor) -> str:
+    """Identify weights by their content; their names are lost on the way to ONNX."""
+    array = np.ascontiguousarray(matrix.detach().numpy())
+    return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()
+
+
+def _check_alike(network: nn.Module, file: Path, row: Mapping[str, Tensor]) -> None:
+    """Raise if a network in fp32 answers otherwise once it is written as ONNX."""
+    with torch.no_grad():
+        wanted = network(**row).logits.numpy()
+    found = session(file).run(["logits"], {name: value.numpy() for name, value in row.items()})[0]
+    if not np.allclose(wanted, found, rtol=1e-3, atol=1e-3):
+        raise ModelError(
+            f"{type(network).__name__} answers otherwise once it is written as ONNX, so it cannot "
+            "run in eight bits."
+        )
+
+
+def session(file: Path) -> Any:
+    """Open a network of ONNX on one thread of the CPU.
+
+    Args:
+        file: The file.
+    """
+    from onnxruntime import InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    # The fused form of a sum and a layer norm is the slower one on CPUs (docs/deploy.md).
+    return InferenceSession(
+        file,
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=["SkipLayerNormFusion"],
+    )
+
+
+def load_int8(folder: Path) -> tuple[Any, Any, Any, Mapping[str, Any]]:
+    """Load an 8-bit copy.
+
+    Args:
+        folder: What `write_int8` wrote.
+
+    Returns:
+        Its network as a session, tokenizer, configuration and record.
+
+    Raises:
+        SettingError: The extra ``onnx`` is not installed.
+        CheckpointError: A file is damaged.
+    """
+    check_onnx_installed("--backend int8", ("onnxruntime",))
+    try:
+        record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        if sha256(folder / MODEL) != record["sha256"]:
+            raise ValueError(f"{folder / MODEL} is not the file that belongs to it")
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"The 8-bit model in {folder} is damaged: {error}. Make it again with `temper "
+            "calibrate` and --backend int8."
+        ) from error
+    return session(folder / MODEL), tokenizer, config, record
