@@ -369,7 +369,9 @@ class Classifier:
         known = self.calibration
         answers, scores, states = [], [], []
         for start in range(0, len(examples), WINDOW):
-            part = examples.select(range(start, min(start + WINDOW, len(examples))))
+            part = examples
+            if len(examples) > WINDOW:
+                part = examples.select(range(start, min(start + WINDOW, len(examples))))
             layers: NDArray[np.float32] = np.zeros((len(part), 1, 0), dtype=np.float32)
             if known is not None and known.wants_states:
                 assert isinstance(self.predictor, StateReader)

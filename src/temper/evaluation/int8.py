@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.predictor import BROKEN, Prediction
@@ -43,6 +44,7 @@ class Int8Predictor(TextPredictor):
         super().__init__(config, tokenizer, max_length=max_length, positions=positions)
         self._session = session
         self._inputs = [each.name for each in session.get_inputs()]
+        self._last: tuple[Examples, EncodedExamples] | None = None
 
     @classmethod
     def load(cls, folder: Path, *, max_length: int) -> Self:
@@ -94,6 +96,16 @@ class Int8Predictor(TextPredictor):
         if not bool(np.isfinite(states).all()):
             raise ModelError(f"A hidden state of set {examples.name!r} is not finite. {BROKEN}")
         return answers, states
+
+    def encoded(self, examples: Examples) -> EncodedExamples:
+        """Tokenize a set; the last one is kept, because answers and notices read the same.
+
+        Args:
+            examples: Texts; labels are not looked at.
+        """
+        if self._last is None or self._last[0] is not examples:
+            self._last = examples, super().encoded(examples)
+        return self._last[1]
 
     def _answered(self, examples: Examples, wanted: list[str]) -> tuple[Prediction, Any]:
         """Return answers, and the last of the wanted outputs."""

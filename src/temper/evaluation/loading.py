@@ -200,8 +200,10 @@ def unknown_in(
         return ()
     notices: tuple[str, ...] = ()
     for rows, examples in sets.items():
-        first = examples.select(range(min(len(examples), ENCODED_FIRST)))
-        some = rows if len(first) == len(examples) else f"first {len(first):,} {rows}"
+        first, some = examples, rows
+        if len(examples) > ENCODED_FIRST:
+            first = examples.select(range(ENCODED_FIRST))
+            some = f"first {ENCODED_FIRST:,} {rows}"
         from_scratch = getattr(predictor.config, "model_type", "") in ARCHITECTURES
         notices += unknown_notices(
             predictor.encoded(first),

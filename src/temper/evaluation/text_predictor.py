@@ -68,6 +68,9 @@ class TextPredictor:
 
     def _windows(self, examples: Examples) -> Iterator[Examples]:
         """Cut a set where it is long: token ids weigh more than the texts, so few are held."""
+        if len(examples) <= WINDOW:
+            yield examples
+            return
         for start in range(0, len(examples), WINDOW):
             yield examples.select(range(start, min(start + WINDOW, len(examples))))
 
