@@ -1,7 +1,8 @@
-"""Rounding to eight bits, and the choice of fine products, without ONNX Runtime."""
+"""Rounding to eight bits, the choice of fine products, and small networks as 8-bit copies."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from temper.models.int8 import effects, fine_products, rounded, rounded_rows
-from temper.testing.tiny import tiny_model
+from temper.errors import ModelError
+from temper.models.int8 import (
+    effects,
+    fine_products,
+    load_int8,
+    rounded,
+    rounded_rows,
+    write_int8,
+)
+from temper.testing.tiny import tiny_model, tiny_tokenizer
 
 numbers = st.floats(-50, 50, width=32)
 
@@ -103,3 +113,64 @@ def test_the_fewest_of_an_order_are_fine_so_that_the_rest_is_within_the_toleranc
 
     assert rest(fine) <= tolerance**2 * (1 + 1e-9)
     assert not fine or rest(fine[:-1]) >= tolerance**2 * (1 - 1e-9)
+
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "roberta": {"hidden_size": 32, "intermediate_size": 64, "pad_token_id": 1},
+    "deberta-v2": {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "max_relative_positions": 16,
+    },
+    "bart": {
+        "d_model": 32,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "eos_token_id": 2,
+    },
+    "qwen2": {"hidden_size": 32, "intermediate_size": 64, "num_key_value_heads": 2},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "pad_token_id": 0},
+}
+"""Settings of small networks, by their type."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_networks_of_many_kinds_answer_nearly_alike(name: str, tmp_path: Path) -> None:
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        pytest.importorskip(package, reason="needs the extra onnx")
+    layers = {} if name in ("bart", "gpt2") else {"num_hidden_layers": 2, "num_attention_heads": 2}
+    config = AutoConfig.for_model(
+        name, **{"pad_token_id": 0, **layers, **ARCHITECTURES[name]}, vocab_size=60, num_labels=3
+    )
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            if weight.dim() > 1 and "norm" not in key.lower():
+                weight.normal_(0, 0.3)
+    end = torch.tensor([[2]])
+    rows = [
+        {"input_ids": torch.cat([torch.randint(5, 60, (1, size)), end], dim=1)}
+        for size in (5, 9, 12, 7, 6, 14)
+    ]
+    if name == "gpt2":
+        with pytest.raises(ModelError, match="not be faster"):
+            write_int8(model, tiny_tokenizer(), rows, tmp_path, told={})
+        return
+    record = write_int8(model, tiny_tokenizer(), rows, tmp_path, told={})
+    network, *_, kept = load_int8(tmp_path)
+    assert kept == record
+    assert record["coarse"]
+    with torch.no_grad():
+        wanted = torch.cat([model(**row).logits for row in rows]).numpy()
+    found = np.concatenate(
+        [network.run(["logits"], {"input_ids": row["input_ids"].numpy()})[0] for row in rows]
+    )
+    assert np.sqrt(np.mean((found - wanted) ** 2)) < 0.15 * wanted.std()

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,8 @@ FOLDER, MODEL, RECORD = "int8", "model.onnx", "int8.json"
 """Folder of the 8-bit copy in that of a checkpoint, its network, and its record."""
 BLOCK = 128
 """Inputs that share a scale in a fine product."""
+MOST_BYTES = 2 * 10**9
+"""Weights of a network that one file of ONNX holds, in bytes."""
 TOLERANCE = 0.1
 """Change of the log-odds (root mean square) that coarse products may cause.
 
@@ -94,7 +96,7 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
         rows: Inputs of single texts, each [1, T], without padding.
 
     Returns:
-        Name of each `torch.nn.Linear` that reads one vector a token -> mean of ``(g . e)^2``.
+        Name of each `torch.nn.Linear` that reads vectors of tokens -> mean of ``(g . e)^2``.
     """
     model.requires_grad_(False)
     classes = head_of(model.config).has_classes
@@ -105,7 +107,8 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
         total[name] = total.get(name, 0.0) + float((gradient * error).sum()) ** 2
 
     def observe(name: str, module: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        if inputs[0].dim() < 3:
+        # Products of one vector a text stay in fp32; those of positions have no gradient.
+        if inputs[0].dim() < 3 or not output.requires_grad:
             return
         with torch.no_grad():
             coarse = linear(rounded(inputs[0]), rounded_rows(module.weight), module.bias)
@@ -117,10 +120,12 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear)
     ]
-    embeddings = model.get_input_embeddings()  # type: ignore[operator]
-    handles.append(
-        embeddings.register_forward_hook(lambda _, __, output: output.detach().requires_grad_())
-    )
+    # What reads words is differentiated from here on, although no weight wants a gradient.
+    handles += [
+        module.register_forward_hook(lambda _, __, output: output.detach().requires_grad_())
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+    ]
     try:
         for row in rows:
             logits = model(**row).logits
@@ -193,6 +198,11 @@ def write_int8(
         ModelError: The network cannot be written as ONNX, or has no product to round.
     """
     check_onnx_installed("--backend int8")
+    if 4 * sum(weight.numel() for weight in model.parameters()) > MOST_BYTES:
+        raise ModelError(
+            "The model has more than 2 GB of weights in fp32, too many for an 8-bit copy. Leave "
+            "--backend out."
+        )
     network: Any = deepcopy(model).cpu().float().eval()
     if is_adapted(network):
         network = network.merge_and_unload()
@@ -203,21 +213,22 @@ def write_int8(
         name: module for name, module in network.named_modules() if isinstance(module, nn.Linear)
     }
     sizes = {name: module.weight.numel() for name, module in modules.items()}
-    fine = fine_products(effects(network, rows), sizes)
+    effect = effects(network, rows)
+    coarse = {*effect} - {*fine_products(effect, sizes)}
     names = {_content(module.weight.T): name for name, module in modules.items()}
     with TemporaryDirectory(dir=folder) as scratch:
         source = Path(scratch) / MODEL
         write_onnx(network, longest(rows), source, states=True)
         _check_alike(network, source, rows[0])
-        coarse = _quantize(source, folder / MODEL, names, fine)
+        products = _quantize(source, folder / MODEL, names, coarse)
     network.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     record = {
         **told,
         "positions": position_limit(network),
         "sha256": sha256(folder / MODEL),
-        "coarse": coarse,
-        "fine": sorted({*names.values()} & {*fine}),
+        "coarse": len(products & coarse),
+        "fine": sorted(products - coarse),
     }
     return write_json(folder / RECORD, record)
 
@@ -227,10 +238,12 @@ def longest(rows: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
     return max(rows, key=lambda row: row["input_ids"].shape[1])
 
 
-def _quantize(source: Path, path: Path, names: Mapping[str, str], fine: Sequence[str]) -> int:
-    """Write a network with 8-bit products; return how many are coarse.
+def _quantize(
+    source: Path, path: Path, names: Mapping[str, str], coarse: Collection[str]
+) -> set[str]:
+    """Write a network with 8-bit products; return the names of the products.
 
-    A product whose weights are none of `names` is fine, since its effect is unknown.
+    A product is fine unless it is named, since the effect of others is not known.
     """
     import onnx
     from onnx.numpy_helper import to_array
@@ -241,15 +254,26 @@ def _quantize(source: Path, path: Path, names: Mapping[str, str], fine: Sequence
     )
 
     whole = onnx.load(source)
-    weights = {each.name: each for each in whole.graph.initializer}
-    products = {
-        node.name: names.get(_content(torch.from_numpy(to_array(weights[node.input[1]]).copy())))
+    weights = {each.name: each for each in whole.graph.initializer if len(each.dims) == 2}
+    read = [
+        node
         for node in whole.graph.node
-        if node.op_type == "MatMul" and node.input[1] in weights
+        if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights
+    ]
+    sizes = {node.name: math.prod(weights[node.input[1]].dims) for node in read}
+    products = {
+        node.name: names.get(
+            _content(torch.from_numpy(to_array(weights[node.input[1]]).copy())), node.name
+        )
+        for node in read
+        if node.op_type == "MatMul"
     }
-    if not products:
-        raise ModelError("The network has no matrix product that eight bits can speed up.")
-    chosen = {node for node, name in products.items() if name is None or name in fine}
+    if 2 * sum(sizes[node] for node in products) <= sum(sizes.values()):
+        raise ModelError(
+            "Most matrix products of the network have a form that is not rounded to eight bits "
+            "(torch.nn.Linear over tokens is), so the copy would not be faster."
+        )
+    chosen = {node for node, name in products.items() if name not in coarse}
     with quiet():
         if chosen:
             others = [node.name for node in whole.graph.node if node.name not in chosen]
@@ -259,14 +283,18 @@ def _quantize(source: Path, path: Path, names: Mapping[str, str], fine: Sequence
             made = MatMulNBitsQuantizer(whole, algo_config=settings, nodes_to_exclude=others)
             made.process()
             whole = made.model.model
-        quantize_dynamic(
-            whole,
-            path,
-            op_types_to_quantize=["MatMul"],
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-        )
-    return len(products) - len(chosen)
+        if rest := [node for node in products if node not in chosen]:
+            quantize_dynamic(
+                whole,
+                path,
+                nodes_to_quantize=rest,
+                op_types_to_quantize=["MatMul"],
+                per_channel=True,
+                weight_type=QuantType.QInt8,
+            )
+        else:
+            onnx.save(whole, path)
+    return {*products.values()}
 
 
 def _content(matrix: Tensor) -> str:
