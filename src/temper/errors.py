@@ -59,6 +59,10 @@ class DataError(TemperError):
     """Report data that cannot be read or does not fit the task."""
 
 
+class UnlabeledError(DataError):
+    """Report a set without labels where labels are needed."""
+
+
 class ModelError(TemperError):
     """Report a model that cannot be loaded or that a method cannot be applied to."""
 

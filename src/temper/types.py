@@ -20,6 +20,8 @@ State = dict[str, Any]
 Reduction = Literal["mean", "sum"]
 TEACHER = "teacher_logits"
 """What a batch calls the answers of another model to its rows."""
+UNLABELED = -100
+"""Label of a unit without a loss, as in torch and Transformers."""
 CONTEXT = "context_mask"
 """Key of the tokens that an answer may start or end at, in a collated batch."""
 

@@ -231,6 +231,26 @@ def test_the_command_writes_sets_flags_reasons_and_a_summary(
     assert shown[0].split() == ["label", "probability", "set", "anomaly", "abstain", "text"]
 
 
+def test_an_evaluation_without_labels_estimates_what_a_prediction_does(
+    calibrated: Path, trained: Path, tmp_path: Path
+) -> None:
+    lines, summary = tmp_path / "texts.csv", tmp_path / "summary.json"
+    lines.write_text("text\n" + "\n".join(texts_of(80, seed=21)) + "\n", encoding="utf-8")
+    asked = ("--data", lines, "--device", "cpu")
+    succeed("predict", calibrated, *asked, "--summary", summary)
+    told = json.loads(summary.read_text(encoding="utf-8"))
+    estimate = told["estimate"]["accuracy"]
+    assert 0.5 < estimate["low"] < estimate["value"] < estimate["high"] < 1.0
+    found = answer("evaluate", calibrated, *asked, "--out", tmp_path / "out")
+    assert {"schema": 1, **found} == told
+    assert json.loads((tmp_path / "out" / "estimate.json").read_text("utf-8")) == told
+    few = succeed("evaluate", calibrated, *asked, "--eval-rows", "5").stdout
+    assert "cannot tell" in few
+    # Everything else needs labels, and so does a model without held-out rows.
+    refused(call("evaluate", calibrated, *asked, "--perspectives", "task"), "has no labels")
+    refused(call("evaluate", trained, *asked), "classifier", "calibrate", str(trained))
+
+
 def test_a_risk_is_kept_by_a_confidence_or_refused(calibrated: Path) -> None:
     classifier = Classifier.load(calibrated, device="cpu")
     texts = texts_of(40, seed=17)

@@ -157,7 +157,7 @@ def test_how_many_rows_which_and_of_which_groups_is_free(run: str) -> None:
 def test_a_kind_that_the_model_does_not_answer_is_refused(run: str, tmp_path: Path) -> None:
     file = tmp_path / "other.csv"
     file.write_text("text,label\na,0\nb,1\n", encoding="utf-8")
-    said = r"`data\.kind` is 'regression', and what .*run answers is a classification\. Leave it"
+    said = r"`data\.kind` is 'regression', and what .*run answers is classification\. Leave it"
     for data in ({"kind": "regression"}, {"kind": "regression", "source": str(file)}):
         with pytest.raises(SettingError, match=said):
             evaluated(run, data)

@@ -276,7 +276,7 @@ def test_unfit_sets_are_named_at_once() -> None:
     )
     with pytest.raises(DataError) as caught:
         evaluate(fixed([[0.5, 0.5]] * 2), data, CLEAN)
-    assert "Set 'dev' must be labelled for a classification" in str(caught.value)
+    assert "Set 'dev' must have labels for classification" in str(caught.value)
     assert "Set 'far' must be labelled" in str(caught.value)
     assert "Set 'odd' has no rows" in str(caught.value)
 

@@ -130,10 +130,8 @@ def alarms(*, mean: float, windows: int, rows: int = 20) -> int:
         # Batches of uneven sizes: one window each, however the texts came.
         for part in (texts[:7], texts[7:8], texts[8:]):
             answers = classifier(part)
-            assert answers.own is not None
-            assert answers.states is not None
-            found.append(window.add(answers.own, answers.states))
-    told = [shift for shift in found if shift is not None]
+            found.append(window.add(answers))
+    told = [each[0] for each in found if each is not None]
     assert len(told) == windows
     assert all(shift.rows == rows for shift in told)
     return sum(shift.shifted for shift in told)
@@ -147,6 +145,7 @@ def test_traffic_like_the_held_out_rows_alarms_as_rarely_as_is_said() -> None:
 
 def test_foreign_traffic_alarms_and_its_counters_say_so() -> None:
     assert alarms(mean=3.0, windows=20) == 20
+    estimate = 'temper_estimate{{bound="{}",score="accuracy"}}'
     with running(calibrated(), shift_rows=50) as served:
         ask, metrics = served.client.predict, served.client.metrics
         assert math.isnan(metrics()["temper_shift_p"])
@@ -156,11 +155,14 @@ def test_foreign_traffic_alarms_and_its_counters_say_so() -> None:
         seen = metrics()
         assert (seen["temper_shift_tests_total"], seen["temper_shift_alarms_total"]) == (1, 0)
         assert seen["temper_shift_p"] > ALARM
+        low, value, high = (seen[estimate.format(bound)] for bound in ("low", "value", "high"))
+        assert 0.5 < low < value < high < 1.0
         for seed in range(10):
             ask({"texts": drawn(5, seed=seed, mean=4.0)})
         seen = metrics()
     assert (seen["temper_shift_tests_total"], seen["temper_shift_alarms_total"]) == (2, 1)
     assert seen["temper_shift_p"] <= ALARM
+    assert math.isnan(seen[estimate.format("value")])
 
 
 def test_a_window_is_of_the_last_texts_alone() -> None:
@@ -168,9 +170,8 @@ def test_a_window_is_of_the_last_texts_alone() -> None:
     window = ShiftWindow(classifier, 30)
     texts = [*drawn(100, seed=3, mean=9.0), *drawn(30, seed=4)]
     whole = classifier(texts)
-    assert whole.own is not None
-    assert whole.states is not None
-    shift = window.add(whole.own, whole.states)
-    assert shift is not None
-    assert (shift.rows, shift.shifted) == (30, False)
-    assert shift == classifier(texts[100:]).shift
+    told = window.add(whole)
+    assert told is not None
+    assert (told[0].rows, told[0].shifted) == (30, False)
+    alone = classifier(texts[100:])
+    assert told == (alone.shift, alone.scores)

@@ -206,7 +206,7 @@ def test_a_regression_needs_no_model_of_an_attack_that_is_left_out(tmp_path: Pat
     check_before_training(EvaluationData(dev, metric="pearson"), settings, train)
     check_named_models(settings, regression=True)
     classes = Examples("train", ["a"], labels=[0], kind="classification")
-    with pytest.raises(DataError, match="Set 'dev' must be labelled for a classification"):
+    with pytest.raises(DataError, match="Set 'dev' must have labels for classification"):
         check_before_training(EvaluationData(dev), EvaluationSettings(), classes)
 
 

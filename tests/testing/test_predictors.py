@@ -305,7 +305,7 @@ BARE = {
     sharing("Constant", lambda found, *_: np.full(len(found), 0.25)): "All answers are alike",
     ThreeNames: "`label_names` has 3 names, the answers have 2 classes",
     TwiceNamed: "`label_names` must be two or more different texts",
-    UnknownKind: "`gives` must be one of logits, probabilities, values, labels, got 'scores'",
+    UnknownKind: "`gives` must be one of logits, probabilities, values",
 }
 WITH_MODEL = {
     Training: "changed: training flags of model",

@@ -119,6 +119,7 @@ class PredictorKeywords(TypedDict, total=False):
     label_names: Many | None
     label_map: Mapping[str, str] | Many
     trust: Many
+    max_new_tokens: int | None
 
 
 class _Named(TypedDict, total=False):

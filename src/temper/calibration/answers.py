@@ -7,7 +7,27 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, overload
 
 from temper.evaluation.predictor import Prediction
+from temper.functional.estimates import Estimate
 from temper.functional.resampling import FloatArray
+
+
+@dataclass(frozen=True)
+class TaggedSpan:
+    """A part of a text with a tag: an entity, or a word if tags mark no entities.
+
+    Args:
+        label: Type of the entity, or tag of the word.
+        text: The part of the text.
+        start: Its first character.
+        end: The character after its last.
+        probability: Product of the probabilities of the predicted tags of its words.
+    """
+
+    label: str
+    text: str
+    start: int
+    end: int
+    probability: float
 
 
 @dataclass(frozen=True)
@@ -17,6 +37,8 @@ class Answer:
     Args:
         label: The predicted class; None of a regression, or if a text may have several labels.
         labels: The labels that apply; None if a text has one class or a number.
+        entities: The entities, or words with their tags; None if a text as a whole is labeled.
+        completion: What a language model continues the prompt with; None of other models.
         probabilities: Probability of each class by its name, calibrated where the model's folder
             keeps a calibration; empty for a regression.
         value: The predicted value; None of a classifier.
@@ -30,6 +52,8 @@ class Answer:
 
     label: str | None = None
     labels: tuple[str, ...] | None = None
+    entities: tuple[TaggedSpan, ...] | None = None
+    completion: str | None = None
     probabilities: dict[str, float] = field(default_factory=dict)
     value: float | None = None
     set: tuple[str, ...] | None = None
@@ -43,6 +67,8 @@ class Answer:
         fields: dict[str, Any] = {
             "label": self.label,
             "labels": None if self.labels is None else list(self.labels),
+            "entities": None if self.entities is None else list(map(asdict, self.entities)),
+            "completion": self.completion,
             "value": self.value,
             "set": None if self.set is None else list(self.set),
             "interval": None if self.interval is None else list(self.interval),
@@ -78,6 +104,34 @@ class Shift:
 
 
 @dataclass(frozen=True)
+class UnlabeledScores:
+    """Scores of texts without labels, estimated, or the reason why they cannot be.
+
+    Args:
+        rows: Number of texts.
+        accuracy: Estimated accuracy with its 90% interval; None if it cannot be estimated.
+        macro_f1: The same for macro-F1.
+        reason: Why there is no estimate; None if there is one.
+    """
+
+    rows: int
+    accuracy: Estimate | None = None
+    macro_f1: Estimate | None = None
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        """Return one sentence."""
+        if self.accuracy is None or self.macro_f1 is None:
+            return f"Accuracy without labels: cannot tell, because {self.reason}."
+        named = {"accuracy": self.accuracy, "macro-F1": self.macro_f1}
+        shown = ", ".join(
+            f"{name} {each.value:.1%} [{each.low:.1%}, {each.high:.1%}]"
+            for name, each in named.items()
+        )
+        return f"Estimated without labels: {shown} (90% intervals, {self.rows} texts)."
+
+
+@dataclass(frozen=True)
 class Answers(Sequence[Answer]):
     """The answers to some texts, in their order.
 
@@ -85,6 +139,7 @@ class Answers(Sequence[Answer]):
         rows: One answer a text.
         notices: What their reader should know, such as that texts were cut.
         shift: Whether the texts as a whole have shifted; None of few, or where it is not known.
+        scores: Estimated accuracy and macro-F1; None if no held-out rows are kept.
         own: The model's own answers, uncalibrated.
         states: The states that were read beside them, [n, D].
         abstained: How many texts each rule of abstention objects to.
@@ -93,6 +148,7 @@ class Answers(Sequence[Answer]):
     rows: tuple[Answer, ...] = ()
     notices: tuple[str, ...] = ()
     shift: Shift | None = None
+    scores: UnlabeledScores | None = None
     own: Prediction | None = field(default=None, repr=False, compare=False)
     states: FloatArray | None = field(default=None, repr=False, compare=False)
     abstained: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -106,6 +162,7 @@ class Answers(Sequence[Answer]):
             "abstained": sum(map(bool, asked)) if asked else None,
             "anomalous": sum(flags) if flags else None,
             "shift": None if self.shift is None else asdict(self.shift),
+            "estimate": None if self.scores is None else asdict(self.scores),
             "notices": list(self.notices),
         }
 

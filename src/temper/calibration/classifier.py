@@ -15,15 +15,19 @@ from numpy.typing import NDArray
 from temper.calibration.abstention import Abstention
 from temper.calibration.answers import Answer, Answers, Shift
 from temper.calibration.calibration import FAILURE, Calibration, middle, outputs
+from temper.calibration.estimating import unlabeled_scores
 from temper.calibration.files import read_calibration
 from temper.calibration.settings import Backend, known_backend
+from temper.calibration.tagging import WordsInText, split_words, tags_of
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
 from temper.errors import DataError, SettingError, perhaps
+from temper.evaluation.generator import TextGenerator
 from temper.evaluation.loading import (
     check_pairs,
     cut_in,
+    load_generator,
     load_int8_predictor,
     load_predictor,
     longest_row,
@@ -34,6 +38,7 @@ from temper.evaluation.sources import PredictorSettings
 from temper.functional.resampling import FloatArray
 from temper.functional.selective import Selection
 from temper.functional.shift import alarm_level, mmd_test
+from temper.models.hf import is_language_model
 from temper.results import TrainingResult
 
 ALARM = alarm_level(rate=0.01, references=0.95)
@@ -72,7 +77,7 @@ class Classifier:
     read its hidden states keep state through a call. torch computes one forward on several cores.
 
     Args:
-        predictor: The model.
+        predictor: The model: a predictor, or a language model that continues prompts.
         name: What it is called in messages.
         batch_size: Rows of a forward pass; None takes the predictor's own.
         calibration: What is known of its answers from held-out rows; None leaves them as they are.
@@ -138,6 +143,18 @@ class Classifier:
         checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
         # First, since it is refused in milliseconds.
         calibration = read_calibration(checkpoint, known_backend(backend))
+        known = settings or PredictorSettings()
+        if checkpoint.kind == "weights" and is_language_model(checkpoint.name):
+            if backend == "int8":
+                raise SettingError(
+                    f"{checkpoint} is a language model, and the backend int8 is of classifiers and "
+                    "regressions. Leave it out."
+                )
+            known = known.model_copy(update={"device": device or known.device})
+            generator = load_generator(
+                checkpoint, max_length=max_length, batch_size=batch_size, settings=known
+            )
+            return cls(generator, name=checkpoint.name, batch_size=batch_size)
         predictor: Predictor
         if backend == "int8":
             predictor = load_int8_predictor(
@@ -257,16 +274,23 @@ class Classifier:
         terms = self.terms() if terms is None else terms
         if not len(examples):
             return Answers()
+        if isinstance(self.predictor, TextGenerator):
+            with self._turn:
+                found = self.predictor.complete(examples)
+            return Answers(tuple(Answer(completion=text) for text in found))
+        tagged = None
+        if self.predictor.gives == "tags":
+            examples, tagged = split_words(examples)
         with self._turn:
             own, anomaly, states = self._read(examples)
-        made = self._described(own, anomaly, terms)
+        made = self._described(own, anomaly, terms, tagged)
         shift = self.shift(own, states) if compare else None
+        scores = unlabeled_scores(self.calibration, own, anomaly, shift) if compare else None
         notices = made.notices
         if compare:
             notices += unknown_in(self.predictor, self.name, {"texts": examples})
-        if shift is not None:
-            notices += (str(shift),)
-        return replace(made, notices=notices, shift=shift, own=own, states=states)
+        notices += tuple(str(each) for each in (shift, scores) if each is not None)
+        return replace(made, notices=notices, shift=shift, scores=scores, own=own, states=states)
 
     def notices(self, terms: Terms) -> tuple[str, ...]:
         """Return what is to be said of every answer: the texts' length, the confidence needed.
@@ -319,18 +343,26 @@ class Classifier:
         count = answers.probabilities.shape[1]
         return self.predictor.label_names or tuple(f"LABEL_{place}" for place in range(count))
 
-    def _described(self, own: Prediction, anomaly: FloatArray | None, terms: Terms) -> Answers:
+    def _described(
+        self,
+        own: Prediction,
+        anomaly: FloatArray | None,
+        terms: Terms,
+        tagged: list[WordsInText] | None = None,
+    ) -> Answers:
         """Say what is known of the model's own answers.
 
         Args:
             own: The answers, n rows.
             anomaly: Score of the calibration's detector, [n]; None without one.
             terms: What they shall say.
+            tagged: Where the words of each text are, if words have tags.
         """
         known, notices = self.calibration, self.notices(terms)
         notices += cut_in(self.predictor, own.truncated, rows="texts")
         scaled = own if known is None else known.applied(own)
-        fields = _plain(scaled, self.names_of(scaled))
+        names = self.names_of(scaled)
+        fields = _plain(scaled, names) if tagged is None else tags_of(scaled, names, tagged)
         if known is None or known.rule is None:
             return Answers(tuple(Answer(**each) for each in fields), notices)
         assert terms.coverage is not None
@@ -345,7 +377,6 @@ class Classifier:
                 each["interval"] = tuple(ends)
         else:
             in_sets = known.in_sets(scaled, coverage=terms.coverage)
-            names = self.names_of(scaled)
             for each, row in zip(fields, in_sets.tolist(), strict=True):
                 each["set"] = tuple(compress(names, row))
         abstained: dict[str, int] = {}

@@ -14,7 +14,8 @@ from temper.api.nested import nested
 from temper.api.quick_checks import check_loadable, refuse
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
-from temper.cli.screen import print_headline, print_json, print_table, say
+from temper.cli.screen import notice, print_headline, print_json, print_table, say
+from temper.errors import UnlabeledError
 
 COLUMNS = (
     "perspective",
@@ -61,7 +62,8 @@ def evaluate(
     """Evaluate a classifier: accuracy, calibration, robustness and OOD detection.
 
     Metrics the model does not support, for instance attacks on the embeddings of a scikit-learn
-    pipeline, are skipped and reported.
+    pipeline, are skipped and reported. Without labels in --data, accuracy and macro-F1 are
+    estimated by what `temper calibrate` has kept.
     """
     given = {
         "data": data, "task": task, "text_column": text_column, "label_column": label_column,
@@ -80,12 +82,17 @@ def evaluate(
             from temper.report.card import check_card
 
             card_file = check_card(model, card_path)
-        result = evaluate_classifier(
-            model,
-            out=out,
-            config=tree,
-            progress=shown,
-        )
+        try:
+            result = evaluate_classifier(model, out=out, config=tree, progress=shown)
+        except UnlabeledError:
+            if any(
+                (perspectives, shift, adversarial, anomaly, suite, cluster, card, card_path, full)
+            ):
+                raise
+            result = None
+    if result is None:
+        _estimate(model, tree, out=out, as_json=as_json)
+        return
     if card or card_path is not None:
         from temper.report.card import CardSources, write_card
 
@@ -99,6 +106,42 @@ def evaluate(
         print_table([_row(score) for score in result.content["scores"]], COLUMNS, title=model)
     print_headline(result.headline())
     say(f"Rows and scores: {result.folder}")
+
+
+def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bool) -> None:
+    """Estimate accuracy and macro-F1 of rows without labels."""
+    from temper.calibration.classifier import Classifier
+    from temper.evaluation.evaluate import EvaluationRequest
+    from temper.evaluation.measure import load_evaluated
+    from temper.files import write_json
+
+    request = EvaluationRequest.of(tree, model=Checkpoint(model))
+    classifier = Classifier.load(
+        request.model,
+        max_length=request.max_length,
+        batch_size=request.evaluate.batch_size,
+        settings=request.predictor,
+    )
+    rows = load_evaluated(
+        request.model, request.data, predictor=classifier.predictor, labelled=None
+    )
+    answers = classifier.answers(rows)
+    if answers.scores is None:
+        raise UnlabeledError(
+            f"{request.data.source!r} has no labels. Use a set with labels. Estimates without "
+            "labels need a classifier (not a regression) that keeps held-out rows: temper "
+            f"calibrate {model} --data LABELED"
+        )
+    for message in answers.notices:
+        if message != str(answers.scores):
+            notice(message)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "estimate.json", answers.summary())
+    if as_json:
+        print_json(answers.summary())
+    else:
+        say(str(answers.scores))
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 FORMATS = (".jsonl", ".csv", ".json")
 TEXTS = ("text", "text_pair")
 RESERVED = {
-    "row", *TEXTS, "label", "labels", "value", "set", "interval", "low", "high", "anomaly",
-    "anomalous", "abstain", "probabilities",
+    "row", *TEXTS, "label", "labels", "entities", "completion", "value", "set", "interval", "low",
+    "high", "anomaly", "anomalous", "abstain", "probabilities",
 }  # fmt: skip
 """Names of the output fields."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -209,6 +209,13 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
             row["value"] = f"{answer['value']:.4f}"
         elif "labels" in answer:
             row["labels"] = ", ".join(answer["labels"])
+        elif "completion" in answer:
+            row["completion"] = answer["completion"]
+        elif "entities" in answer:
+            row["entities"] = ", ".join(
+                f"{each['text']} ({each['label']} {each['probability']:.2f})"
+                for each in answer["entities"]
+            )
         else:
             row["label"] = answer["label"]
             row["probability"] = f"{answer['probabilities'][answer['label']]:.4f}"
@@ -317,7 +324,7 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
     flat = []
     for row in predictions:
         shares = row.get("probabilities", {})
-        nested = ("probabilities", "set", "interval", "labels")
+        nested = ("probabilities", "set", "interval", "labels", "entities")
         plain = {name: value for name, value in row.items() if name not in nested}
         if not raw:
             plain = {name: harmless(value) for name, value in plain.items()}
@@ -327,6 +334,8 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
             plain |= {f"set:{label}": int(label in row["set"]) for label in shares}
         if "labels" in row:
             plain |= {"labels": "|".join(row["labels"])}
+        if "entities" in row:
+            plain |= {"entities": json.dumps(row["entities"], ensure_ascii=False)}
         flat.append({**plain, **{f"probability:{label}": share for label, share in shares.items()}})
     content: str = pandas.DataFrame(flat).to_csv(index=False, lineterminator="\n")
     return content

@@ -10,6 +10,7 @@ from typing import Any
 
 from temper.data.stored import SharedWords, StoredTexts, TextWriter
 from temper.data.table import Table, TableOptions
+from temper.data.tags import TAG_COLUMNS, WORD_COLUMNS, has_words
 from temper.errors import DataError, unknown
 from temper.files import asset
 
@@ -184,13 +185,15 @@ def find_columns(
             raise DataError(f"{table.title}: {unknown('column', name, table.names)} Mend {option}.")
     for others in known:
         wanted = _completed(wanted, others, table)
+    if wanted.text is None and wanted.text_pair is None and labelled:
+        wanted = _of_words(table, wanted)
     text, pair = wanted.text, wanted.text_pair
     guessed = [] if text is not None or pair is not None else ["text"]
     taken = {name for name in (wanted.label, pair) if name is not None}
     if text is None and pair is None:
         text, pair = _usual_pair(table, taken)
     if text is None:
-        text = _first(table, TEXT_NAMES, taken)
+        text = _first(table, (*TEXT_NAMES, *WORD_COLUMNS), taken)
     if text is None:
         raise DataError(
             f"{table.title}: no text column found among {', '.join(map(repr, table.names))}. The "
@@ -217,6 +220,15 @@ def find_columns(
         _first(table, _USUAL["pair_id"], set(chosen)),
         {role: names for role, names in unused.items() if names},
     )
+
+
+def _of_words(table: Table, wanted: Columns) -> Columns:
+    """Choose lists of words and of their tags where there are both."""
+    words = _first(table, WORD_COLUMNS, set())
+    tags = wanted.label or _first(table, TAG_COLUMNS, set())
+    if words is None or tags is None or not all(has_words(table, each) for each in (words, tags)):
+        return wanted
+    return replace(wanted, text=words, label=tags)
 
 
 def _others(table: Table, role: str, taken: set[str | None]) -> tuple[str, ...]:

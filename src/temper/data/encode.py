@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from temper.data.completions import encoded_completions
 from temper.data.examples import Examples
 from temper.data.stored import Stored, StoredBytes
+from temper.data.tags import first_tokens
 from temper.errors import DataError, SettingError, brief
 from temper.lazy import torch
-from temper.types import TEACHER
+from temper.types import TEACHER, UNLABELED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,13 +54,17 @@ class EncodedExamples:
         return self.items[index]
 
 
-def encode(examples: Examples, tokenizer: Any, *, max_length: int) -> EncodedExamples:
+def encode(
+    examples: Examples, tokenizer: Any, *, max_length: int, words: bool = False
+) -> EncodedExamples:
     """Encode a set, cutting rows that are too long.
 
     Args:
         examples: The set; an unlabelled one gives items without ``labels``.
         tokenizer: A Transformers tokenizer, or anything called like one.
         max_length: Most tokens of a row, special tokens included, >= 1.
+        words: Whether items have ``words``: which word begins at each token, -1 for other tokens.
+            Rows whose words have tags always have it.
 
     Returns:
         The encoded rows in the set's order, with the share that was cut.
@@ -68,16 +74,21 @@ def encode(examples: Examples, tokenizer: Any, *, max_length: int) -> EncodedExa
         DataError: If a text gives no token at all.
     """
     _check_length(tokenizer, max_length)
+    words = words or examples.kind == "tokens"
     items: list[dict[str, Any]] = []
     cut = 0
     for start in range(0, len(examples), _CHUNK):
         rows = list(range(start, min(start + _CHUNK, len(examples))))
-        encoded, cut_here = _encode_rows(examples, rows, tokenizer=tokenizer, max_length=max_length)
+        encoded, cut_here = _encode_rows(
+            examples, rows, tokenizer=tokenizer, max_length=max_length, words=words
+        )
         items += encoded
         cut += cut_here
     if examples.labels is not None:
         for item, label in zip(items, examples.labels, strict=True):
-            item["labels"] = label
+            if examples.kind == "completions":
+                continue
+            item["labels"] = _of_tokens(label, item["words"]) if words else label
     added = _added_tokens(examples, tokenizer)
     return EncodedExamples(
         items,
@@ -107,13 +118,13 @@ class LazilyEncoded:
         _check_length(tokenizer, max_length)
         self.examples, self.tokenizer, self.max_length = examples, tokenizer, max_length
         self.columns: dict[str, Sequence[Any]] = {}
-        if examples.labels is not None:
+        if examples.labels is not None and examples.kind != "completions":
             self.columns["labels"] = examples.labels
         self.lengths = RowLengths(self)
         self._sizes = np.full(len(examples), -1, dtype=np.int32)
         self._starts = np.zeros(len(examples), dtype=np.int64)
         self._ids = StoredBytes()
-        self._typed = False
+        self._others: tuple[str, ...] = ()
         self._cut = self._unknown = self._tokens = 0
         self._added = _added_tokens(examples, tokenizer)
         self.lengths.at(range(min(len(self), ENCODED_FIRST) if self._added else len(self)))
@@ -136,12 +147,14 @@ class LazilyEncoded:
         """Return one row's mapping."""
         (size,) = self.lengths.at([index])
         start = int(self._starts[index])
-        end = start + 4 * size * (2 if self._typed else 1)
-        ids = np.frombuffer(self._ids.read(start, end), dtype=np.int32).tolist()
-        item = {"input_ids": ids[:size], "attention_mask": [1] * size}
-        if self._typed:
-            item["token_type_ids"] = ids[size:]
-        return item | {name: values[index] for name, values in self.columns.items()}
+        end = start + 4 * size * (1 + len(self._others))
+        kept = np.frombuffer(self._ids.read(start, end), dtype=np.int32).reshape(-1, size).tolist()
+        item = {"input_ids": kept[0], "attention_mask": [1] * size}
+        item |= dict(zip(self._others, kept[1:], strict=True))
+        item |= {name: values[index] for name, values in self.columns.items()}
+        if self.examples.kind == "tokens":
+            item["labels"] = _of_tokens(item["labels"], item["words"])
+        return item
 
     def shortest(self, count: int) -> list[dict[str, Any]]:
         """Return some of the shortest of the first `ENCODED_FIRST` rows."""
@@ -161,18 +174,22 @@ class LazilyEncoded:
 
     def _encode(self, rows: list[int]) -> None:
         items, cut = _encode_rows(
-            self.examples, rows, tokenizer=self.tokenizer, max_length=self.max_length
+            self.examples,
+            rows,
+            tokenizer=self.tokenizer,
+            max_length=self.max_length,
+            words=self.examples.kind == "tokens",
         )
         self._cut += cut
         unknown, tokens = _count_unknown(items, self.tokenizer, added=self._added)
         self._unknown += unknown
         self._tokens += tokens
-        self._typed = "token_type_ids" in items[0]
+        self._others = tuple(name for name in _STORED if name in items[0])
         start, block = self._ids.size, bytearray()
         for row, item in zip(rows, items, strict=True):
             self._starts[row], self._sizes[row] = start + len(block), len(item["input_ids"])
-            ids = item["input_ids"] + item.get("token_type_ids", [])
-            block += np.array(ids, dtype=np.int32).tobytes()
+            kept = [item["input_ids"], *(item[name] for name in self._others)]
+            block += np.array(kept, dtype=np.int32).tobytes()
         self._ids.append(block)
 
 
@@ -290,6 +307,8 @@ def _first(encoded: Any, rows: str) -> str:
     return rows if counted else f"first {ENCODED_FIRST:,} {rows}"
 
 
+# What is stored of each token beside its id.
+_STORED = ("token_type_ids", "words", "labels")
 # Tokenizers without a limit say so with a huge number.
 _NO_LIMIT = 1_000_000
 
@@ -336,14 +355,19 @@ def _check_length(tokenizer: Any, max_length: int) -> None:
 
 
 def _encode_rows(
-    examples: Examples, rows: list[int], *, tokenizer: Any, max_length: int
+    examples: Examples, rows: list[int], *, tokenizer: Any, max_length: int, words: bool
 ) -> tuple[list[dict[str, Any]], int]:
     """Encode some rows without their labels, and count those that had to be cut."""
-    whole = _call(tokenizer, examples, rows, truncation=False)
+    if examples.kind == "completions":
+        return _with_completions(examples, rows, tokenizer, max_length)
+    asked = {"return_offsets_mapping": True} if words else {}
+    if words and (reason := lacks_spans(tokenizer)):
+        raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
+    whole = _call(tokenizer, examples, rows, truncation=False, **asked)
     long = [place for place, item in enumerate(whole) if len(item["input_ids"]) > max_length]
     if long:
         again = [rows[place] for place in long]
-        short = _call(tokenizer, examples, again, truncation=True, max_length=max_length)
+        short = _call(tokenizer, examples, again, truncation=True, max_length=max_length, **asked)
         for place, item in zip(long, short, strict=True):
             whole[place] = item
     for row, item in zip(rows, whole, strict=True):
@@ -367,8 +391,34 @@ def _call(
         item = {"input_ids": list(ids), "attention_mask": [1] * len(ids)}
         if "token_type_ids" in encoded:
             item["token_type_ids"] = list(encoded["token_type_ids"][place])
+        if "offset_mapping" in encoded:
+            item["words"] = first_tokens(texts[place], encoded["offset_mapping"][place])
         items.append(item)
     return items
+
+
+def _with_completions(
+    examples: Examples, rows: list[int], tokenizer: Any, max_length: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Encode prompts with their completions, and count rows that had to be cut."""
+    labels = examples.labels or []
+    found = encoded_completions(
+        [examples.text[row] for row in rows],
+        [labels[row] for row in rows],
+        tokenizer,
+        chat=bool(examples.source.get("messages")),
+        max_length=max_length,
+    )
+    items, cut = [], 0
+    for ids, targets, was_cut in found:
+        items.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": targets})
+        cut += was_cut
+    return items, cut
+
+
+def _of_tokens(tags: Sequence[int], words: Sequence[int]) -> list[int]:
+    """Return the label of each token: the tag of the word that begins there, else -100."""
+    return [UNLABELED if word < 0 else tags[word] for word in words]
 
 
 class Collator:
@@ -404,8 +454,9 @@ class Collator:
 
         Returns:
             ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64, ``labels`` [B]
-            int64 for classes, float32 for targets, or [B, L] float32 for several labels,
-            ``row_index`` [B] int64, ``teacher_logits`` [B, C] float32; each where the rows have it.
+            int64 for classes, float32 for targets, [B, L] float32 for several labels, or [B, T]
+            int64 for tags of words (-100 elsewhere), ``row_index`` [B] int64, ``teacher_logits``
+            [B, C] float32; each where the rows have it.
         """
         batch = {
             name: torch.nn.utils.rnn.pad_sequence(
@@ -418,10 +469,7 @@ class Collator:
             if name in items[0]
         }
         if "labels" in items[0]:
-            labels = [item["labels"] for item in items]
-            # Targets of a regression, or a 0 or 1 for each of several labels.
-            real = any(isinstance(label, float | tuple) for label in labels)
-            batch["labels"] = torch.tensor(labels, dtype=torch.float32 if real else torch.int64)
+            batch["labels"] = self._labels([item["labels"] for item in items])
         if "row_index" in items[0]:
             indices = [int(item["row_index"]) for item in items]
             batch["row_index"] = torch.tensor(indices, dtype=torch.int64)
@@ -429,6 +477,18 @@ class Collator:
             answers = [item[TEACHER] for item in items]
             batch[TEACHER] = torch.tensor(answers, dtype=torch.float32)
         return batch
+
+    def _labels(self, labels: list[Any]) -> Tensor:
+        if isinstance(labels[0], list):
+            return torch.nn.utils.rnn.pad_sequence(
+                [torch.tensor(row, dtype=torch.int64) for row in labels],
+                batch_first=True,
+                padding_value=UNLABELED,
+                padding_side=self.side,
+            )
+        # Targets of a regression, or a 0 or 1 for each of several labels.
+        real = any(isinstance(label, float | tuple) for label in labels)
+        return torch.tensor(labels, dtype=torch.float32 if real else torch.int64)
 
 
 class Span(NamedTuple):

@@ -20,7 +20,9 @@ from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
 from temper.seeding import derive_seed
 
-Kind = Literal["classification", "regression", "multi_label", "unlabelled"]
+ScoredKind = Literal["classification", "regression", "multi_label", "tokens"]
+"""Kinds of labels that an evaluation scores."""
+Kind = ScoredKind | Literal["completions", "unlabelled"]
 
 _COLUMNS = ("text", "text_pair", "labels", "rows", "group", "pair", "numbers")
 
@@ -34,7 +36,8 @@ class Examples:
         text: The texts.
         text_pair: The second texts of a pair task, else None.
         labels: Class indices, or targets of a regression, or a 0 or 1 for each of several labels,
-            or None.
+            or the tag of each word (`temper.data.tags`), or completions of prompts
+            (`temper.data.completions`), or None.
         label_names: The classes' names by index, where they are known.
         kind: What the labels are.
         rows: Hash of each row's text; worked out where left empty.
@@ -89,7 +92,7 @@ class Examples:
     @property
     def classes(self) -> int:
         """Number of classes or labels: that of the names, else the highest one plus one; else 0."""
-        if self.kind not in ("classification", "multi_label"):
+        if self.kind in ("regression", "completions", "unlabelled"):
             return 0
         if self.label_names is not None:
             return len(self.label_names)
@@ -234,6 +237,8 @@ class Examples:
         """
         if self.kind == "multi_label":
             return self._with_labels(tuple(label_names))
+        if self.kind == "tokens":
+            return self._with_tags(tuple(label_names))
         if self.kind != "classification" or self.labels is None:
             raise DataError(
                 f"Set {self.name!r} must have class labels to be matched to {list(label_names)}; "
@@ -284,6 +289,23 @@ class Examples:
             labels.append(tuple(applies))
         return replace(self, labels=labels, label_names=target)
 
+    def _with_tags(self, target: tuple[str, ...]) -> Examples:
+        """Renumber the tags of words to those of a target.
+
+        Raises:
+            DataError: A tag that occurs is unknown to the target.
+        """
+        own, rows = self.label_names or (), self.labels or []
+        places = match_names(own, target)
+        for index, row in enumerate(rows):
+            lost = next((tag for tag in row if places[tag] is None), None)
+            if lost is not None:
+                raise DataError(
+                    f"{unknown('tag', own[lost], target)} It occurs in {self._where(index)}."
+                )
+        labels = [tuple(places[tag] for tag in row) for row in rows]
+        return replace(self, labels=labels, label_names=target)
+
     def _by_name(self, names: Mapping[int, str], target: tuple[str, ...]) -> Examples:
         """Renumber the labels by their names.
 
@@ -324,7 +346,7 @@ class Examples:
 
 
 def check_one_label(examples: Examples, *, what: str) -> None:
-    """Raise if a text may have several labels.
+    """Raise unless each text has one label at most.
 
     Args:
         examples: The rows.
@@ -333,10 +355,15 @@ def check_one_label(examples: Examples, *, what: str) -> None:
     Raises:
         DataError: If the rows have several.
     """
-    if examples.kind == "multi_label":
+    has = {
+        "multi_label": "a text may have several labels",
+        "tokens": "words have tags",
+        "completions": "the rows are prompts with completions",
+    }.get(examples.kind)
+    if has is not None:
         raise DataError(
-            f"{examples.origin}: a text may have several labels. {what} needs one label per text; "
-            "`temper train` and `temper predict` support several."
+            f"{examples.origin}: {has}. {what} needs one label per text; `temper train` and "
+            "`temper predict` support others."
         )
 
 

@@ -255,9 +255,10 @@ def _class_names(metadata: dict[bytes, bytes]) -> dict[str, tuple[str, ...]]:
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
         return {
-            name: tuple(map(str, feature["names"]))
+            name: tuple(map(str, inner["names"]))
             for name, feature in features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+            for inner in (feature, feature.get("feature") if isinstance(feature, dict) else None)
+            if isinstance(inner, dict) and inner.get("_type") == "ClassLabel"
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         # The entry is another program's note; without it the file reads as any other Parquet file.

@@ -174,9 +174,11 @@ def dataset_table(rows: Any, title: str, source: Mapping[str, Any]) -> Table:
     """
     plain = rows.with_format(None)
     names = {
-        name: tuple(feature.names)
+        name: tuple(inner.names)  # type: ignore[union-attr]
         for name, feature in plain.features.items()
-        if type(feature).__name__ == "ClassLabel"
+        # A list of classes has them inside.
+        for inner in (feature, getattr(feature, "feature", None))
+        if type(inner).__name__ == "ClassLabel"
     }
     return Table(
         title,

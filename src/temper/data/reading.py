@@ -19,12 +19,14 @@ from temper.data.columns import (
     read_texts,
     text_faults,
 )
+from temper.data.completions import completion_columns, completion_rows
 from temper.data.examples import Examples, Splits, with_codes, without_misfits
 from temper.data.formats import format_of, read_table, stem_of
 from temper.data.labels import LabelColumn, LabelKind, Labels
 from temper.data.settings import DataSettings
 from temper.data.stored import listed
 from temper.data.table import Table, TableOptions
+from temper.data.tags import has_words, tagged_rows, word_faults
 from temper.errors import DataError, unknown
 
 Value = TypeVar("Value")
@@ -217,9 +219,31 @@ def read_split(
     table = opened.splits[split]()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
+    named = any(name is not None for name in vars(columns).values())
+    if not named and (found := completion_columns(table.names)) is not None:
+        found_rows = completion_rows(
+            table, found, name=name, labelled=labelled, skip=opened.options.skip_bad_rows
+        )
+        return replace(found_rows, source={**found_rows.source, "split": split})
     chosen = find_columns(table, columns, labelled=labelled, known=opened.known)
     if not labelled:
         chosen = replace(chosen, label=None)
+    if has_words(table, chosen.text):
+        if chosen.text_pair is not None:
+            raise DataError(
+                f"{table.title}: {chosen.text!r} has lists of words, which cannot be one of two "
+                "texts."
+            )
+        tags = None if chosen.label is None else _one_naming(opened, table, chosen.label)
+        if opened.options.skip_bad_rows:
+            table = table.without(word_faults(table, chosen.text, chosen.label, tags))
+        words = tagged_rows(table, chosen.text, chosen.label, tags, name=name)
+        return replace(
+            words,
+            source={**words.source, "split": split, **chosen.record()},
+            group=read_names(table, chosen.group),
+            others=_others(table, chosen) if opened.options.others else {},
+        )
     column: LabelColumn | None = None
     if labelled and chosen.label is not None:
         names = _one_naming(opened, table, chosen.label)
@@ -373,7 +397,9 @@ def read_like(
     Raises:
         DataError: If the split does not fit train.
     """
-    kind: LabelKind | None = None if train.kind == "unlabelled" else train.kind
+    kind: LabelKind | None = None
+    if train.kind in ("classification", "regression", "multi_label"):
+        kind = train.kind
     examples = read_split(
         _like(opened, train),
         split,
@@ -388,7 +414,14 @@ def read_like(
         rows=f"{opened.title}: rows of split {split!r}",
         like=f"split {train.source['split']!r}",
     )
-    if examples.kind not in ("classification", "multi_label"):
+    if examples.labels is not None and (examples.kind == "tokens") is not (train.kind == "tokens"):
+        wanted, came = ("tags of words", "labels of texts")[:: 1 if train.kind == "tokens" else -1]
+        raise DataError(
+            f"{opened.title}: split {split!r} must have {wanted}, as split "
+            f"{train.source['split']!r} has; it has {came}. Name the column with "
+            f"{OPTIONS['label']}."
+        )
+    if examples.kind in ("regression", "completions", "unlabelled"):
         return examples
     names = train.label_names or tuple(map(str, range(train.classes)))
     if examples.label_names is None and any(each.lstrip("-").isdigit() for each in names):
@@ -457,9 +490,9 @@ def read_as(examples: Examples) -> str:
     kind: str = examples.kind
     if examples.labels is not None and examples.kind == "regression":
         kind += f", {min(examples.labels):g} to {max(examples.labels):g}"
-    elif examples.labels is not None:
+    elif examples.labels is not None and examples.kind != "completions":
         names = examples.label_names or tuple(map(str, sorted(set(examples.labels))))
-        each = "labels" if examples.kind == "multi_label" else "classes"
+        each = {"multi_label": "labels", "tokens": "tags"}.get(examples.kind, "classes")
         kind += f", {len(names)} {each}: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
     read = [f"{roles.get(role, role)} from {name!r}" for role, name in columns.items()]
     if "label" in columns:

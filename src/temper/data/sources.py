@@ -31,7 +31,7 @@ from temper.data.splitting import finish_splits
 from temper.data.table import Table, TableOptions
 from temper.data.tasks.registry import TASKS
 from temper.data.tasks.splits import TaskCopy
-from temper.errors import DataError, unknown
+from temper.errors import DataError, UnlabeledError, unknown
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _DEMO_SETS = ("shift", "anomaly")
@@ -133,7 +133,8 @@ def load_examples(
         The set, named after its file or folder.
 
     Raises:
-        DataError: If anything about the data is wrong.
+        UnlabeledError: If labels are needed and there are none.
+        DataError: If anything else about the data is wrong.
 
     Example:
         >>> anomalies = load_examples("demo:anomaly", labelled=False)
@@ -168,7 +169,7 @@ def load_examples(
             labelled=labelled is not False,
         )
     if labelled and examples.labels is None:
-        raise DataError(f"{source!r} has no labels. Use another split or a set with labels.")
+        raise UnlabeledError(f"{source!r} has no labels. Use another split or a set with labels.")
     numbers = examples.numbers or range(1, len(examples) + 1)
     return replace(examples, numbers=numbers)
 

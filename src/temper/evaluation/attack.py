@@ -2,7 +2,8 @@
 
 Norms are those of training (`temper.functional.norms`). Every quantity belongs to one row: no row's
 budget or direction depends on its neighbours. Letters: B rows, T tokens, D embedding size, C
-classes.
+classes. Where words have tags, logits are [B, T, C] and labels [B, T], -100 where no word begins;
+of several labels, logits are [B, L, 2] and labels [B, L].
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from temper.functional import norms
 from temper.functional.norms import Norm
 from temper.lazy import torch
 from temper.seeding import derive_seed, generator
+from temper.types import UNLABELED
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Forward: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
-"""From delta [b, T, D] and the places [b] of its rows in the batch to logits [b, C] in fp32."""
+"""From delta [b, T, D] and the places [b] of its rows in the batch to logits in fp32."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Outcome:
         asked: Radius that the budget names.
         radius: Absolute budget of each row, [B] fp64.
         radius_relative: The same over the row's embedding norm, [B] fp64; NaN where that is 0.
-        logits: Logits under the worst delta found, [B, C].
+        logits: Logits under the worst delta found.
     """
 
     attack: str
@@ -82,7 +84,7 @@ class Target:
 
     Args:
         forward: Logits of some of the rows under a delta.
-        labels: Class indices, or targets of a regression, [B].
+        labels: Class indices, targets of a regression, or tags.
         embeddings: Unperturbed word embeddings, [B, T, D].
         movable: Tokens that may move, [B, T]; never padding.
         rows: Hash of each row's text; random starts are keyed by it.
@@ -95,6 +97,11 @@ class Target:
     movable: Tensor
     rows: list[str]
     regression: bool = False
+
+    @property
+    def graded(self) -> bool:
+        """Whether a row is not simply right or wrong: targets, several labels, tags of words."""
+        return self.regression or self.labels.dim() > 1
 
 
 def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: int) -> Tensor:
@@ -133,11 +140,12 @@ def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
     For a classifier ``m = logsumexp_{k != y}(z_k) - z_y``. The cross-entropy is
     ``log(1 + exp(m))``, so both rise together and their gradients point the same way. But where a
     model is very sure the gradient of the cross-entropy rounds to 0: the attack would stand still,
-    and the model look robust.
+    and the model look robust. For several labels and tags it is the mean cross-entropy of
+    these: ``m`` of one that is wrong already would outweigh the others.
 
     Args:
-        logits: [B, C], or [B, 1] of a regression.
-        labels: Class indices or targets, [B].
+        logits: [B, C], [B, 1] of a regression, [B, L, 2] of several labels, or [B, T, C] of tags.
+        labels: Class indices or targets, [B], several labels [B, L], or tags [B, T].
         regression: Whether to take the squared error.
 
     Returns:
@@ -149,6 +157,11 @@ def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
     """
     if regression:
         return (logits[:, 0].double() - labels.double()) ** 2
+    if labels.dim() > 1:
+        losses = torch.nn.functional.cross_entropy(
+            logits.double().transpose(1, 2), labels, ignore_index=UNLABELED, reduction="none"
+        )
+        return losses.sum(1) / (labels != UNLABELED).sum(1).clamp(min=1)
     chosen = torch.nn.functional.one_hot(labels.long(), logits.shape[1]).bool()
     others = logits.double().masked_fill(chosen, -torch.inf).logsumexp(dim=1)
     return others - logits.double()[chosen]
@@ -161,7 +174,7 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
     start of PGD goes to FGM's point and on from there, so FGM's answer is that pass's first
     forward. PGD answers with the worst point it has seen, the clean one included: a wrong answer
     before a right one, then the higher loss. A row that is wrong is not attacked further, so its
-    loss says nothing of how wrong it can be made; a regression is attacked to the end.
+    loss says nothing of how wrong it can be made; targets and tags are attacked to the end.
 
     In forward passes F and gradient passes G (a forward and a backward), with r radii and n norms,
     at most ``1 G + n r ((restarts steps - 1) G + restarts F)``; a row that is wrong needs no more.
@@ -171,7 +184,7 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
         budget: Attacks, norms, radii and steps.
 
     Returns:
-        The clean logits [B, C], and the outcomes in the order of norm, radius, attack.
+        The clean logits, and the outcomes in the order of norm, radius, attack.
     """
     everyone = torch.arange(len(target.rows), device=target.embeddings.device)
     nothing = torch.zeros_like(target.embeddings, dtype=torch.float32)
@@ -302,8 +315,8 @@ def _loss(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
 
 
 def _not_wrong(target: Target, worst: Tensor, rows: Tensor) -> Tensor:
-    """Return those of some rows that no point has turned wrong; of a regression all."""
-    if target.regression:
+    """Return those of some rows that no point has turned wrong; of targets and tags all."""
+    if target.graded:
         return rows
     return rows[worst[rows].argmax(dim=-1) == target.labels[rows].long()]
 
@@ -320,13 +333,13 @@ def _worse(target: Target, old: Tensor, new: Tensor) -> Tensor:
     old_wrong, old_loss = _badness(target, old)
     new_wrong, new_loss = _badness(target, new)
     better = (new_wrong & ~old_wrong) | ((new_wrong == old_wrong) & (new_loss > old_loss))
-    return torch.where(better.unsqueeze(-1), new, old)
+    return torch.where(better.reshape(-1, *[1] * (new.dim() - 1)), new, old)
 
 
 def _badness(target: Target, logits: Tensor) -> tuple[Tensor, Tensor]:
     """Return whether each answer is wrong and how much the model loses by it."""
     loss = ascent_loss(logits, target.labels, regression=target.regression)
-    if target.regression:
+    if target.graded:
         return torch.zeros_like(loss, dtype=torch.bool), loss
     return logits.argmax(dim=-1) != target.labels.long(), loss
 

@@ -29,7 +29,8 @@ from temper.evaluation.predictor import (
 )
 from temper.evaluation.text_predictor import TextPredictor
 from temper.functional.resampling import FloatArray
-from temper.models.kinds import position_limit
+from temper.heads import Tokens
+from temper.models.kinds import head_name, position_limit
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.pieces import WholeWords, whole_words
@@ -81,6 +82,8 @@ class ClassifierPredictor(TextPredictor):
         self.model = model if device is None else model.to(device)
         self.batch_size = batch_size
         self.precision = precision
+        if head_name(model) == Tokens.name:
+            self.gives = "tags"
         self._words: WholeWords | None = None
 
     @property
@@ -109,6 +112,8 @@ class ClassifierPredictor(TextPredictor):
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
+        if self.gives == "tags":
+            return self._tags(examples, batch_size)
         found, cut = [], 0.0
         for window in self._windows(examples):
             encoded = self.encoded(window)
@@ -117,6 +122,18 @@ class ClassifierPredictor(TextPredictor):
         answers = np.concatenate(found)
         truncated = cut / len(examples)
         return self._read(answers, truncated)
+
+    def _tags(self, examples: Examples, batch_size: int | None) -> Prediction:
+        """Return the tags of the words of each row."""
+        found: list[FloatArray] = [np.zeros((0, 0))] * len(examples)
+        truncated = None
+        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
+            for part in self.parts(examples, batch_size=batch_size):
+                truncated = part.truncated
+                logits = self.model(**part.batch.inputs).logits.double().cpu().numpy()
+                for place, row in zip(part.indices, part.of_words(logits), strict=True):
+                    found[place] = row
+        return Prediction.of_tags(found, truncated=truncated)
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
@@ -214,7 +231,10 @@ class ClassifierPredictor(TextPredictor):
                 marks = torch.isin(batch.inputs["input_ids"], special) & batch.mask
                 rows = [window.rows[index] for index in indices]
                 places = [start + index for index in indices]
-                yield RowBatch(batch, places, rows, marks, encoded.truncated)
+                words = None
+                if self.gives == "tags":
+                    words = [encoded[index]["words"] for index in indices]
+                yield RowBatch(batch, places, rows, marks, encoded.truncated, words)
             start += len(window)
 
     @contextmanager
@@ -337,7 +357,8 @@ class _ClassifierSession:
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
         # cuDNN's recurrent layers cannot run backward in eval mode.
         with torch.backends.cudnn.flags(enabled=False), self._mixed():
-            return self._network.logits(part.batch, delta=delta)[:, 0]
+            units = self._network.logits(part.batch, delta=delta)
+            return units if self._predictor.gives in ("labels", "tags") else units[:, 0]
 
     def embeddings(self, part: RowBatch) -> Tensor:
         return self._network.embeddings(part.batch)

@@ -19,7 +19,6 @@ from temper.display.wording import folded
 from temper.errors import CheckpointError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.loading import (
-    check_one_label,
     check_pairs,
     load_predictor,
     longest_row,
@@ -155,7 +154,6 @@ def evaluate_model(
         precision=request.evaluate.precision,
         settings=request.predictor,
     )
-    check_one_label(predictor, request.model, what="An evaluation")
     if isinstance(predictor, ClassifierPredictor) and predictor.precision == "bf16":
         progress.notice_all(bf16_notices(predictor.device))
     dev = load_evaluated(request.model, request.data, predictor=predictor)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +21,9 @@ from temper.evaluation.text_predictor import label_names_of
 from temper.functional.resampling import FloatArray
 from temper.importing import place_of
 from temper.models.pipelines import FunctionToApply, TextPipeline, estimator_answers
+
+OF_FUNCTIONS: tuple[Gives, ...] = ("logits", "probabilities", "values")
+"""What a function may give."""
 
 
 class CallablePredictor:
@@ -225,10 +228,10 @@ def known_gives(gives: str) -> Gives:
     Raises:
         ModelError: It is none.
     """
-    for known in get_args(Gives):
+    for known in OF_FUNCTIONS:
         if gives == known:
-            return cast(Gives, known)
-    raise ModelError(unknown("kind of answer (gives)", gives, get_args(Gives)))
+            return known
+    raise ModelError(unknown("kind of answer (gives)", gives, OF_FUNCTIONS))
 
 
 def known_names(label_names: Sequence[str] | None, *, gives: Gives) -> tuple[str, ...] | None:

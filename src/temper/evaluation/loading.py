@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from torch.nn import Module
 
@@ -16,19 +16,21 @@ from temper.data.examples import Examples
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import (
+    OF_FUNCTIONS,
     CallablePredictor,
     EstimatorPredictor,
     PipelinePredictor,
     known_gives,
 )
+from temper.evaluation.generator import TextGenerator
 from temper.evaluation.int8 import Int8Predictor
-from temper.evaluation.predictor import Gives, Precision, Predictor
+from temper.evaluation.predictor import Precision, Predictor
 from temper.evaluation.sources import PredictorSettings
 from temper.evaluation.text_predictor import TextPredictor
 from temper.functional.label_names import GivenNames, placeholders
 from temper.importing import import_named
 from temper.models.classical.registry import ARCHITECTURES
-from temper.models.hf import load_classifier
+from temper.models.hf import is_language_model, load_classifier, load_language_model
 from temper.models.int8 import FOLDER as INT8
 from temper.models.int8 import RECORD
 from temper.models.pipelines import is_text_pipeline, load_skops
@@ -46,7 +48,7 @@ def load_predictor(
     precision: Precision = "fp32",
     settings: PredictorSettings | None = None,
 ) -> Predictor:
-    """Load a predictor.
+    """Load a predictor of labels or values.
 
     Args:
         model: Weights, a scikit-learn pipeline in a skops file, or code or an object in memory:
@@ -68,6 +70,7 @@ def load_predictor(
     """
     settings = settings or PredictorSettings()
     device = device or settings.device
+    _refuse_new_tokens(model, settings)
     if model.kind == "weights":
         why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
         _refuse(model, why, settings, "gives", "trust")
@@ -76,6 +79,11 @@ def load_predictor(
             known_device(device or "auto")
         except ValueError as error:
             raise SettingError(f"`device` {error}, got {device!r}.") from error
+        if is_language_model(model.name):
+            raise ModelError(
+                f"{model} continues prompts. This command needs a model that predicts labels or "
+                "values; `temper train` and `temper predict` support language models."
+            )
         given = settings.given_names
         network, tokenizer = load_classifier(model.name, device=device or "auto", given=given)
         predictor = ClassifierPredictor(
@@ -134,6 +142,7 @@ def load_int8_predictor(
     device = device or settings.device
     if device not in (None, "auto", "cpu"):
         raise SettingError(f"The backend int8 runs on the CPU. Leave `device` ({device}) out.")
+    _refuse_new_tokens(model, settings)
     folder = model.folder / INT8
     make = f"temper calibrate {model} --data HELD_OUT --backend int8"
     if model.kind != "weights" or not (folder / RECORD).is_file():
@@ -156,12 +165,42 @@ def load_int8_predictor(
     return predictor
 
 
+def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
+    """Refuse a setting of language models for a model that predicts labels or values."""
+    if settings.max_new_tokens is not None:
+        raise SettingError(
+            f"`predictor.max_new_tokens` is of language models, and {model} predicts labels or "
+            "values. Leave it out."
+        )
+
+
 def _length(model: Checkpoint, asked: int | None) -> int:
     """Return the tokens that a checkpoint's texts are cut to."""
     length: int = model.data.get("max_length", DEFAULT_LENGTH) if asked is None else asked
     if length < 4:
         raise SettingError(f"`max_length` must be >= 4, got {length}.")
     return length
+
+
+def load_generator(
+    model: Checkpoint, *, max_length: int | None, batch_size: int, settings: PredictorSettings
+) -> TextGenerator:
+    """Load a causal language model that continues prompts; arguments as `load_predictor`.
+
+    Raises:
+        ModelError: Where it cannot be loaded.
+        SettingError: Where a setting has no meaning for it.
+    """
+    why = "a language model predicts no labels"
+    _refuse(model, why, settings, "gives", "trust", "label_names", "label_map")
+    network, tokenizer = load_language_model(model.name, device=settings.device or "auto")
+    return TextGenerator(
+        network,
+        tokenizer,
+        max_length=max_length or model.data.get("max_length", DEFAULT_LENGTH),
+        batch_size=batch_size,
+        max_new_tokens=settings.max_new_tokens or 256,
+    )
 
 
 def longest_row(predictor: Predictor) -> int | None:
@@ -238,7 +277,7 @@ def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = N
 
 
 def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
-    """Raise if a model predicts several labels per text.
+    """Raise if a model predicts several labels per text, or tags of words.
 
     Args:
         predictor: The loaded model.
@@ -248,10 +287,15 @@ def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
     Raises:
         ModelError: If it does.
     """
-    if predictor.gives == "labels":
+    gives = {
+        "labels": "several labels per text",
+        "tags": "tags of words",
+        "texts": "completions of prompts",
+    }.get(predictor.gives)
+    if gives is not None:
         raise ModelError(
-            f"{model} predicts several labels per text. {what} needs one label per text; `temper "
-            "train` and `temper predict` support several."
+            f"{model} predicts {gives}. {what} needs one label per text; `temper train` and "
+            "`temper predict` support others."
         )
 
 
@@ -313,7 +357,7 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
         )
     gives = _told(model, "gives", settings.gives, getattr(thing, "gives", None))
     if gives is None:
-        choices = " or ".join(repr(name) for name in get_args(Gives))
+        choices = " or ".join(repr(name) for name in OF_FUNCTIONS)
         raise SettingError(
             f"{model} does not say what it returns. Give --gives, or set its attribute `gives` to "
             f"{choices}."

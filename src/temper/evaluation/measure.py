@@ -26,7 +26,7 @@ from temper.evaluation.folder import write_files
 from temper.evaluation.loading import check_pairs
 from temper.evaluation.measurement import without_unknown
 from temper.evaluation.named_models import named_models
-from temper.evaluation.predictor import Predictor
+from temper.evaluation.predictor import KINDS, Predictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.sets import EvaluationSets
 from temper.evaluation.settings import EvaluationSettings
@@ -42,7 +42,9 @@ NUMBER = 8
 """Bytes of a number."""
 
 
-def load_evaluated(model: Checkpoint, settings: DataSettings, *, predictor: Predictor) -> Examples:
+def load_evaluated(
+    model: Checkpoint, settings: DataSettings, *, predictor: Predictor, labelled: bool | None = True
+) -> Examples:
     """Load the rows that a model is evaluated on.
 
     The source that a run was trained on gives the run's own dev rows, carved ones included, so that
@@ -54,6 +56,7 @@ def load_evaluated(model: Checkpoint, settings: DataSettings, *, predictor: Pred
         model: The model.
         settings: The source, its columns and the number of rows.
         predictor: The loaded model.
+        labelled: None also takes a file or split without labels.
 
     Returns:
         The set, named ``dev``.
@@ -63,10 +66,12 @@ def load_evaluated(model: Checkpoint, settings: DataSettings, *, predictor: Pred
         SettingError: Where the run's own rows are to be read by other settings than the run's, or
             ``kind`` is not what the model answers.
     """
-    kind: LabelKind = "regression" if predictor.gives == "values" else "classification"
+    wanted = KINDS[predictor.gives]
+    # Lists of words and their tags are recognized by themselves.
+    kind: LabelKind | None = None if wanted == "tokens" else wanted
     if settings.kind not in (None, kind):
         raise SettingError(
-            f"`data.kind` is {settings.kind!r}, and what {model} answers is a {kind}. Leave it out."
+            f"`data.kind` is {settings.kind!r}, and what {model} answers is {wanted}. Leave it out."
         )
     trained, known = model.data, model.columns
     if _is_run_data(trained, settings):
@@ -84,6 +89,7 @@ def load_evaluated(model: Checkpoint, settings: DataSettings, *, predictor: Pred
             split=settings.eval_split,
             columns=settings.columns,
             kind=kind,
+            labelled=labelled,
             reading=settings.reading,
             known=known,
         )

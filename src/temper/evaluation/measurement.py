@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, Self, TypeVar, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_origin
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -21,12 +21,17 @@ from temper.evaluation.predictor import (
     Session,
     StatePredictor,
     TokenPredictor,
+    in_order,
 )
-from temper.evaluation.rows import Block, Condition
+from temper.evaluation.rows import LABEL, Block, Condition
 from temper.functional.calibration import probabilities_of
+from temper.functional.entities import COUNTS, tag_counts
 from temper.functional.label_names import are_indices, are_named
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TWO = {"not_entailment", "non_entailment", "nonentailment", "notentailment"}
 _THREE = {"entailment", "neutral", "contradiction"}
@@ -60,13 +65,15 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
         label_names: The predictor's classes by index, None where it names none.
 
     Returns:
-        The set as it is if it has no class labels, has the same names, or neither it nor the
+        The set as it is if it has no names of labels, has the same names, or neither it nor the
         predictor has names.
 
     Raises:
         DataError: A label of the set is unknown to the predictor, or the set has names and the
             predictor has none.
     """
+    if examples.kind in ("multi_label", "tokens") and label_names is not None:
+        return Aligned(examples.map_labels(label_names))
     if examples.kind != "classification":
         return Aligned(examples)
     own = examples.label_names
@@ -402,11 +409,38 @@ class Measurement:
         """Read a session's answers.
 
         Args:
-            logits: [n, C], or [n, 1] of a regression.
+            logits: [n, C], [n, 1] of a regression, or [n, L] of several labels.
         """
         if self.regression:
             return Prediction.of_values(logits[:, 0])
+        if self.predictor.gives == "labels":
+            return Prediction.of_labels(logits)
         return Prediction.of_logits(logits)
+
+    def kept(self, part: RowBatch, logits: Tensor) -> Tensor | list[FloatArray]:
+        """Return what is kept of a session's answers to a batch, for `read_all`.
+
+        Args:
+            part: The batch.
+            logits: [B, C], [B, L, 2] of several labels, or [B, T, C] of tags.
+        """
+        if self.predictor.gives == "labels":
+            return logits[..., 1] - logits[..., 0]
+        if part.words is None:
+            return logits
+        return part.of_words(logits.detach().double().cpu().numpy())
+
+    def read_all(self, indices: Sequence[int], kept: Sequence[Any]) -> Prediction:
+        """Read a session's answers to all batches.
+
+        Args:
+            indices: Position of each row, batch by batch.
+            kept: What `kept` returned for each batch.
+        """
+        if self.predictor.gives != "tags":
+            return self.read(in_order(indices, kept))
+        rows = [row for part in kept for row in part]
+        return Prediction.of_tags([rows[place] for place in np.argsort(indices)])
 
     def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
         """Return the dev rows that are perturbed and their positions: all, or some by row hash.
@@ -472,6 +506,21 @@ def block_of(
     Raises:
         DataError: A label is outside the predictor's classes.
     """
+    if prediction.applies is not None or prediction.words is not None:
+        measured = _counted(examples, prediction, labelled=labelled)
+        several = prediction.applies is not None
+        nothing = np.full(len(examples), np.nan)
+        return Block(
+            condition=condition,
+            row=examples.rows,
+            index=np.arange(len(examples)) if index is None else index,
+            label=nothing,
+            prediction=nothing,
+            probabilities=prediction.probabilities if several else np.empty((len(examples), 0)),
+            loss=nothing,
+            group=_named(examples.group),
+            measured=measured,
+        )
     labels = labels_of(examples, labelled=labelled)
     classes = prediction.probabilities.shape[1]
     # NaN where no label is known, which compares false.
@@ -492,6 +541,34 @@ def block_of(
         group=_named(examples.group),
         pair=_named(examples.pair),
     )
+
+
+def _counted(
+    examples: Examples, prediction: Prediction, *, labelled: bool
+) -> dict[str, FloatArray]:
+    """Return what scores of several labels, or of the tags of words, are computed from.
+
+    Args:
+        examples: The set, n rows.
+        prediction: Its answers, n rows.
+        labelled: Whether labels are written.
+
+    Returns:
+        [n] each: 0 or 1 for each of several labels, or the counts of `temper.functional.entities`;
+        empty without labels.
+    """
+    if not labelled or examples.labels is None:
+        return {}
+    if prediction.words is None:
+        applies = np.array(examples.labels, dtype=np.float64)
+        return {
+            f"{LABEL}{name}": each
+            for name, each in zip(examples.label_names or (), applies.T, strict=True)
+        }
+    tags = prediction.by_example(np.nan_to_num(prediction.prediction, nan=-1.0))
+    told = [row.astype(int).tolist() for row in tags]
+    counts = tag_counts(examples.labels, told, examples.label_names or ())
+    return dict(zip(COUNTS, counts.T, strict=True))
 
 
 def _named(names: list[str | None] | None) -> list[str | None] | None:

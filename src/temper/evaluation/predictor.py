@@ -17,12 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, Span
-from temper.data.examples import Examples
+from temper.data.examples import Examples, ScoredKind
+from temper.data.tags import of_words
 from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
 from temper.functional.resampling import FloatArray, IntegerArray, stretches
 from temper.lazy import torch
-from temper.types import Batch
+from temper.types import UNLABELED, Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,8 +41,8 @@ BROKEN = (
 class Prediction:
     """Answers for n examples: exactly one of logits, probabilities and values was given.
 
-    Make one with `of_logits`, `of_probabilities` or `of_values`; nothing is guessed from the
-    numbers.
+    Make one with `of_logits`, `of_probabilities`, `of_values`, `of_labels` or `of_tags`; nothing is
+    guessed from the numbers.
 
     Args:
         probabilities: [n, C], [n, 0] for a regression.
@@ -50,6 +51,8 @@ class Prediction:
         truncated: Share of the examples that were cut to the model's length, None where unknown.
         applies: Which labels are predicted, [n, L] boolean, if a text may have several;
             ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
+        words: Number of words of each example, [n], if words have tags. The arrays above then have
+            a row for each word, [W, C] and [W], NaN for words that the model did not read.
     """
 
     probabilities: FloatArray
@@ -57,6 +60,26 @@ class Prediction:
     logits: FloatArray | None = None
     truncated: float | None = None
     applies: NDArray[np.bool_] | None = None
+    words: IntegerArray | None = None
+
+    @classmethod
+    def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
+        """Take the logits of the tags of words.
+
+        Args:
+            rows: Of each example, [w, C], C >= 2; NaN for words that the model did not read.
+            truncated: Share of the examples that were cut.
+
+        Raises:
+            ModelError: A value is infinite, or NaN for a part of the tags of a word.
+        """
+        logits = np.concatenate(rows)
+        known = ~np.isnan(logits).all(axis=1)
+        read = cls.of_logits(logits[known])
+        probabilities, prediction = np.full_like(logits, np.nan), np.full(len(logits), np.nan)
+        probabilities[known], prediction[known] = read.probabilities, read.prediction
+        words = np.array([len(row) for row in rows], dtype=np.int64)
+        return cls(probabilities, prediction, logits, truncated, words=words)
 
     @classmethod
     def of_labels(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
@@ -149,7 +172,16 @@ class Prediction:
 
     def __len__(self) -> int:
         """Return the number of examples."""
-        return len(self.prediction)
+        return len(self.prediction if self.words is None else self.words)
+
+    def by_example(self, values: FloatArray) -> list[FloatArray]:
+        """Split values of words by example.
+
+        Args:
+            values: Of all words, [W, ...].
+        """
+        assert self.words is not None
+        return np.split(values, np.cumsum(self.words)[:-1])
 
     @property
     def regression(self) -> bool:
@@ -228,7 +260,15 @@ def _likeliest(values: FloatArray) -> FloatArray:
     return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
-Gives = Literal["logits", "probabilities", "values", "labels"]
+Gives = Literal["logits", "probabilities", "values", "labels", "tags", "texts"]
+KINDS: dict[Gives, ScoredKind] = {
+    "logits": "classification",
+    "probabilities": "classification",
+    "values": "regression",
+    "labels": "multi_label",
+    "tags": "tokens",
+}
+"""What the labels of rows must be, by what a predictor gives."""
 Precision = Literal["fp32", "bf16"]
 
 
@@ -237,8 +277,8 @@ class Predictor(Protocol):
     """What every perspective can ask.
 
     ``gives`` says what the answers are (``logits``, ``probabilities``, ``values`` of a regression,
-    or a logit for each of several ``labels``); ``label_names`` are the classes by index, or None
-    where the predictor does not know them.
+    a logit for each of several ``labels``, logits for the ``tags`` of each word, or ``texts``);
+    ``label_names`` are the classes by index, or None where the predictor does not know them.
     """
 
     gives: Gives
@@ -259,6 +299,7 @@ class RowBatch:
         rows: Hash of each row's text.
         special: Special tokens, [B, T].
         truncated: Share of rows that were cut, of this batch or of all that it is a part of.
+        words: Which word begins at each token of each row, without padding, if words have tags.
     """
 
     batch: Batch
@@ -266,6 +307,7 @@ class RowBatch:
     rows: list[str]
     special: Tensor
     truncated: float | None = None
+    words: list[list[int]] | None = None
 
     def take(self, places: Tensor) -> RowBatch:
         """Return some of the rows as a batch of their own, as long as this one.
@@ -282,7 +324,35 @@ class RowBatch:
             [self.rows[place] for place in chosen],
             self.special[places],
             self.truncated,
+            None if self.words is None else [self.words[place] for place in chosen],
         )
+
+    def of_words(self, values: FloatArray) -> list[FloatArray]:
+        """Return the values of the words of each row, NaN for words without tokens.
+
+        Args:
+            values: Of the tokens, [B, T, ...].
+        """
+        assert self.words is not None
+        # Padding may stand before or behind a row.
+        begins = self.batch.mask.int().argmax(-1).tolist()
+        rows = zip(values, begins, self.words, strict=True)
+        return [of_words(row[begin:], words, missing=np.nan) for row, begin, words in rows]
+
+    def of_tokens(self, tags: Sequence[Sequence[int]]) -> Tensor:
+        """Return the label of each token, -100 where no word begins, [B, T].
+
+        Args:
+            tags: The tags of the words of each row.
+        """
+        assert self.words is not None
+        labels = torch.full(self.batch.mask.shape, UNLABELED)
+        begins = self.batch.mask.int().argmax(-1).tolist()
+        for place, (begin, words, row) in enumerate(zip(begins, self.words, tags, strict=True)):
+            for at, word in enumerate(words, begin):
+                if word >= 0:
+                    labels[place, at] = row[word]
+        return labels.to(self.batch.mask.device)
 
 
 def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
@@ -309,7 +379,12 @@ class Session(Protocol):
         ...
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
-        """Return logits [B, C] in fp32, with ``delta`` [B, T, D] added to the word embeddings."""
+        """Return logits in fp32: [B, C], [B, L, 2] of several labels, or [B, T, C] of tags.
+
+        Args:
+            part: The batch.
+            delta: Added to the word embeddings, [B, T, D].
+        """
         ...
 
     def embeddings(self, part: RowBatch) -> Tensor:
@@ -427,6 +502,11 @@ def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
 
     logits = [part.logits for part in parts if part.logits is not None]
     applies = [part.applies for part in parts if part.applies is not None]
+    words = [part.words for part in parts if part.words is not None]
+    if words:
+        rows = [row for part in parts for row in part.by_example(part.logits)]  # type: ignore[arg-type]
+        ordered = [rows[place] for place in places]
+        return Prediction.of_tags(ordered)
     cut = [part.truncated * len(part) for part in parts if part.truncated is not None]
     return Prediction(
         whole([part.probabilities for part in parts]),

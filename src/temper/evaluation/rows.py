@@ -18,9 +18,12 @@ import numpy as np
 from temper.data.stored import values_at
 from temper.display.records import Parameters
 from temper.errors import CheckpointError
+from temper.functional.entities import COUNTS
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.lazy import pyarrow as pa
 
+LABEL = "label:"
+"""What the names of columns begin with that say whether one of several labels applies."""
 _KEYS = ("perspective", "set", "condition", "parameters")
 
 
@@ -77,12 +80,15 @@ class Block:
         index: Position of each row in its set, [n].
         label: Class index or target, [n]; NaN where unlabelled.
         prediction: Class index or predicted value, [n]; NaN where the rows hold values.
-        probabilities: [n, C]; [n, 0] for a regression and where the rows hold values.
+        probabilities: [n, C]; [n, 0] for a regression, for tags of words, and where the rows hold
+            values. If a text may have several labels, they are those of each label.
         loss: NLL or squared error, [n]; NaN where unlabelled.
         value: What was measured of each row, [n]; None where the rows hold answers.
         group: Group that each row belongs to, [n]; None where the set has no groups.
         pair: Rows of one contrast pair share its name, [n]; None where the set has no pairs.
         measured: What else was measured of each row, by name, [n] each; NaN where there is none.
+            If a text may have several labels, ``label:NAME`` is 1 where the label applies, else 0;
+            if words have tags, these are the counts of `temper.functional.entities.COUNTS`.
     """
 
     condition: Condition
@@ -132,7 +138,23 @@ class Block:
     @property
     def classifies(self) -> bool:
         """Whether the rows hold class probabilities."""
-        return bool(self.probabilities.shape[1] > 0)
+        return bool(self.probabilities.shape[1] > 0) and not self.several
+
+    @property
+    def several(self) -> bool:
+        """Whether a text may have several labels."""
+        return any(name.startswith(LABEL) for name in self.measured)
+
+    @property
+    def tagged(self) -> bool:
+        """Whether words have tags."""
+        return COUNTS[0] in self.measured
+
+    @property
+    def applies(self) -> FloatArray:
+        """1 for each of several labels that applies, else 0, [n, L]."""
+        own = [values for name, values in self.measured.items() if name.startswith(LABEL)]
+        return np.stack(own, axis=1)
 
     @property
     def confidence(self) -> FloatArray:
@@ -161,6 +183,7 @@ def rows_at(clean: Block, block: Block) -> Block:
         prediction=clean.prediction[places],
         probabilities=clean.probabilities[places],
         loss=clean.loss[places],
+        measured={name: values[places] for name, values in clean.measured.items()},
         group=None if clean.group is None else [clean.group[place] for place in places],
         pair=None if clean.pair is None else [clean.pair[place] for place in places],
     )
@@ -286,6 +309,7 @@ def _block(part: pa.Table, condition: Condition) -> Block:
         raise CheckpointError(f"Row {twice} stands twice in the rows of {condition}.")
     prediction, value = _floats(part, "prediction"), _floats(part, "value")
     added = {name: _floats(part, name) for name in part.column_names if name not in schema().names}
+    counted = COUNTS[0] in added or any(name.startswith(LABEL) for name in added)
     lists = _column(part, "probabilities")
     lengths = np.unique(np.diff(lists.offsets.to_numpy()))
     if len(lengths) > 1:
@@ -300,7 +324,7 @@ def _block(part: pa.Table, condition: Condition) -> Block:
             len(index), -1 if int(lengths[0]) else 0
         ),
         loss=_floats(part, "loss"),
-        value=value if bool(np.isnan(prediction).all()) else None,
+        value=value if bool(np.isnan(prediction).all()) and not counted else None,
         group=_names(part, "group"),
         pair=_names(part, "pair"),
         # Other perspectives' columns are there too, and empty.

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from temper.data.encode import WARNED
-from temper.data.examples import Examples
+from temper.data.examples import Examples, Kind
 from temper.errors import DataError, SettingError, TemperError, unknown
 from temper.evaluation import perspectives
 from temper.evaluation.folder import Evaluation as Evaluation
@@ -14,11 +14,10 @@ from temper.evaluation.folder import read as read
 from temper.evaluation.folder import write as write
 from temper.evaluation.measurement import Aligned, Measurement, Progress, align
 from temper.evaluation.measurement import EvaluationData as EvaluationData
-from temper.evaluation.predictor import Predictor
+from temper.evaluation.predictor import KINDS, Predictor
 from temper.evaluation.rows import Block, to_blocks, to_table
 from temper.evaluation.scoring import (
-    CLASSIFICATION_METRICS,
-    REGRESSION_METRICS,
+    METRICS_OF,
     ScoreEntry,
     Scoring,
 )
@@ -26,6 +25,9 @@ from temper.evaluation.settings import EvaluationSettings as EvaluationSettings
 from temper.lazy import pyarrow as pa
 
 _LOG = logging.getLogger(__name__)
+
+
+ONE_LABEL = "This needs one label per text."
 
 
 def evaluate(
@@ -60,7 +62,10 @@ def evaluate(
     settings = EvaluationSettings() if settings is None else settings
     skipped = _check(predictor, data, settings)
     measurement = _measurement(predictor, data, settings, progress)
-    measurement.notices += [f"Not measured: {reason}" for reason in skipped.values()]
+    told = [reason for reason in skipped.values() if reason != ONE_LABEL]
+    if without := [name for name, reason in skipped.items() if reason == ONE_LABEL]:
+        told.append(f"{', '.join(without)}. {ONE_LABEL}")
+    measurement.notices += [f"Not measured: {reason}" for reason in told]
     settings = settings.without(skipped)
     found = _rows(measurement, settings)
     blocks = [block for name in perspectives.names() for block in found.get(name, ())]
@@ -91,7 +96,7 @@ def evaluate(
         scores=scores,
         model=model,
         task={
-            "kind": "regression" if measurement.regression else "classification",
+            "kind": KINDS[predictor.gives],
             "metric": data.metric,
             "labels": _labels(measurement, found),
         },
@@ -156,6 +161,9 @@ def _check(
     skipped: dict[str, str] = {}
     chosen = [perspectives.perspective(name) for name in settings.perspectives]
     for entry in chosen:
+        if KINDS[predictor.gives] not in entry.kinds:
+            skipped[entry.name] = ONE_LABEL
+            continue
         contract, words = perspectives.NEEDS[entry.needs]
         if not isinstance(predictor, contract):
             # One suite of perspectives judges models and bare functions alike.
@@ -171,7 +179,7 @@ def _check(
         data,
         settings,
         predictor.label_names,
-        regression=predictor.gives == "values",
+        kind=KINDS[predictor.gives],
         skipped=skipped,
         faults=faults,
     )
@@ -226,10 +234,9 @@ def check_before_training(
         SettingError: Settings fit neither data nor classes, or name a model that is none.
         DataError: Sets do not fit such a model.
     """
-    regression = train.kind == "regression"
     numbers = [str(index) for index in range(train.classes)]
-    names = None if regression else train.label_names or numbers
-    _refuse_misfits(data, settings, names, regression=regression)
+    names = None if train.kind == "regression" else train.label_names or numbers
+    _refuse_misfits(data, settings, names, kind=train.kind)
     _aligned(data, names)
 
 
@@ -238,7 +245,7 @@ def _refuse_misfits(
     settings: EvaluationSettings,
     label_names: Sequence[str] | None,
     *,
-    regression: bool,
+    kind: Kind,
     skipped: Collection[str] = (),
     faults: Iterable[str] = (),
 ) -> None:
@@ -248,7 +255,7 @@ def _refuse_misfits(
         data: The sets.
         settings: What is to be measured.
         label_names: The model's classes by index, None where they have no names.
-        regression: Whether it gives values and not classes.
+        kind: What the labels must be.
         skipped: Perspectives that will not be measured.
         faults: Others that were found.
 
@@ -256,7 +263,12 @@ def _refuse_misfits(
         SettingError: Settings do not fit.
         DataError: Sets have no rows or labels of another kind.
     """
-    metrics = REGRESSION_METRICS if regression else CLASSIFICATION_METRICS
+    if kind not in METRICS_OF:
+        raise SettingError(
+            "The rows are prompts with completions, which `temper train` and `temper predict` "
+            "support; an evaluation does not score them."
+        )
+    metrics = METRICS_OF[kind]
     found = list(faults)
     if data.metric not in metrics:
         found.append(unknown("metric", data.metric, metrics))
@@ -271,14 +283,13 @@ def _refuse_misfits(
         )
     if found:
         raise SettingError("\n".join(found))
-    wanted = "regression" if regression else "classification"
     labelled = {"dev": data.dev, **data.shift, **data.adversarial}
     if data.held_out is not None:
         labelled[data.held_out.name] = data.held_out
     broken = [
-        f"Set {name!r} must be labelled for a {wanted}, as the model is; it is {examples.kind}."
+        f"Set {name!r} must have labels for {kind}, as the model has; they are for {examples.kind}."
         for name, examples in labelled.items()
-        if examples.kind != wanted
+        if examples.kind != kind
     ]
     broken += [
         f"Set {name!r} has no rows." for name, examples in data.sets.items() if not len(examples)

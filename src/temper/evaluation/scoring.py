@@ -8,18 +8,30 @@ from typing import Any
 
 import numpy as np
 
+from temper.data.examples import Kind
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.functional import calibration, scores
+from temper.functional.entities import RATIOS
 from temper.functional.intervals import Centered, Statistic, fewest_rows, score_intervals
 from temper.functional.proportions import OfKinds, Share, ShareDifference
-from temper.functional.resampling import FloatArray, weighted_mean
+from temper.functional.resampling import FloatArray, divide, weighted_mean
 from temper.functional.scores import SCORES
 
 CLASSIFICATION_METRICS = ("accuracy", "macro_f1", "mcc", "f1")
 REGRESSION_METRICS = ("pearson", "spearman", "mse")
+SEVERAL_METRICS = ("map", "micro_f1", "label_f1", "exact_match")
+ENTITY_METRICS = (
+    "entity_f1", "entity_precision", "entity_recall", "lenient_entity_f1", "word_accuracy",
+)  # fmt: skip
+METRICS_OF: dict[Kind, tuple[str, ...]] = {
+    "classification": CLASSIFICATION_METRICS,
+    "regression": REGRESSION_METRICS,
+    "multi_label": SEVERAL_METRICS,
+    "tokens": ENTITY_METRICS,
+}
+"""Scores of which one leads a task, by the kind of its labels."""
 
-METRICS = (*CLASSIFICATION_METRICS, *REGRESSION_METRICS)
-"""Scores of which one leads a task."""
+METRICS = tuple(metric for metrics in METRICS_OF.values() for metric in metrics)
 
 ScoreEntry = dict[str, Any]
 
@@ -51,7 +63,13 @@ class Scoring:
 
     def metrics(self, block: Block) -> tuple[str, ...]:
         """Return the scores of a labelled block: the leading one first, the usual ones always."""
-        usual = ("accuracy", "macro_f1") if block.classifies else REGRESSION_METRICS
+        usual: tuple[str, ...] = REGRESSION_METRICS
+        if block.classifies:
+            usual = ("accuracy", "macro_f1")
+        elif block.several:
+            usual = SEVERAL_METRICS
+        elif block.tagged:
+            usual = ENTITY_METRICS if self.metric != "word_accuracy" else ()
         return tuple(dict.fromkeys((self.metric, *usual)))
 
     def entry(
@@ -200,6 +218,12 @@ def statistic_of(name: str, block: Block) -> Statistic:
     """
     if name == "accuracy":
         return Share(block.correct)
+    if name in RATIOS:
+        return _ratio_of(name, block)
+    if name in SEVERAL_METRICS:
+        measure, applies = scores.measure_of(name), block.applies
+        given = block.probabilities if name == "map" else block.probabilities > 0.5
+        return lambda counts: measure(applies, given, counts=counts)
     if name in scores.MEASURES:
         measure = scores.measure_of(name)
 
@@ -234,6 +258,12 @@ def statistic_of(name: str, block: Block) -> Statistic:
     if name == "nll":
         return mean_of(block.loss)
     raise ValueError(f"{name!r} is not a score of one labelled block.")
+
+
+def _ratio_of(name: str, block: Block) -> Statistic:
+    """Return a score of tags, a ratio of two sums over texts."""
+    above, below = (sum(block.measured[part] for part in side) for side in RATIOS[name])
+    return lambda counts: divide(counts @ above, counts @ below)
 
 
 def mean_of(values: FloatArray) -> Statistic:
@@ -278,8 +308,10 @@ def metric_entries(scoring: Scoring, block: Block) -> list[ScoreEntry]:
         scoring: All rows.
         block: Those under the perturbation.
     """
-    usual = "accuracy" if block.classifies else "mse"
-    return scoring.entries(block, dict.fromkeys((scoring.metric, usual)))
+    usual: tuple[str, ...] = ("accuracy",) if block.classifies else ("mse",)
+    if block.several or block.tagged:
+        usual = ()
+    return scoring.entries(block, dict.fromkeys((scoring.metric, *usual)))
 
 
 def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:

@@ -96,7 +96,11 @@ def load_sets(
         DataError: Where a set is wrong.
         SettingError: Where the suite is for other labels.
     """
-    kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
+    # Lists of words and their tags are recognized by themselves.
+    shown = "classification" if dev.kind == "unlabelled" else dev.kind
+    kind: LabelKind | None = None
+    if shown != "tokens" and shown != "completions":
+        kind = shown
     told = [*notices]
     if (suite := sources.found_suite) is not None:
         _check_labels(suite, dev)
@@ -139,7 +143,8 @@ def load_sets(
                 "left to fit a temperature on. Give other rows."
             )
         held_out = replace(held_out, name="held_out")
-    metric = default_metric(settings.source, kind, task=settings.task)
+    tags = (names if dev.kind == "tokens" else None) or ()
+    metric = default_metric(settings.source, shown, task=settings.task, names=tags)
     data = EvaluationData(
         dev=dev,
         shift=sets["shift"],
@@ -183,7 +188,7 @@ def _of_kind(
     each: str,
     sources: SetSources,
     settings: DataSettings,
-    kind: LabelKind,
+    kind: LabelKind | None,
     unseen: _Unseen,
     known: Sequence[Columns],
     classes: Sequence[str] | None,

@@ -61,6 +61,11 @@ class PredictorSettings(BaseModel):
         description="Maps the model's class names to the data's, for example "
         "`POSITIVE=pos,NEGATIVE=neg`.",
     )
+    max_new_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens of a completion at most, of a language model. Default: 256.",
+    )
     trust: tuple[str, ...] = Field(
         default=(),
         description="Types in a skops file that may be loaded although skops does not know them.",

@@ -58,7 +58,8 @@ class TextPredictor:
             Its rows, unpadded and without labels.
         """
         bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
-        return encode(bare, self.tokenizer, max_length=self.max_length)
+        tagged = self.gives == "tags"
+        return encode(bare, self.tokenizer, max_length=self.max_length, words=tagged)
 
     def truncated(self, examples: Examples) -> float:
         """Return the share of the examples that are cut to ``max_length``."""

@@ -230,8 +230,8 @@ def _load(
         )
     classifier = Classifier.load(model, max_length=max_length, device="cpu", settings=settings)
     predictor = classifier.predictor
-    assert isinstance(predictor, ClassifierPredictor)
     check_one_label(predictor, model, what="An export")
+    assert isinstance(predictor, ClassifierPredictor)
     kind = _config(predictor).model_type
     if kind in ARCHITECTURES:
         raise ModelError(

@@ -74,6 +74,7 @@ class ScoreFacts:
 
 _CONSTANT = "the targets or the predictions are all equal"
 NO_ROWS = "there are no rows"
+_NO_ENTITY = "no text has an entity, and none is predicted"
 _NO_LABEL = "no label applies or is predicted"
 
 SCORES: dict[str, ScoreFacts] = {
@@ -90,6 +91,12 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("micro_f1", "Micro-F1", True, 1.0, _NO_LABEL),
         ScoreFacts("label_f1", "Macro-F1 over labels", True, 1.0, _NO_LABEL),
         ScoreFacts("exact_match", "Exact match", True, 1.0, NO_ROWS),
+        ScoreFacts("entity_f1", "Entity F1", True, 1.0, _NO_ENTITY),
+        ScoreFacts("entity_precision", "Entity precision", True, 1.0, "no entity is predicted"),
+        ScoreFacts("entity_recall", "Entity recall", True, 1.0, "no text has an entity"),
+        ScoreFacts("lenient_entity_f1", "Entity F1, lenient", True, 1.0, _NO_ENTITY),
+        ScoreFacts("word_accuracy", "Accuracy over words", True, 1.0, NO_ROWS),
+        ScoreFacts("completion_loss", "Loss per token", False, 0.0, NO_ROWS, PLAIN),
         ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined", None),
         ScoreFacts(
             "area", "Area under the curve", True, 1.0, "a point is undefined", None, "metric"

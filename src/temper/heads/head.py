@@ -20,13 +20,11 @@ from temper.functional.losses import Divergence
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
 from temper.lazy import torch
+from temper.types import UNLABELED as UNLABELED
 from temper.types import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-UNLABELED = -100
-"""Label of a unit without a loss, as in torch and Transformers."""
 
 GivenLoss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 """A user's loss: logits [B, C] and labels [B] to the losses [B] or their mean."""

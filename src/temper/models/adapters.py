@@ -12,6 +12,7 @@ from torch import nn
 
 from temper.errors import ModelError, unknown
 from temper.models.blocks import find_head, is_linear
+from temper.models.kinds import head_name
 from temper.seeding import derive_seed, seeded
 
 
@@ -58,7 +59,14 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     # The class says the type; the others describe the model and the use of a saved adapter.
     dropped = {"peft_type", "base_model_name_or_path", "revision", "inference_mode"}
     arguments = {name: value for name, value in settings.items() if name not in dropped}
-    arguments |= {"task_type": TaskType.SEQ_CLS, "modules_to_save": sorted(saved)}
+    head = head_name(model)
+    task = {"tokens": TaskType.TOKEN_CLS, "completions": TaskType.CAUSAL_LM}.get(
+        head or "", TaskType.SEQ_CLS
+    )
+    if head == "completions":
+        # Its output layer is pre-trained, and often the embedding table itself.
+        saved = set(settings.get("modules_to_save") or ())
+    arguments |= {"task_type": task, "modules_to_save": sorted(saved) or None}
     try:
         config = configuration(**arguments)
     except (TypeError, ValueError) as error:

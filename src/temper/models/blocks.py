@@ -338,19 +338,23 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
     return frozenset(order[ends[-1] + 1 :]) if ends else frozenset()
 
 
-def head_settings(labels: Sequence[str] | None, *, several: bool = False) -> dict[str, Any]:
+def head_settings(labels: Sequence[str] | None, *, kind: str = "classification") -> dict[str, Any]:
     """Return what a config says of a head.
 
     Args:
         labels: Names of the classes or labels; None is a regression.
-        several: Whether a text may have several labels.
+        kind: Name of the head: ``classification``, ``multi_label`` or ``tokens``.
     """
     if labels is None:
         return {"num_labels": 1, "problem_type": "regression"}
+    problems = {
+        "classification": "single_label_classification",
+        "multi_label": "multi_label_classification",
+    }
     return {
         "num_labels": len(labels),
         **names_setting(labels),
-        "problem_type": f"{'multi' if several else 'single'}_label_classification",
+        "problem_type": problems.get(kind),
     }
 
 

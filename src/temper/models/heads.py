@@ -81,7 +81,7 @@ def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) 
         for parameter in rows[list(rows)[-1]] if rows else ():
             parameter.copy_(parameter[torch.tensor(order, device=parameter.device)])
     after = _answers(model, tokenizer)
-    if not torch.allclose(after, before[:, torch.tensor(order)], rtol=1e-3, atol=1e-4):
+    if not torch.allclose(after, before[..., torch.tensor(order)], rtol=1e-3, atol=1e-4):
         raise ModelError(
             f"The outputs of {source} cannot be put in the order of the data's labels: its head, "
             f"{type(model).__name__}, has an unknown form. Name the data's labels in the model's "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,13 @@ from typing import Any, ClassVar, Self
 import torch
 from huggingface_hub import snapshot_download
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
 from transformers.utils import find_adapter_config_file
 
 import temper.models.registration  # noqa: F401  (so that saved networks of our own load)
@@ -39,7 +46,7 @@ def load_classifier(
     *,
     labels: Sequence[str] | None = None,
     regression: bool = False,
-    several: bool = False,
+    kind: str | None = None,
     device: str = "cpu",
     seed: int = 0,
     new_adapter: Mapping[str, Any] | None = None,
@@ -54,7 +61,8 @@ def load_classifier(
             are put in this order by name; else a new head is drawn. None takes the checkpoint's own
             head, and raises if it has none.
         regression: Whether the head gives one number; then without ``labels``.
-        several: Whether a text may have several of ``labels`` (`temper.heads.MultiLabel`).
+        kind: Name of the head of `temper.heads` for ``labels``: ``classification``,
+            ``multi_label`` or ``tokens``; None keeps the checkpoint's own, else classification.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
         new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
@@ -91,19 +99,22 @@ def load_classifier(
         # PEFT by itself saves no tokenizer beside an adapter.
         beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
         tokenizer = _load_tokenizer(source if beside else base, name)
-        classes = _own_classes(source, config, adapter)
+        auto = _auto_class(config, adapter, kind)
+        classes = _own_classes(source, config, adapter, auto)
         wanted = labels is not None or regression
         if classes is None and not wanted:
             raise ModelError(
                 f"{name!r} has no classification head (architectures: {config.architectures}). "
                 "Fine-tune it first with `temper train`, or give a fine-tuned checkpoint."
             )
+        # Another head may have weights of the same names and sizes.
+        new_head = new_head or (wanted and classes is None and _has_other_head(config))
         own = None if new_head else _class_names(config, classes, source, given)
         order = None
         if wanted:
             if own is not None and labels is not None and len(own) == len(labels):
                 order = order_of_head(own, labels, name)
-            config.update(head_settings(labels, several=several))
+            config.update(head_settings(labels, kind=kind or "classification"))
         else:
             if classes != config.num_labels:
                 config.num_labels = classes
@@ -112,7 +123,7 @@ def load_classifier(
         _set_padding(tokenizer, config, name)
         with seeded(derive_seed(seed, "head")):
             is_new = wanted or adapter is not None
-            model, drawn = _load_weights(base, config, new_head=is_new)
+            model, drawn = _load_weights(auto, base, config, new_head=is_new)
             if adapter is not None:
                 model = _add_adapter(model, source, classes=classes, trained=wanted)
             if new_head:
@@ -124,12 +135,77 @@ def load_classifier(
     return model.eval().to(where), tokenizer
 
 
-def head_names(name: str, given: GivenNames | None = None) -> tuple[str, ...] | None:
+def load_language_model(
+    name: str,
+    *,
+    device: str = "cpu",
+    seed: int = 0,
+    new_adapter: Mapping[str, Any] | None = None,
+) -> tuple[Any, Any]:
+    """Load a causal language model and its tokenizer.
+
+    Args:
+        name: A Hub id, a folder with a checkpoint, or a folder with a PEFT adapter.
+        device: Where to put the model; ``auto`` takes a GPU if there is one.
+        seed: Seed of a new adapter.
+        new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
+
+    Returns:
+        (model, tokenizer), the model in evaluation mode.
+
+    Raises:
+        ModelError: If nothing whole can be loaded under that name, or it is no such model.
+    """
+    where = device_of(device)
+    source = resolve(name)
+    with _loading(name):
+        source, adapter, base, config = _configured(source, name)
+        if not _continues_texts(config):
+            raise ModelError(
+                f"{name!r} is no causal language model (architectures: {config.architectures}). "
+                "Prompts with completions train one, such as SmolLM2; encoders with decoders are "
+                "trained by RobustTrainer."
+            )
+        beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
+        tokenizer = _load_tokenizer(source if beside else base, name)
+        _set_padding(tokenizer, config, name)
+        model, _ = _load_weights(AutoModelForCausalLM, base, config, new_head=False)
+        if adapter is not None:
+            model = _put_on(model, source)
+    if new_adapter is not None:
+        model = add_adapter(model, new_adapter, drawn=(), seed=seed)
+    return model.eval().to(where), tokenizer
+
+
+def is_language_model(name: str) -> bool:
+    """Return whether a checkpoint continues texts, without reading weights.
+
+    Args:
+        name: As `load_language_model` takes it.
+
+    Raises:
+        ModelError: If there is no such model.
+    """
+    with _loading(name):
+        _, adapter, _, config = _configured(resolve(name), name)
+    return _continues_texts(config) and getattr(adapter, "task_type", None) in (None, "CAUSAL_LM")
+
+
+def _continues_texts(config: Any) -> bool:
+    """Return whether a checkpoint was saved as a causal language model."""
+    endings = ("ForCausalLM", "LMHeadModel")
+    return any(each.endswith(endings) for each in config.architectures or ())
+
+
+def head_names(
+    name: str, given: GivenNames | None = None, *, kind: str | None = None
+) -> tuple[str, ...] | None:
     """Return the classes of a checkpoint's head, without reading weights.
 
     Args:
         name: As `load_classifier` takes it.
         given: The user's names of its classes.
+        kind: As `load_classifier` takes it; another head than the one asked for is none.
 
     Returns:
         The names in the order of the outputs, placeholders if there are no names; None if the
@@ -140,7 +216,8 @@ def head_names(name: str, given: GivenNames | None = None) -> tuple[str, ...] | 
     """
     with _loading(name):
         source, adapter, _, config = _configured(resolve(name), name)
-        classes = _own_classes(source, config, adapter)
+        auto = _auto_class(config, adapter, kind)
+        classes = _own_classes(source, config, adapter, auto)
         return _class_names(config, classes, source, given)
 
 
@@ -361,20 +438,43 @@ def _load_tokenizer(source: str, name: str) -> Any:
     return tokenizer
 
 
-def _own_classes(source: str, config: Any, adapter: Any | None) -> int | None:
+def _auto_class(config: Any, adapter: Any | None, kind: str | None) -> Any:
+    """Return the class of Transformers that loads a model with a head."""
+    if kind is None:
+        named = any("ForTokenClassification" in each for each in config.architectures or ())
+        task = getattr(adapter, "task_type", None)
+        kind = "tokens" if named or task == "TOKEN_CLS" else "classification"
+    return (
+        AutoModelForTokenClassification if kind == "tokens" else AutoModelForSequenceClassification
+    )
+
+
+def _has_other_head(config: Any) -> bool:
+    """Return whether a checkpoint comes with a head for classes."""
+    return any(
+        "ForSequenceClassification" in each or "ForTokenClassification" in each
+        for each in config.architectures or ()
+    )
+
+
+def _own_classes(source: str, config: Any, adapter: Any | None, auto: Any) -> int | None:
     """Return the number of outputs of the head that comes with the model, None if none does."""
     if adapter is not None:
         own = adapter_classes(Path(source))
         # The head of an adapter made without task_type is its base's, and so is the config.
         if own is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
             return own
-    named = any("ForSequenceClassification" in each for each in config.architectures or ())
+    ending = auto.__name__.removeprefix("AutoModel")
+    named = any(ending in each for each in config.architectures or ())
     return int(config.num_labels) if named else None
 
 
 def _brings_head(adapter: Any) -> bool:
     """Return whether the head is trained and saved with the adapter, by its PEFT config."""
-    return bool(getattr(adapter, "modules_to_save", None)) or adapter.task_type == "SEQ_CLS"
+    return bool(getattr(adapter, "modules_to_save", None)) or adapter.task_type in (
+        "SEQ_CLS",
+        "TOKEN_CLS",
+    )
 
 
 def _class_names(
@@ -409,9 +509,9 @@ def _set_padding(tokenizer: Any, config: Any, name: str) -> None:
     config.pad_token_id = tokenizer.pad_token_id
 
 
-def _load_weights(source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
+def _load_weights(auto: Any, source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
     """Return the model, and the names of the weights that had to be drawn."""
-    model, report = AutoModelForSequenceClassification.from_pretrained(
+    model, report = auto.from_pretrained(
         source,
         config=config,
         use_safetensors=True,
@@ -460,7 +560,7 @@ def _lacking(source: str, wrong: Sequence[str], so: str) -> str:
 
 
 def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool) -> Any:
-    from peft import PeftConfig, PeftModel
+    from peft import PeftConfig
 
     if classes not in (None, model.config.num_labels):
         raise ModelError(
@@ -469,4 +569,14 @@ def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool)
         )
     if trained and not _brings_head(PeftConfig.from_pretrained(source)):
         return with_trained_head(model, source)
-    return PeftModel.from_pretrained(model, source, is_trainable=True)
+    return _put_on(model, source)
+
+
+def _put_on(model: Any, source: str) -> Any:
+    """Put the adapter in a folder on a model."""
+    from peft import PeftModel
+
+    with warnings.catch_warnings():
+        # PEFT asks Transformers for a name that is on its way out.
+        warnings.simplefilter("ignore", FutureWarning)
+        return PeftModel.from_pretrained(model, source, is_trainable=True)

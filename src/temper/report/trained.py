@@ -81,14 +81,19 @@ def _value(task: str, told: Mapping[str, Any], data: Mapping[str, Any]) -> tuple
 def _next(record: RunRecord, folder: str) -> str:
     """Say what measures the rest, by the rows that were scored while it trained."""
     wanted = record.settings.get("data", {}).get("eval_rows")
-    if record.task is not None and record.task.kind == "multi_label":
-        return f"To predict the labels of new texts: temper predict {quote(folder)} --data FILE"
     command = f"temper evaluate {quote(folder)}"
     if "tasks" in (record.model_extra or {}):
         command += "/tasks/NAME"
     elif wanted is not None:
         command += f" --eval-rows {wanted}"
     # The command comes last and bare, to be copied.
+    if record.task is not None and record.task.kind == "completions":
+        return f"To continue prompts: temper predict {quote(folder)} --data FILE"
+    if record.task is not None and record.task.kind in ("multi_label", "tokens"):
+        return (
+            "Robustness to attacks and noise is not measured yet (with --shift: distribution shift "
+            f"too): {command}"
+        )
     return (
         "Calibration and robustness to attacks and noise are not measured yet (with --shift and "
         f"--anomaly: distribution shift and OOD detection too): {command}"

@@ -17,7 +17,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from temper.calibration.answers import Answers, Shift
+from temper.calibration.answers import Answers, Shift, UnlabeledScores
 from temper.calibration.classifier import ALARM
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -25,6 +25,10 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ALARMS = (
     f"Windows with a p value of at most {ALARM:.2g}. Without a shift, at most 1% of windows alarm, "
     "for 19 in 20 sets of held-out rows."
+)
+ESTIMATE = (
+    "Accuracy and macro-F1 of the last window, estimated without labels, with the 90% interval; "
+    "NaN if the texts differ from the held-out rows."
 )
 METRICS: tuple[tuple[str, Any, str, Sequence[str]], ...] = (
     ("request_seconds", partial(Histogram, buckets=SECONDS), "Seconds of a request.", ["path"]),
@@ -36,6 +40,7 @@ METRICS: tuple[tuple[str, Any, str, Sequence[str]], ...] = (
     ("shift_tests", Counter, "Windows of texts that were compared with held-out rows.", []),
     ("shift_alarms", Counter, ALARMS, []),
     ("shift_p", Gauge, "The last window's p value.", []),
+    ("estimate", Gauge, ESTIMATE, ["score", "bound"]),
     ("waiting_rows", Gauge, "Texts that wait.", []),
 )
 """Name, kind, description and labels of each metric."""
@@ -55,6 +60,7 @@ class Metrics:
             for name, kind, description, labels in METRICS
         }
         self._metrics["shift_p"].set(math.nan)
+        self._estimated(None)
         self._metrics["waiting_rows"].set_function(waiting)
 
     def request(self, path: str, status: int, seconds: float) -> None:
@@ -70,11 +76,20 @@ class Metrics:
             self._metrics["abstentions"].labels(rule).inc(count)
         self._metrics["anomalies"].inc(sum(answer.anomalous or False for answer in answers))
 
-    def compared(self, shift: Shift) -> None:
+    def compared(self, shift: Shift, scores: UnlabeledScores | None) -> None:
         """Count a window of texts that was compared with held-out rows."""
+        self._estimated(scores)
         self._metrics["shift_tests"].inc()
         self._metrics["shift_alarms"].inc(shift.shifted)
         self._metrics["shift_p"].set(shift.p)
+
+    def _estimated(self, scores: UnlabeledScores | None) -> None:
+        """Set the estimated scores; NaN if there are none."""
+        for name in ("accuracy", "macro_f1"):
+            estimate = getattr(scores, name, None)
+            for bound in ("value", "low", "high"):
+                gauge = self._metrics["estimate"].labels(name, bound)
+                gauge.set(getattr(estimate, bound, math.nan))
 
     async def response(self) -> Response:
         """Return all counters."""

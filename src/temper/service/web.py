@@ -249,10 +249,8 @@ class Service:
         # The window compares the texts of all clients: those of one are too few.
         answers = self.classifier.answers(examples, self.terms[coverage], compare=False)
         self.metrics.answered(answers)
-        if self.window is not None and answers.own is not None and answers.states is not None:
-            shift = self.window.add(answers.own, answers.states)
-            if shift is not None:
-                self.metrics.compared(shift)
+        if self.window is not None and (told := self.window.add(answers)) is not None:
+            self.metrics.compared(*told)
         return [answer.record() for answer in answers]
 
 

@@ -1,13 +1,13 @@
-"""Gather answered texts until they are enough to say whether the traffic has shifted."""
+"""Gather answered texts until they are enough for the shift test and an estimate of accuracy."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from temper.calibration.answers import Shift
+from temper.calibration.answers import Answers, Shift, UnlabeledScores
 from temper.calibration.classifier import Classifier
-from temper.evaluation.predictor import Prediction, joined
-from temper.functional.resampling import FloatArray
+from temper.calibration.estimating import unlabeled_scores
+from temper.evaluation.predictor import joined
 
 
 class ShiftWindow:
@@ -23,25 +23,24 @@ class ShiftWindow:
 
     def __init__(self, classifier: Classifier, rows: int) -> None:
         self._classifier, self._rows = classifier, rows
-        self._parts: list[tuple[Prediction, FloatArray]] = []
+        self._parts: list[Answers] = []
 
-    def add(self, own: Prediction, states: FloatArray) -> Shift | None:
-        """Add texts.
-
-        Args:
-            own: The model's own answers, n rows.
-            states: Their states, [n, D].
+    def add(self, answers: Answers) -> tuple[Shift, UnlabeledScores | None] | None:
+        """Add answers of `Classifier.answers`.
 
         Returns:
-            What the last texts say, where they fill a window; a new one begins then.
+            The shift and the estimated scores of the last texts, if they fill a window; then a new
+            window begins.
         """
-        self._parts.append((own, states))
-        count = sum(len(part) for part, _ in self._parts)
+        self._parts.append(answers)
+        count = sum(map(len, self._parts))
         if count < self._rows:
             return None
         parts, self._parts = self._parts, []
         last = np.arange(count - self._rows, count)
-        whole = joined(range(count), [part for part, _ in parts])
-        return self._classifier.shift(
-            whole.take(last), np.concatenate([seen for _, seen in parts])[last]
-        )
+        own = joined(range(count), [part.own for part in parts if part.own is not None]).take(last)
+        states = [part.states for part in parts if part.states is not None]
+        shift = self._classifier.shift(own, np.concatenate(states)[last])
+        assert shift is not None
+        anomaly = np.array([answer.anomaly for part in parts for answer in part])[last]
+        return shift, unlabeled_scores(self._classifier.calibration, own, anomaly, shift)

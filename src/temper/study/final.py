@@ -57,10 +57,10 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
     splits, _ = load_study(plan, progress)
     folds = dev_folds(splits, seed=plan.data.seed)
     search = Search(request, recipes, splits, folds, folder, progress)
-    if splits.train.kind == "regression" and set(search.weights) != {ACCURACY}:
+    if splits.train.kind != "classification" and set(search.weights) != {ACCURACY}:
         raise SettingError(
-            "The labels are numbers, which have no calibration, and robustness is counted in "
-            "accuracy. Give --goal accuracy."
+            "Calibration and robustness are parts of a goal only if each text has one class. Give "
+            "--goal accuracy."
         )
     identity = _identity(search)
     before = read_json(folder / RECORD) if (folder / RECORD).exists() else {}

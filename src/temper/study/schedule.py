@@ -17,7 +17,7 @@ from temper.checkpoints.folder import check_study_room, held_folder, read_json
 from temper.checkpoints.identity import model_identity
 from temper.cluster.machines import Cluster
 from temper.cluster.store import Store
-from temper.data.examples import Splits, check_one_label
+from temper.data.examples import Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
 from temper.display import folders
@@ -205,7 +205,6 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
         TemperError: Where data, model or a method does not fit.
     """
     splits = load_splits(config.data)
-    check_one_label(splits.train, what="A comparison")
     for (column, _), run in config.runs.items():
         method = methods.build(run.method_config())
         check_head(method, {f"Column {column!r}": splits.train.kind})

@@ -238,10 +238,10 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     method = methods.build(config.first.method_config())
     kinds = {f"Task {name!r} (`tasks.{name}`)": splits[name].train.kind for name in config.tasks}
     check_head(method, kinds)
-    several = [task for task, kind in kinds.items() if kind == "multi_label"]
-    if several:
+    others = [task for task, kind in kinds.items() if kind not in ("classification", "regression")]
+    if others:
         raise SettingError(
-            f"{several[0]}: its texts have several labels, which one encoder under the heads of "
+            f"{others[0]}: its texts have no single label, which one encoder under the heads of "
             "several tasks does not support. Train this task by itself."
         )
     if config.first.train.given_names:

@@ -17,7 +17,7 @@ from temper.errors import SettingError
 from temper.functional.label_names import are_named, is_numeral, match_names
 from temper.models.classical.build import build_classifier
 from temper.models.heads import order_of_head
-from temper.models.hf import head_names, load_classifier
+from temper.models.hf import head_names, load_classifier, load_language_model
 from temper.training.checks import check_head
 from temper.training.config import RunConfig, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
@@ -79,7 +79,8 @@ def prepare(
     check_unlabelled(method, given=splits.unlabeled is not None)
     check_head(method, {f"Method {config.method_name!r}": splits.train.kind})
     weights = class_weights(config.train.class_weights, splits.train)
-    labels = None if splits.train.kind == "regression" else label_names(splits.train)
+    unnamed = splits.train.kind in ("regression", "completions")
+    labels = None if unnamed else label_names(splits.train)
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)
     clean = LazilyEncoded(splits.train, tokenizer, max_length=config.data.max_length)
     notices += unknown_tokens(config, clean, tokenizer)
@@ -128,12 +129,22 @@ def make_network(
         ModelError: Nothing whole can be loaded, or its head does not fit.
         DataError: The texts give no vocabulary, or the word vectors cannot be read.
     """
+    if rows.kind == "completions":
+        if config.architecture is not None:
+            raise SettingError(
+                f"{config.model} is a classifier from scratch, and the rows are prompts with "
+                "completions. Give a language model."
+            )
+        model, tokenizer = load_language_model(
+            config.model, seed=config.seed, new_adapter=config.train.adapter
+        )
+        return model, tokenizer, ()
     if config.architecture is None:
         model, tokenizer = load_classifier(
             config.model,
             labels=labels,
-            regression=labels is None,
-            several=rows.kind == "multi_label",
+            regression=rows.kind == "regression",
+            kind=rows.kind,
             seed=config.seed,
             new_adapter=config.train.adapter,
             given=config.train.given_names,
@@ -144,7 +155,7 @@ def make_network(
         config.model,
         [*rows.text, *(rows.text_pair or ())],
         labels=labels,
-        several=rows.kind == "multi_label",
+        kind=rows.kind,
         settings=settings_class(config.model).model_validate(config.architecture),
         max_length=config.data.max_length,
         seed=config.seed,
@@ -213,6 +224,7 @@ def scored_sets(
             metric_of(config, rows),
             LazilyEncoded(rows, tokenizer, max_length=config.data.max_length),
             kind=rows.kind,
+            names=rows.label_names or (),
             task=task,
         )
         for name, rows in sets.items()
@@ -225,7 +237,8 @@ def scored_sets(
 def metric_of(config: RunConfig, rows: Examples) -> str:
     """Return the score of a run's task."""
     kind = "classification" if rows.kind == "unlabelled" else rows.kind
-    return default_metric(config.data.source, kind, task=config.data.task)
+    names = rows.label_names or ()
+    return default_metric(config.data.source, kind, task=config.data.task, names=names)
 
 
 def label_names(examples: Examples) -> list[str]:
@@ -255,8 +268,19 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
         DataError: The labels do not fit the names.
     """
     train, given = splits.train, config.train.given_names
+    if train.kind == "completions":
+        if given or config.train.new_head:
+            raise SettingError(
+                "`train.label_names`, `train.label_map` and `train.new_head` are about the head of "
+                "a classifier, and the rows are prompts with completions. Leave them out."
+            )
+        return splits
     from_scratch = config.architecture is not None
-    head = None if from_scratch or config.train.new_head else head_names(config.model, given)
+    head = (
+        None
+        if from_scratch or config.train.new_head
+        else head_names(config.model, given, kind=train.kind)
+    )
     if train.kind == "regression":
         if given:
             raise SettingError(
@@ -327,6 +351,11 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
     if train_rows.kind == "regression":
         raise SettingError(
             "`train.class_weights` needs classes, but the labels are numbers. Leave it out."
+        )
+    if train_rows.kind == "completions":
+        raise SettingError(
+            "`train.class_weights` needs classes, but the rows are prompts with completions. Leave "
+            "it out."
         )
     classes = len(label_names(train_rows))
     if setting == "balanced" and train_rows.kind == "multi_label":

@@ -19,13 +19,15 @@ from torch import Tensor, nn
 from temper.checkpoints.folder import PARTIAL, RunFolder
 from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples, Kind
+from temper.data.tags import of_words
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
+from temper.functional.entities import COUNTS, tag_counts, tag_score
 from temper.memory import MEBIBYTE, Gauge, gauge_of
 from temper.models.modes import in_mode
 from temper.progress import Progress
 from temper.training.checkpoint_files import check_sums, put_in_place, read_state, write_state
-from temper.types import Batch
+from temper.types import UNLABELED, Batch
 
 DEV = "dev"
 SELECTION = "selection"
@@ -147,6 +149,7 @@ class ScoredSet:
         metric: The task's own score.
         rows: The encoded rows, with labels.
         kind: Kind of the labels.
+        names: Names of the tags, if words have tags.
         task: Name of the task, where the model has several.
     """
 
@@ -154,6 +157,7 @@ class ScoredSet:
     metric: str
     rows: LazilyEncoded
     kind: Kind = "classification"
+    names: Sequence[str] = ()
     task: str | None = None
 
     @property
@@ -174,6 +178,8 @@ class ScoredSet:
         Returns:
             The score, None where it is undefined.
         """
+        if self.kind == "completions":
+            return self._loss_per_token(model, collate, batch_size)
         # A DataLoader would draw from the global generator, which training may use.
         order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
         found: list[Any] = [0.0] * len(order)
@@ -185,12 +191,40 @@ class ScoredSet:
                 batch = Batch.of(collate([self.rows[place] for place in places]))
                 inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
                 logits = model(**inputs, **further).logits.float()
-                answers = _answers(logits, self.kind)
+                answers = _answers(logits, self.kind).cpu()
+                if self.kind == "tokens":
+                    # Padding may stand before or behind a row.
+                    begins = batch.mask.int().argmax(-1).tolist()
+                    for place, row, begin in zip(places, answers.numpy(), begins, strict=True):
+                        words = self.rows[place]["words"]
+                        found[place] = of_words(row[begin:], words, missing=-1).tolist()
+                    continue
                 for place, answer in zip(places, answers.tolist(), strict=True):
                     found[place] = answer
         labels = self.rows.columns["labels"]
-        value = float(scores.measure_of(self.metric)(labels, found))
+        if self.kind == "tokens":
+            counts = tag_counts(labels, found, self.names).sum(0)
+            value = float(tag_score(self.metric, dict(zip(COUNTS, counts, strict=True))))
+        else:
+            value = float(scores.measure_of(self.metric)(labels, found))
         return value if math.isfinite(value) else None
+
+    def _loss_per_token(
+        self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
+    ) -> float | None:
+        """Return the mean negative log-likelihood of the completions' tokens."""
+        total, tokens = 0.0, 0
+        device = next(model.parameters()).device
+        order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
+        with torch.no_grad(), in_mode(model, training=False):
+            for start in range(0, len(order), batch_size):
+                rows = [self.rows[place] for place in order[start : start + batch_size]]
+                batch = {name: tensor.to(device) for name, tensor in collate(rows).items()}
+                # The first token of a row is predicted from nothing.
+                targets = int((batch["labels"][:, 1:] != UNLABELED).sum())
+                total += float(model(**batch).loss) * targets
+                tokens += targets
+        return total / tokens if tokens else None
 
 
 def _answers(logits: Tensor, kind: Kind) -> Tensor:

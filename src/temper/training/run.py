@@ -253,7 +253,7 @@ class ActiveRun:
     def record(self, status: str) -> dict[str, Any]:
         """Return the record as docs/formats.md describes it."""
         train_rows = self.splits.train
-        regression = train_rows.kind == "regression"
+        unnamed = train_rows.kind in ("regression", "completions")
         return {
             "status": status,
             "key": self.key,
@@ -264,7 +264,7 @@ class ActiveRun:
             "task": {
                 "kind": train_rows.kind,
                 "metric": metric_of(self.config, train_rows),
-                "labels": [] if regression else label_names(train_rows),
+                "labels": [] if unnamed else label_names(train_rows),
             },
             "data": self._sets(),
             "notices": [*self.splits.notices, *self.prepared.notices],

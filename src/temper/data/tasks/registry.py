@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Literal
@@ -13,8 +13,12 @@ from pydantic.dataclasses import dataclass
 
 from temper.errors import SettingError, unknown
 from temper.files import asset
+from temper.functional.entities import are_entities
 
-Metric = Literal["accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "map"]
+Metric = Literal[
+    "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "map", "entity_f1", "word_accuracy",
+    "completion_loss",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -159,9 +163,10 @@ def task_source(name: str, root: Path | str | None) -> str:
 
 def default_metric(
     source: str,
-    kind: Literal["classification", "regression", "multi_label"],
+    kind: Literal["classification", "regression", "multi_label", "tokens", "completions"],
     *,
     task: str | None = None,
+    names: Sequence[str] = (),
 ) -> Metric:
     """Choose the score that stands for a task.
 
@@ -169,10 +174,12 @@ def default_metric(
         source: The source, as given by the user.
         kind: What the labels are.
         task: The task that was asked for by name, whatever the source is called.
+        names: Names of the tags, if words have tags.
 
     Returns:
         The task's score where it was named, or the source is recognised and its kind agrees; else
-        accuracy for classes, Pearson's correlation for a regression, mAP for several labels.
+        accuracy for classes, Pearson's correlation for a regression, mAP for several labels, F1 of
+        entities or accuracy over words for tags, loss per token for completions.
 
     Example:
         >>> default_metric("glue:cola", "classification"), default_metric("my_scores", "regression")
@@ -187,5 +194,7 @@ def default_metric(
         "classification": "accuracy",
         "regression": "pearson",
         "multi_label": "map",
+        "completions": "completion_loss",
+        "tokens": "entity_f1" if are_entities(names) else "word_accuracy",
     }
     return usual[kind]

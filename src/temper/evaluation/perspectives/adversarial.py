@@ -14,7 +14,7 @@ from temper.display.views import Question, mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
+from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
 from temper.functional.proportions import Share
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
@@ -77,6 +77,7 @@ ADVERSARIAL = Perspective(
     summary="the same on sets made to mislead (--adversarial, --suite), and contrast pairs "
     "right in both rows",
     scores=(*METRICS, CONSISTENCY),
+    kinds=tuple(METRICS_OF),
     rows=rows,
     score=score,
 )

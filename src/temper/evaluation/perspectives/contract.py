@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from temper.data.examples import Kind
 from temper.display.views import View
 from temper.errors import unknown
 from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement
@@ -51,6 +52,7 @@ class Perspective(View):
             whoever answers, in sentences; asked before any work, and before a model is trained.
         faults: What is wrong with a predictor that has what it needs, under given settings, in
             sentences; asked before any work.
+        kinds: Kinds of labels that it reads.
         lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in
             a sentence, empty where it can; asked before any work, and the perspective is skipped.
         left_out: Why it is measured only where it is named; empty where it always is.
@@ -74,6 +76,7 @@ class Perspective(View):
         lambda predictor, data, settings: []
     )
     lacking: Callable[[Predictor, EvaluationData], str] = lambda predictor, data: ""
+    kinds: tuple[Kind, ...] = ("classification", "regression")
     left_out: str = ""
     repeats: bool = True
     paired: bool = True

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from temper.data.examples import Examples
 from temper.display.cells import Comparison, ScoreKey
 from temper.display.charts import strength_curves
 from temper.display.drawing import Figure
@@ -31,8 +32,16 @@ from temper.evaluation.measurement import (
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, drop_of, metric_entries
+from temper.evaluation.scoring import (
+    METRICS,
+    METRICS_OF,
+    ScoreEntry,
+    Scoring,
+    drop_of,
+    metric_entries,
+)
 from temper.functional.norms import Norm
+from temper.functional.resampling import FloatArray
 from temper.lazy import torch
 
 if TYPE_CHECKING:
@@ -92,12 +101,12 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the dev rows, batch by batch; the clean answers on the way are kept for the task."""
     examples, index = measurement.attacked()
     measurement.texts.keep("dev", examples, index)
-    labels = labels_of(examples)
+    labels = labels_of(examples, labelled=examples.kind in ("classification", "regression"))
     settings = measurement.settings.section("embedding_attack", EmbeddingAttackSettings)
     budget = _budget(settings, measurement.settings.seed)
     indices: list[int] = []
-    clean: list[Tensor] = []
-    attacked: list[list[Outcome]] = []
+    clean: list[Any] = []
+    attacked: list[list[tuple[Outcome, Any]]] = []
     with measurement.perturbable.session() as session:
         for part in measurement.parts(session, examples, "embedding attack"):
             movable = part.batch.mask
@@ -105,7 +114,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
                 movable = movable & ~part.special
             target = Target(
                 forward=partial(_logits, session, part),
-                labels=torch.as_tensor(labels[part.indices], device=movable.device),
+                labels=_labels(part, examples, labels),
                 embeddings=session.embeddings(part),
                 movable=movable,
                 rows=part.rows,
@@ -113,14 +122,15 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             )
             logits, outcomes = attack(target, budget)
             indices += part.indices
-            clean.append(logits)
-            attacked.append(list(outcomes))
+            clean.append(measurement.kept(part, logits))
+            attacked.append([(each, measurement.kept(part, each.logits)) for each in outcomes])
     if len(index) == len(measurement.dev):
         truncated = measurement.perturbable.truncated(examples)
-        answers = measurement.read(in_order(indices, clean))
+        answers = measurement.read_all(indices, clean)
         measurement.keep("dev", replace(answers, truncated=truncated))
     for batches in zip(*attacked, strict=True):
-        outcome = batches[0]
+        found = [outcome for outcome, _ in batches]
+        outcome = found[0]
         parameters = Parameters(
             {"radius_relative" if settings.relative else "radius": outcome.asked},
             norm=outcome.norm,
@@ -128,13 +138,24 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             restarts=outcome.restarts,
         )
         condition = Condition("embedding_attack", "dev", outcome.attack, parameters)
-        answers = measurement.read(in_order(indices, [batch.logits for batch in batches]))
+        answers = measurement.read_all(indices, [kept for _, kept in batches])
         # The budget that it makes for each row, in the norm's unit and over the row's own norm.
         measured = {
-            "radius": in_order(indices, [batch.radius for batch in batches]),
-            "radius_relative": in_order(indices, [batch.radius_relative for batch in batches]),
+            "radius": in_order(indices, [each.radius for each in found]),
+            "radius_relative": in_order(indices, [each.radius_relative for each in found]),
         }
-        yield replace(block_of(condition, examples, answers, index=index), measured=measured)
+        block = block_of(condition, examples, answers, index=index)
+        yield replace(block, measured={**block.measured, **measured})
+
+
+def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor:
+    """Return the labels of a batch, [B], [B, L] of several labels, or [B, T] of tags."""
+    if part.words is not None and examples.labels is not None:
+        return part.of_tokens([examples.labels[index] for index in part.indices])
+    own: Any = labels[part.indices]
+    if examples.kind == "multi_label" and examples.labels is not None:
+        own = [examples.labels[index] for index in part.indices]
+    return torch.as_tensor(own, device=part.batch.mask.device)
 
 
 def _logits(session: Session, part: RowBatch, delta: Tensor, places: Tensor) -> Tensor:
@@ -202,6 +223,7 @@ EMBEDDING_ATTACK = Perspective(
     unchanged_texts=True,
     summary="the metric under FGM and PGD on the word embeddings, by radius, and the drop",
     scores=(*METRICS, "drop"),
+    kinds=tuple(METRICS_OF),
     rows=rows,
     score=score,
     settings=EmbeddingAttackSettings,

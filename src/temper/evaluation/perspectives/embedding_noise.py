@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
@@ -26,7 +26,7 @@ from temper.evaluation.measurement import Measurement, PerspectiveSettings, Posi
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, curve_entries
+from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring, curve_entries
 from temper.functional.smoothness import root_mean_square
 from temper.lazy import torch
 from temper.seeding import derive_seed, generator
@@ -55,7 +55,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     examples, index = measurement.attacked()
     indices: list[int] = []
     sizes: list[Tensor] = []
-    answers: list[list[Tensor]] = [[] for _ in noise.sigmas]
+    answers: list[list[Any]] = [[] for _ in noise.sigmas]
     with measurement.perturbable.session() as session, torch.no_grad():
         for part in measurement.parts(session, examples, "embedding noise"):
             embeddings = session.embeddings(part)
@@ -66,7 +66,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
                 scale = own * sigma if noise.relative else torch.full_like(own, sigma)
                 drawn = standard_noise(part, embeddings, seed=settings.seed, key=number)
                 delta = drawn * scale.float()[:, None, None]
-                answers[number].append(session.logits(part, delta=delta))
+                logits = session.logits(part, delta=delta)
+                answers[number].append(measurement.kept(part, logits))
     spread = in_order(indices, sizes)
     relative = noise.relative
     for sigma, parts in zip(noise.sigmas, answers, strict=True):
@@ -74,10 +75,12 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         condition = Condition("embedding_noise", "dev", "noise", parameters)
         # The noise that it makes for each row, by itself and over the row's own RMS.
         size = np.full(len(examples), sigma)
-        prediction = measurement.read(in_order(indices, parts))
+        prediction = measurement.read_all(indices, parts)
+        block = block_of(condition, examples, prediction, index=index)
         yield replace(
-            block_of(condition, examples, prediction, index=index),
+            block,
             measured={
+                **block.measured,
                 "sigma": size * spread if relative else size,
                 "sigma_relative": size if relative else size / spread,
             },
@@ -140,6 +143,7 @@ EMBEDDING_NOISE = Perspective(
     figures=figures,
     summary="the metric under Gaussian noise on the embeddings, and the area under its curve",
     scores=("area", *METRICS),
+    kinds=tuple(METRICS_OF),
     rows=rows,
     score=score,
     settings=EmbeddingNoiseSettings,

@@ -8,7 +8,7 @@ from temper.display.views import Question, mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
+from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -40,6 +40,7 @@ SHIFT = Perspective(
     answered=True,
     summary="the same on labelled sets from other sources (--shift, --suite)",
     scores=METRICS,
+    kinds=tuple(METRICS_OF),
     rows=rows,
     score=score,
 )

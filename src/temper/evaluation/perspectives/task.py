@@ -8,7 +8,7 @@ from temper.display.views import Question, mean_or_first
 from temper.evaluation.measurement import Aligned, Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
+from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -34,6 +34,7 @@ TASK = Perspective(
     answered=True,
     summary="the task's own metric and macro-F1 on dev",
     scores=METRICS,
+    kinds=tuple(METRICS_OF),
     rows=rows,
     score=score,
 )

@@ -45,7 +45,7 @@ def build_classifier(
     texts: Sequence[str],
     *,
     labels: Sequence[str] | None,
-    several: bool = False,
+    kind: str = "classification",
     settings: ArchitectureSettings | None = None,
     max_length: int = 512,
     seed: int = 0,
@@ -56,7 +56,7 @@ def build_classifier(
         name: A key of `ARCHITECTURES`.
         texts: The training texts, those of pairs one by one.
         labels: Names of the classes; None is a regression.
-        several: Whether a text may have several labels.
+        kind: Name of the head: ``classification`` or ``multi_label``.
         settings: Its settings; None: the defaults.
         max_length: Maximum number of tokens per row.
         seed: Seed of the weights: equal seeds and texts give equal networks.
@@ -91,7 +91,7 @@ def build_classifier(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         **own,
-        **head_settings(labels, several=several),
+        **head_settings(labels, kind=kind),
     )
     with seeded(derive_seed(seed, "head")):
         model = architecture.classifier(config).eval()

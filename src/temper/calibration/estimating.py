@@ -1,0 +1,71 @@
+"""Estimate scores of texts without labels, unless they differ from the held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from temper.calibration.answers import Shift, UnlabeledScores
+from temper.calibration.calibration import Calibration, HeldOut
+from temper.evaluation.predictor import Prediction
+from temper.functional.estimates import estimate_scores
+from temper.functional.resampling import FloatArray
+from temper.lazy import scipy
+
+LEVEL = 0.01
+"""A p value of the scores' tests below which no estimate is given."""
+LEAST = 20
+"""Texts that an estimate needs; fewer do not show a shift."""
+
+
+def unlabeled_scores(
+    known: Calibration | None, own: Prediction, anomaly: FloatArray | None, shift: Shift | None
+) -> UnlabeledScores | None:
+    """Estimate accuracy and macro-F1 of texts without labels.
+
+    No estimate is given if the texts differ from the held-out rows. Three tests say so: the shift
+    test of the hidden states, and two-sample Kolmogorov-Smirnov tests of the OOD detector's scores
+    and of the confidence (Rabanser et al., "Failing Loudly", NeurIPS 2019, tests the softmax).
+
+    Args:
+        known: The calibration.
+        own: The model's own answers to the texts, n rows.
+        anomaly: Their scores by the detector of the calibration, [n].
+        shift: What the shift test found.
+
+    Returns:
+        The estimates, or why there are none; None for a regression, or without held-out rows.
+    """
+    if known is None or known.held_out is None or own.logits is None or anomaly is None:
+        return None
+    held = known.held_out
+    reason = next(_doubts(held, own, anomaly, shift), None)
+    if reason is None:
+        assert held.prediction.logits is not None
+        try:
+            scores = estimate_scores(held.labels, held.prediction.logits, own.logits)
+            return UnlabeledScores(len(own), scores["accuracy"], scores["macro_f1"])
+        except ValueError:
+            reason = "the confidence on the held-out rows does not show how often they are right"
+    return UnlabeledScores(len(own), reason=reason)
+
+
+def _doubts(
+    held: HeldOut, own: Prediction, anomaly: FloatArray, shift: Shift | None
+) -> Iterator[str]:
+    """Yield why an estimate might be wrong, most basic reason first."""
+    if len(own) < LEAST:
+        yield f"{LEAST} texts or more are needed, got {len(own)}"
+        return
+    if shift is not None and shift.shifted:
+        yield f"the texts have shifted from the held-out rows (p = {shift.p:.2g})"
+    confidences = (each.probabilities.max(axis=1) for each in (held.prediction, own))
+    for what, (known, new) in {
+        "anomaly scores": (held.anomaly, anomaly),
+        "confidences": confidences,
+    }.items():
+        p = float(scipy.stats.ks_2samp(known, new).pvalue)
+        if p < LEVEL:
+            direction = "above" if np.median(new) > np.median(known) else "below"
+            yield f"their {what} lie {direction} those of the held-out rows (p = {p:.2g})"

@@ -1,0 +1,92 @@
+"""Find the entities, or the tags of words, that a model of tags sees in texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from temper.calibration.answers import TaggedSpan
+from temper.data.examples import Examples
+from temper.data.tags import words_of
+from temper.errors import DataError
+from temper.evaluation.predictor import Prediction
+from temper.functional.entities import are_entities, entities_of
+
+
+@dataclass(frozen=True)
+class WordsInText:
+    """Where the words of a text are.
+
+    Args:
+        text: The text.
+        spans: Start and end of each word in the text, in characters.
+    """
+
+    text: str
+    spans: Sequence[tuple[int, int]]
+
+
+def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
+    """Split texts into words, as those of the training rows were.
+
+    Args:
+        examples: Running texts, or texts whose words a file gives.
+
+    Returns:
+        The same rows with words joined by single spaces, and where the words are in the texts.
+
+    Raises:
+        DataError: There are two texts per row, or a text has no words.
+    """
+    if examples.text_pair is not None:
+        raise DataError("The model tags the words of single texts, got two texts per row.")
+    found, joined = [], []
+    for row, text in enumerate(examples.text):
+        if examples.source.get("words"):
+            ends = accumulate(len(word) + 1 for word in text.split(" "))
+            words = text.split(" ")
+            spans = [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
+        else:
+            spans = words_of(text)
+        if not spans:
+            raise DataError(f"Row {row + 1} of {examples.origin} has no words: {text!r:.40}.")
+        found.append(WordsInText(text, spans))
+        joined.append(" ".join(text[start:end] for start, end in spans))
+    bare = replace(examples, text=joined, labels=None, label_names=None, kind="unlabelled", rows=())
+    return bare, found
+
+
+def tags_of(
+    answers: Prediction, names: Sequence[str], texts: Sequence[WordsInText]
+) -> list[dict[str, Any]]:
+    """Return the entities of each text, or its words with their tags if tags mark no entities.
+
+    An ``I-`` that continues no entity of its type begins one.
+
+    Args:
+        answers: The tags of the words of each text.
+        names: Names of the tags.
+        texts: Where the words are.
+    """
+    best, sure = answers.prediction, answers.probabilities.max(axis=1, initial=0.0)
+    fields = []
+    parts = zip(answers.by_example(best), answers.by_example(sure), texts, strict=True)
+    for tags, chances, text in parts:
+        # Words behind the end of the model's input have no tag.
+        told = ["O" if np.isnan(tag) else names[int(tag)] for tag in tags]
+        if are_entities(names):
+            pieces = entities_of(told, strict=False)
+        else:
+            known = np.flatnonzero(~np.isnan(tags)).tolist()
+            pieces = [(told[place], place, place + 1) for place in known]
+        spans = []
+        for label, first, end in pieces:
+            start, stop = text.spans[first][0], text.spans[end - 1][1]
+            product = float(np.prod(chances[first:end]))
+            spans.append(TaggedSpan(label, text.text[start:stop], start, stop, product))
+        fields.append({"entities": tuple(spans)})
+    return fields

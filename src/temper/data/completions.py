@@ -1,0 +1,212 @@
+"""Prompts and their completions: the rows that a language model is trained on.
+
+A row has a prompt and a completion, each a text or a list of messages, or one conversation whose
+last message is the completion. A prompt of messages is held as JSON text, and formatted by the
+chat template of the tokenizer when it is encoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from temper.data.examples import Examples
+from temper.data.stored import StoredTexts
+from temper.data.table import Table
+from temper.errors import DataError, brief
+from temper.types import UNLABELED
+
+PROMPT, COMPLETION, MESSAGES = "prompt", "completion", "messages"
+"""Usual names of the columns, in lower case."""
+
+
+def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the columns of prompts and completions: two, or one of conversations.
+
+    Args:
+        names: Names of all columns.
+
+    Returns:
+        Their names; None if the table has other rows.
+
+    Example:
+        >>> completion_columns(["id", "Prompt", "completion"])
+        ('Prompt', 'completion')
+        >>> completion_columns(["text", "label"])
+    """
+    known = {name.casefold(): name for name in names}
+    if MESSAGES in known:
+        return (known[MESSAGES],)
+    if PROMPT in known and COMPLETION in known:
+        return known[PROMPT], known[COMPLETION]
+    return None
+
+
+def completion_rows(
+    table: Table, columns: Sequence[str], *, name: str, labelled: bool, skip: bool
+) -> Examples:
+    """Read prompts with their completions.
+
+    Args:
+        table: The table.
+        columns: What `completion_columns` returned.
+        name: Name of the set.
+        labelled: Whether the completions are kept.
+        skip: Whether rows that cannot be read are left out, with a notice.
+
+    Raises:
+        DataError: A row cannot be read, or prompts are texts in some rows and messages in others.
+    """
+    rows, bad = [], dict[int, str]()
+    for index, values in enumerate(zip(*map(table.column, columns), strict=True)):
+        try:
+            rows.append(_row(*values, answered=labelled))
+        except ValueError as error:
+            bad[index] = str(error)
+    if bad and not (skip and rows):
+        first = min(bad)
+        raise DataError(
+            f"{table.where(first)}: {bad[first]}. Fix the row, or leave such rows out with "
+            "--set data.skip_bad_rows=true."
+        )
+    kinds = {chat for _, _, chat in rows}
+    if len(kinds) > 1:
+        raise DataError(f"{table.title}: prompts must be all texts or all lists of messages.")
+    table = table.without(bad)
+    return Examples(
+        name=name,
+        text=StoredTexts.of(prompt for prompt, _, _ in rows),
+        labels=[completion for _, completion, _ in rows] if labelled else None,
+        kind="completions" if labelled else "unlabelled",
+        source={
+            **table.source,
+            "columns": {"text": columns[0], "label": columns[-1]},
+            **({"messages": True} if kinds == {True} else {}),
+        },
+        notices=table.notices,
+        numbers=table.numbers,
+    )
+
+
+def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[str, str, bool]:
+    """Return a prompt, its completion, and whether the prompt is a list of messages.
+
+    Args:
+        prompt: A text, or messages.
+        completion: A text, or a message; None if the last message of the prompt is it.
+        answered: Whether there must be a completion.
+
+    Raises:
+        ValueError: They are neither texts nor messages.
+    """
+    if isinstance(prompt, str):
+        if not isinstance(completion, str) or not completion:
+            raise ValueError(f"'completion' must be a text, got {brief(completion)}")
+        return prompt, completion, False
+    messages = _messages(prompt)
+    if completion is None and not answered and messages[-1]["role"] != "assistant":
+        return json.dumps(messages, ensure_ascii=False), "", True
+    if completion is None:
+        *messages, last = messages
+    else:
+        said = [{"role": "assistant", "content": completion}]
+        (last,) = _messages(said if isinstance(completion, str) else completion)
+    if last["role"] != "assistant" or not last["content"] or not messages:
+        raise ValueError("a conversation must end with a message of the assistant after others")
+    return json.dumps(messages, ensure_ascii=False), last["content"], True
+
+
+def _messages(value: object) -> list[dict[str, str]]:
+    """Return a list of messages.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(value, list | tuple) and value and all(isinstance(m, Mapping) for m in value):
+        found = [(each.get("role"), each.get("content")) for each in value]
+        if all(isinstance(part, str) for each in found for part in each):
+            return [{"role": str(role), "content": str(content)} for role, content in found]
+    raise ValueError(
+        'expected a text or a list of messages such as {"role": "user", "content": "..."}, got '
+        f"{brief(value)}"
+    )
+
+
+def encoded_completions(
+    prompts: Sequence[str],
+    completions: Sequence[str] | None,
+    tokenizer: Any,
+    *,
+    chat: bool,
+    max_length: int,
+) -> Iterator[tuple[list[int], list[int] | None, bool]]:
+    """Encode prompts, and completions behind them.
+
+    A completion ends with the tokenizer's end token; in a conversation, as the chat template ends
+    it. Where a row is too long, its prompt loses its beginning, so that the completion stays whole;
+    a completion that is too long by itself loses its end.
+
+    Args:
+        prompts: The prompts.
+        completions: Their completions; None encodes the prompts alone, as a model continues them.
+        tokenizer: The tokenizer.
+        chat: Whether prompts are JSON lists of messages.
+        max_length: Most tokens of a row, >= 2.
+
+    Yields:
+        Token ids, labels (-100 for the prompt; None without completions), and whether it was cut.
+
+    Raises:
+        DataError: The tokenizer has no chat template.
+    """
+    if chat and not getattr(tokenizer, "chat_template", None):
+        raise DataError(
+            "The rows are conversations, and the tokenizer has no chat template. Give a model that "
+            "has one, or rows with a text as `prompt` and as `completion`."
+        )
+    for place, prompt in enumerate(prompts):
+        completion = None if completions is None else completions[place]
+        if chat:
+            first, target = _of_chat(json.loads(prompt), completion, tokenizer)
+        else:
+            first, target = _of_text(prompt, completion, tokenizer)
+        room = max(max_length - len(target), 1)
+        cut = len(first) > room or len(target) >= max_length
+        first, target = first[-room:], target[: max_length - 1]
+        labels = None if completion is None else [UNLABELED] * len(first) + target
+        yield first + target, labels, cut
+
+
+def _of_text(prompt: str, completion: str | None, tokenizer: Any) -> tuple[list[int], list[int]]:
+    first: list[int] = tokenizer(prompt, verbose=False)["input_ids"]
+    if completion is None:
+        return first, []
+    end = tokenizer.eos_token_id
+    whole: list[int] = tokenizer(prompt + completion, verbose=False)["input_ids"]
+    if whole[: len(first)] != first:
+        # A token spans the end of the prompt.
+        alone = tokenizer(completion, add_special_tokens=False, verbose=False)["input_ids"]
+        whole = [*first, *alone]
+    target = whole[len(first) :]
+    return first, target if end is None or target[-1:] == [end] else [*target, end]
+
+
+def _of_chat(
+    messages: list[dict[str, str]], completion: str | None, tokenizer: Any
+) -> tuple[list[int], list[int]]:
+    def ids(turns: list[dict[str, str]], *, asks: bool) -> list[int]:
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=asks)
+        found: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return found
+
+    first = ids(messages, asks=True)
+    if completion is None:
+        return first, []
+    whole = ids([*messages, {"role": "assistant", "content": completion}], asks=False)
+    if whole[: len(first)] == first:
+        return first, whole[len(first) :]
+    # The template formats the prompt in another way once it is answered.
+    alone = tokenizer(completion, add_special_tokens=False, verbose=False)["input_ids"]
+    end = tokenizer.eos_token_id
+    return first, alone if end is None else [*alone, end]

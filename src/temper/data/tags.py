@@ -1,0 +1,271 @@
+"""Texts whose words have tags (named entities, parts of speech).
+
+The words of a text are joined by single spaces, so that all other stages read an ordinary text;
+``text.split(" ")`` returns the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from temper.data.examples import Examples
+from temper.data.stored import StoredTexts
+from temper.data.table import Table
+from temper.errors import DataError, unknown
+from temper.functional.entities import to_iob2
+
+WORD_COLUMNS = ("tokens", "words")
+"""Usual names of a column with lists of words, in lower case."""
+TAG_COLUMNS = ("ner_tags", "tags", "ner", "labels", "label", "pos_tags", "upos")
+"""Usual names of a column with lists of tags."""
+
+# What treebanks write as words of their own: abbreviations, numbers, words, clitics, signs.
+_WORD = regex.compile(
+    r"(?:\p{L}\.){2,}"
+    r"|\p{N}+(?:[.,:/\-]\p{N}+)*"
+    r"|[\p{L}\p{M}\p{N}_]+?(?=['\u2019](?:s|re|ve|ll|d|m)\b)|['\u2019](?:s|re|ve|ll|d|m)\b"
+    r"|[\p{L}\p{M}\p{N}_]+(?:[\-&.'\u2019][\p{L}\p{M}\p{N}_]+)*"
+    r"|([^\s\p{L}\p{M}\p{N}_])\1*",
+    regex.IGNORECASE,
+)
+
+
+def has_words(table: Table, column: str) -> bool:
+    """Return whether a column has lists of words instead of texts, by its first row."""
+    return isinstance(next(iter(table.column(column)), None), list | tuple)
+
+
+def tagged_rows(
+    table: Table,
+    column: str,
+    tags: str | None,
+    names: Sequence[str] | None,
+    *,
+    name: str,
+) -> Examples:
+    """Read rows of words, with the tags of these.
+
+    Args:
+        table: The table.
+        column: Name of the column of words.
+        tags: Name of the column of tags; None without one.
+        names: Names of the tags by index, where known.
+        name: Name of the set.
+
+    Raises:
+        DataError: Words or tags cannot be read.
+    """
+    words = read_words(table, column)
+    read = None if tags is None else read_tags(table, tags, words, names)
+    return Examples(
+        name=name,
+        text=StoredTexts.of(map(" ".join, words)),
+        labels=None if read is None else list(read.values),
+        label_names=None if read is None else read.names,
+        kind="unlabelled" if read is None else "tokens",
+        source={**table.source, "words": True},
+        notices=(*table.notices, *(() if read is None else read.notices)),
+        numbers=table.numbers,
+    )
+
+
+def read_words(table: Table, column: str) -> list[tuple[str, ...]]:
+    """Return the words of each row.
+
+    Args:
+        table: The table.
+        column: Name of the column.
+
+    Raises:
+        DataError: If a row has no list of words, or no words.
+    """
+    rows = []
+    for index, value in enumerate(table.column(column)):
+        if fault := _words_fault(value):
+            raise DataError(
+                f"{table.where(index)}: {column!r} must be a list of words, got {fault}. {_FIX}"
+            )
+        # A word with a space inside, or none at all, would not be found again in the text.
+        words = ("_".join(word.split()) or "_" for word in value)  # type: ignore[attr-defined]
+        rows.append(tuple(words))
+    return rows
+
+
+@dataclass(frozen=True)
+class Tags:
+    """Tags as `Examples` has them.
+
+    Args:
+        values: The tags of each row, one per word, as indices of ``names``.
+        names: Names of the tags.
+        notices: Decisions that the user should know.
+    """
+
+    values: list[tuple[int, ...]]
+    names: tuple[str, ...]
+    notices: tuple[str, ...]
+
+
+def read_tags(
+    table: Table, column: str, words: Sequence[Sequence[str]], names: Sequence[str] | None
+) -> Tags:
+    """Read a column of tags, and convert other schemes of entities to IOB2.
+
+    Args:
+        table: The table.
+        column: Name of the column, which has a list of names or indices in each row.
+        words: The words of each row.
+        names: Names by index, from ``dataset.json`` or the features of the file.
+
+    Raises:
+        DataError: If a row has another number of tags than words, or a tag is unknown.
+    """
+    rows = []
+    for index, (value, own) in enumerate(zip(table.column(column), words, strict=True)):
+        if fault := _tags_fault(value, len(own), names):
+            raise DataError(f"{table.where(index)}: {column!r} must have {fault} {_FIX}")
+        rows.append([names[tag] if isinstance(tag, int) else tag for tag in value])  # type: ignore
+    converted, scheme = to_iob2(rows)
+    occurring = {tag for row in converted for tag in row}
+    if scheme is None and names is not None:
+        ordered = tuple(names)
+    else:
+        kept = {name for name in names or () if name == "O" or name.startswith(("B-", "I-"))}
+        order = sorted(occurring | kept, key=lambda tag: (tag != "O", tag.partition("-")[::-1]))
+        ordered = tuple(order)
+    notices: tuple[str, ...] = ()
+    if scheme is not None:
+        notices = (f"{table.title}: the tags are converted from {scheme} to IOB2.",)
+    places = {name: place for place, name in enumerate(ordered)}
+    values = [tuple(places[tag] for tag in row) for row in converted]
+    return Tags(values, ordered, notices)
+
+
+def word_faults(
+    table: Table, column: str, tags: str | None, names: Sequence[str] | None
+) -> dict[int, str]:
+    """Return the rows whose words or tags cannot be read.
+
+    Args:
+        table: The table.
+        column: Name of the column of words.
+        tags: Name of the column of tags, None without one.
+        names: Names of the tags by index, where known.
+
+    Returns:
+        The fault of each row, by index.
+    """
+    faults: dict[int, str] = {}
+    sizes: list[int] = []
+    for index, value in enumerate(table.column(column)):
+        sizes.append(len(value) if isinstance(value, list | tuple) else 0)
+        if fault := _words_fault(value):
+            faults[index] = f"{fault} as words"
+    for index, value in enumerate(() if tags is None else table.column(tags)):
+        if fault := _tags_fault(value, sizes[index], names):
+            faults.setdefault(index, f"tags must have {fault}".rstrip("."))
+    return dict(sorted(faults.items()))
+
+
+_FIX = "Fix the row, or leave such rows out with --set data.skip_bad_rows=true."
+
+
+def _words_fault(value: object) -> str:
+    """Return what a row has instead of words; empty if it has words."""
+    if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
+        return ""
+    return f"{value!r:.60}"
+
+
+def _tags_fault(value: object, words: int, names: Sequence[str] | None) -> str:
+    """Return what a row must have instead of these tags; empty if they are right."""
+    if not isinstance(value, list | tuple) or len(value) != words:
+        came = f"{len(value)} tags" if isinstance(value, list | tuple) else f"{value!r:.40}"
+        return f"one tag for each of the {words} words, got {came}."
+    for tag in value:
+        if isinstance(tag, int) and not isinstance(tag, bool):
+            if names is None:
+                return (
+                    "names of tags, got numbers. Name them in dataset.json beside the data: "
+                    '{"label_names": ["O", "B-PER", "I-PER"]}.'
+                )
+            if 0 <= tag < len(names):
+                continue
+            return f"indices of tags, 0 to {len(names) - 1}, got {tag}."
+        if not isinstance(tag, str) or not tag.strip():
+            return f"a tag for every word, got {tag!r:.40}."
+        if names is not None and tag not in names:
+            return f"known tags. {unknown('tag', tag, names)}"
+    return ""
+
+
+def words_of(text: str) -> list[tuple[int, int]]:
+    """Split a running text into words and signs, as treebanks do.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        Start and end of each in the text, in characters.
+
+    Example:
+        >>> text = "Merkel's U.S. trip cost $1,000."
+        >>> [text[start:end] for start, end in words_of(text)]
+        ['Merkel', "'s", 'U.S.', 'trip', 'cost', '$', '1,000', '.']
+    """
+    return [found.span() for found in _WORD.finditer(text)]
+
+
+def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """Return which word begins at each token.
+
+    Args:
+        text: Words joined by single spaces.
+        offsets: Start and end of each token in the text; both 0 for special tokens.
+
+    Returns:
+        The word's index for its first token, -1 for all other tokens.
+
+    Example:
+        >>> first_tokens("ab c", [(0, 0), (0, 1), (1, 2), (3, 4), (0, 0)])
+        [-1, 0, -1, 1, -1]
+    """
+    word_at, word = [], 0
+    for sign in text:
+        word += sign == " "
+        word_at.append(-1 if sign == " " else word)
+    found, last = [], -1
+    for start, end in offsets:
+        # The last character decides, as some vocabularies count the space before a word to it.
+        own = word_at[end - 1] if end > start else -1
+        found.append(own if own > last else -1)
+        last = max(last, own)
+    return found
+
+
+def of_words(values: NDArray[Any], words: Sequence[int], *, missing: float) -> NDArray[Any]:
+    """Return the values of words from those of tokens.
+
+    Args:
+        values: Of each token of a row, [t, ...].
+        words: Which word begins at each token, as `first_tokens` returns it.
+        missing: The value of words that have no token.
+
+    Returns:
+        The values of all words up to the last that begins, [w, ...].
+
+    Example:
+        >>> of_words(np.array([7, 1, 2, 3, 7]), [-1, 0, -1, 2, -1], missing=-1).tolist()
+        [1, -1, 3]
+    """
+    places = np.asarray(words)
+    begun = places >= 0
+    found = np.full((places.max(initial=-1) + 1, *values.shape[1:]), missing, dtype=values.dtype)
+    found[places[begun]] = values[: len(places)][begun]
+    return found

@@ -1,0 +1,101 @@
+"""Continue prompts with a causal language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from temper.data.completions import encoded_completions
+from temper.data.examples import Examples
+from temper.errors import ModelError
+from temper.evaluation.predictor import Gives, Prediction
+from temper.models.modes import in_mode
+
+
+class TextGenerator:
+    """A causal language model that continues prompts.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer, with a padding token.
+        max_length: Tokens of a prompt; a longer one loses its beginning.
+        batch_size: Prompts that are continued at a time, >= 1.
+        max_new_tokens: Tokens of a completion at most, >= 1.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        *,
+        max_length: int = 128,
+        batch_size: int = 32,
+        max_new_tokens: int = 256,
+    ) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.max_length, self.batch_size = max_length, batch_size
+        self.max_new_tokens = max_new_tokens
+
+    gives: Gives = "texts"
+    label_names: tuple[str, ...] | None = None
+
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
+        """Refuse to predict labels.
+
+        Raises:
+            ModelError: Always.
+        """
+        raise ModelError("A language model continues prompts and predicts no labels.")
+
+    def complete(
+        self, examples: Examples, tell: Callable[[int, int], None] | None = None
+    ) -> list[str]:
+        """Continue prompts, each by the likeliest token after the other.
+
+        Args:
+            examples: The prompts; completions are not looked at.
+            tell: Called after each batch with the prompts done, and those in all.
+
+        Returns:
+            The completions, in the order of the prompts.
+
+        Raises:
+            DataError: The prompts are messages, and the tokenizer has no chat template.
+        """
+        rows = encoded_completions(
+            examples.text,
+            None,
+            self.tokenizer,
+            chat=bool(examples.source.get("messages")),
+            max_length=self.max_length,
+        )
+        ids = [row for row, _, _ in rows]
+        order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
+        device = next(self.model.parameters()).device
+        found = [""] * len(ids)
+        with torch.no_grad(), in_mode(self.model, training=False):
+            for start in range(0, len(order), self.batch_size):
+                places = order[start : start + self.batch_size]
+                # New tokens follow the last of a row, so padding stands before it.
+                batch = self.tokenizer.pad(
+                    [{"input_ids": ids[place]} for place in places],
+                    padding_side="left",
+                    return_tensors="pt",
+                ).to(device)
+                made = self.model.generate(  # type: ignore[operator]
+                    **batch,
+                    max_new_tokens=self.max_new_tokens,
+                    do_sample=False,
+                    pad_token_id=self.tokenizer.pad_token_id,
+                )
+                texts = self.tokenizer.batch_decode(
+                    made[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
+                )
+                for place, text in zip(places, texts, strict=True):
+                    found[place] = text
+                if tell is not None:
+                    tell(start + len(places), len(order))
+        return found

@@ -1,0 +1,148 @@
+"""Accuracy and macro-F1 of rows without labels, estimated from calibrated confidence.
+
+Letters: n held-out rows with labels, m rows without, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from temper.functional.calibration import scaled
+from temper.functional.resampling import FloatArray
+from temper.lazy import scipy
+
+COVERAGE = 0.9
+"""Probability with which the interval of an estimate contains the true value."""
+STEP = 1e-3
+"""Relative step of the derivative by the temperature."""
+RANGE = 20.0
+"""Temperatures between e^-RANGE and e^RANGE are searched."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimated score and the 90% interval of its true value, all in [0, 1]."""
+
+    value: float
+    low: float
+    high: float
+
+
+def matched_temperature(labels: ArrayLike, logits: ArrayLike) -> float:
+    """Return the temperature at which the mean confidence equals the accuracy.
+
+    The accuracy is ``(right + 1/2) / (n + 1)``, so that it is below 1 if all rows are right.
+
+    Args:
+        labels: Class indices, [n].
+        logits: Logits or logarithms of probabilities, [n, C]; -inf is a probability of 0.
+
+    Raises:
+        ValueError: There is no such temperature: the rows are no more accurate than guessing, or
+            the confidence does not depend on the temperature.
+
+    Example:
+        >>> # Three of four are right: 3.5 / 5 = e^(2 / T) / (1 + e^(2 / T)).
+        >>> found = matched_temperature([0, 0, 0, 1], [[2.0, 0.0]] * 4)
+        >>> bool(np.isclose(found, 2.0 / np.log(7 / 3)))
+        True
+    """
+    array = np.asarray(logits, dtype=np.float64)
+    right = np.asarray(labels) == array.argmax(axis=1)
+    accuracy = (right.sum() + 0.5) / (len(right) + 1)
+
+    def excess(log_temperature: float) -> float:
+        return float(_confidence(array, np.exp(log_temperature)).mean() - accuracy)
+
+    if excess(-RANGE) <= 0 or excess(RANGE) >= 0:
+        raise ValueError("no temperature makes the mean confidence equal the accuracy")
+    return float(np.exp(scipy.optimize.brentq(excess, -RANGE, RANGE, xtol=1e-12)))
+
+
+def estimate_scores(
+    labels: ArrayLike, held_out: ArrayLike, logits: ArrayLike
+) -> dict[str, Estimate]:
+    """Estimate accuracy and macro-F1 of rows without labels.
+
+    Their labels are taken as independent draws from the probabilities at `matched_temperature`.
+    The accuracy is then expected to be the mean confidence, and macro-F1 follows from the expected
+    confusion matrix. The variance of a score is the sum of two: that of the drawn labels, to first
+    order, and that of the temperature, from n held-out rows. The interval has the quantiles of the
+    beta distribution with this mean and variance.
+
+    Both are true if rows of equal probabilities are as often right as among the held-out rows, as
+    if only the frequency of easy and hard texts differs (covariate shift). A new kind of text, an
+    attack, or other frequencies of the classes break this; test for a shift first.
+
+    Args:
+        labels: Class indices of the held-out rows, [n].
+        held_out: Their logits, [n, C].
+        logits: Logits of the rows without labels, [m, C], m >= 1.
+
+    Returns:
+        ``accuracy`` and ``macro_f1``, over classes that are predicted, or expected for half a row
+        or more.
+
+    Raises:
+        ValueError: As `matched_temperature`.
+
+    References:
+        Kivimäki et al., "Performance Estimation in Binary Classification Using Calibrated
+        Confidence", arXiv 2505.05295 (expected confusion matrix, Poisson-binomial accuracy).
+        Differs: any number of classes; one temperature, fitted to the accuracy of the held-out
+        rows; its uncertainty is part of the interval.
+    """
+    known, rows = (np.asarray(each, dtype=np.float64) for each in (held_out, logits))
+    temperature = matched_temperature(labels, known)
+    around = [temperature * (1 + sign * STEP) for sign in (-1, 1)]
+    right = np.asarray(labels) == known.argmax(axis=1)
+    # To first order, an error of the mean confidence moves the temperature by error / slope.
+    slope = np.diff([_confidence(known, each).mean() for each in around])[0]
+    noise = np.var(right - _confidence(known, temperature)) / len(known)
+    moved = np.diff([_expected(_probabilities(rows, each))[0] for each in around], axis=0)[0]
+    means, variances = _expected(_probabilities(rows, temperature))
+    totals = variances + (moved / slope) ** 2 * noise
+    names = ("accuracy", "macro_f1")
+    return {n: _interval(m, v) for n, m, v in zip(names, means, totals, strict=True)}
+
+
+def _expected(probabilities: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return mean and variance of accuracy and macro-F1 over drawn labels, [2] each."""
+    m, C = probabilities.shape
+    predicted = probabilities.argmax(axis=1)
+    own = np.eye(C)[predicted]
+    hits = (own * probabilities).sum(axis=0)
+    counts, support = own.sum(axis=0), probabilities.sum(axis=0)
+    shown = (counts > 0) | (support >= 0.5)
+    total = np.where(shown, counts + support, np.inf)
+    f1 = 2 * hits / total
+    # What one row of each label adds to the score, by the derivative of F1 = 2 TP / (P + N).
+    added_accuracy = own / m
+    added_f1 = (2 * own - f1) / total / shown.sum()
+    variances = [
+        float(((probabilities * added**2).sum(1) - (probabilities * added).sum(1) ** 2).sum())
+        for added in (added_accuracy, added_f1)
+    ]
+    return np.array([hits.sum() / m, f1.sum() / shown.sum()]), np.array(variances)
+
+
+def _interval(mean: float, variance: float) -> Estimate:
+    """Return the interval of a beta distribution with this mean and variance."""
+    size = mean * (1 - mean) / variance - 1 if variance > 0 else np.inf
+    if not 0 < size < np.inf:
+        # No such beta distribution: the score is certain, or may be anything.
+        low, high = (mean, mean) if size > 0 else (0.0, 1.0)
+    else:
+        low, high = scipy.stats.beta.interval(COVERAGE, mean * size, (1 - mean) * size)
+    return Estimate(float(mean), float(low), float(high))
+
+
+def _probabilities(logits: FloatArray, temperature: float) -> FloatArray:
+    return np.exp(scaled(logits, temperature))
+
+
+def _confidence(logits: FloatArray, temperature: float) -> FloatArray:
+    return np.asarray(_probabilities(logits, temperature).max(axis=1))

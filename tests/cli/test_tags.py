@@ -1,0 +1,242 @@
+"""Tags of words, from a file to entities and scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from temper import Classifier
+from temper.data.encode import encode
+from temper.data.examples import Examples
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.rows import Block
+from temper.functional.entities import COUNTS, tag_counts, tag_score
+from temper.models.hf import load_classifier
+from tests.cli.calls import call, refused, succeed
+
+TYPES = {"good": "X", "bad": "Y"}
+TEXTS = ["good film", "The bad, old film!", "film"]
+
+
+def write_tagged(path: Path, *, indices: bool = False) -> Path:
+    """Write sentences in which good and bad words are entities."""
+    names = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+    rows = []
+    for number in range(40):
+        words = ["the", "film", "was", *(["very"] * (number % 3)), "good", "good", "and", "bad"]
+        tags, last = [], None
+        for word in words[number % 4 :]:
+            kind = TYPES.get(word)
+            tags.append("O" if kind is None else f"{'I' if kind == last else 'B'}-{kind}")
+            last = kind
+        told = [names.index(tag) for tag in tags] if indices else tags
+        rows.append({"tokens": words[number % 4 :], "ner_tags": told})
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+TRAIN = ("--method", "vanilla", "--learning-rate", "3e-3", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tags")
+    data = write_tagged(folder / "rows.jsonl")
+    succeed(
+        "train", "--model", tiny_model, "--data", data, "--epochs", "4", *TRAIN,
+        "--out", folder / "run",
+    )  # fmt: skip
+    return folder / "run"
+
+
+def test_the_score_of_an_epoch_is_the_f1_of_entities(run: Path) -> None:
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    assert record["task"]["kind"] == "tokens"
+    assert record["task"]["metric"] == "entity_f1"
+    assert record["task"]["labels"] == ["O", "B-X", "I-X", "B-Y"]
+    assert 0 < record["epochs"]["kept"]["dev"] <= 1
+
+
+def by_hand(run: Path, words: list[str]) -> list[list[float]]:
+    """Return the probabilities of each word, from the model's logits at its first token."""
+    model, tokenizer = load_classifier(str(run))
+    batch = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+    with torch.no_grad():
+        probabilities = model(**batch).logits[0].softmax(-1)
+    ids = batch.word_ids()
+    return [probabilities[ids.index(place)].tolist() for place in range(len(words))]
+
+
+def test_entities_have_the_places_and_probabilities_of_their_words(run: Path) -> None:
+    answers = Classifier.load(run)(TEXTS)
+    labels = ["O", "B-X", "I-X", "B-Y"]
+    seen = 0
+    for text, words, answer in zip(
+        TEXTS, (["good", "film"], ["The", "bad", ",", "old", "film", "!"], ["film"]), answers,
+        strict=True,
+    ):  # fmt: skip
+        rows = by_hand(run, words)
+        tags = [labels[int(np.argmax(row))] for row in rows]
+        assert answer.label is None
+        assert not answer.probabilities
+        for entity in answer.entities or ():
+            seen += 1
+            assert text[entity.start : entity.end] == entity.text
+            first = words.index(entity.text.split(" ")[0])
+            assert tags[first].endswith(f"-{entity.label}")
+            inside = [row for row, word in zip(rows, words, strict=True) if word in entity.text]
+            assert entity.probability <= max(map(max, inside)) + 1e-5
+    assert seen
+
+
+def test_answers_do_not_depend_on_the_batch(run: Path) -> None:
+    model, tokenizer = load_classifier(str(run))
+    examples = Examples("rows", ["good film", "the film was very good and bad", "bad"])
+    alone = ClassifierPredictor(model, tokenizer, batch_size=1).predict(examples)
+    together = ClassifierPredictor(model, tokenizer, batch_size=3).predict(examples)
+    assert together.words is not None
+    assert together.words.tolist() == [2, 7, 1]
+    np.testing.assert_allclose(together.logits, alone.logits, atol=1e-5)
+    tokenizer.padding_side = "left"
+    for part in ClassifierPredictor(model, tokenizer, batch_size=3).parts(examples):
+        ids = part.batch.inputs["input_ids"].double().numpy()
+        for index, row in zip(part.indices, part.of_words(ids), strict=True):
+            words = examples.text[index].split(" ")
+            assert row.tolist() == tokenizer.convert_tokens_to_ids(words)
+
+
+def test_words_behind_the_limit_are_reported_as_cut_and_have_no_tag(run: Path) -> None:
+    model, tokenizer = load_classifier(str(run))
+    predictor = ClassifierPredictor(model, tokenizer, max_length=5)
+    found = predictor.predict(Examples("rows", ["good film was bad bad"]))
+    assert found.truncated == 1
+    assert found.words is not None
+    assert found.words.tolist() == [3]
+
+
+def test_predictions_are_written_for_files_of_words_and_of_texts(run: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.csv"
+    texts.write_text("text\n" + "\n".join(f'"{text}"' for text in TEXTS), encoding="utf-8")
+    for data, rows in ((texts, 3), (run.parent / "rows.jsonl", 40)):
+        out = tmp_path / "answers.jsonl"
+        succeed("predict", run, "--data", data, "--out", out)
+        answers = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+        assert len(answers) == rows
+        for answer in answers:
+            for entity in answer["entities"]:
+                assert answer["text"][entity["start"] : entity["end"]] == entity["text"]
+    shown = succeed("predict", run, "--text", "good", "--out", tmp_path / "answers.csv")
+    assert "1 predictions" in shown.stdout + shown.stderr
+    assert "entities" in (tmp_path / "answers.csv").read_text(encoding="utf-8").splitlines()[0]
+
+
+def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> None:
+    out, data = tmp_path / "eval", run.parent / "rows.jsonl"
+    said = succeed(
+        "evaluate", run, "--data", data, "--shift", f"far={data}", "--out", out,
+        "--set", "sets.seen_rows=keep", "--set", "evaluate.perspectives=default",
+        "--set", "evaluate.embedding_attack.pgd.steps=2",
+    )  # fmt: skip
+    assert "This needs one label per text" in said.stderr
+    scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
+    assert scores["task"]["kind"] == "tokens"
+    found = {(e["perspective"], e["name"]): e["value"] for e in scores["scores"]}
+    assert found["shift", "entity_f1"] is not None
+    assert ("embedding_noise", "area") in found
+    model, tokenizer = load_classifier(str(run))
+    rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
+    names = scores["task"]["labels"]
+    labels = [[names.index(tag) for tag in row["ner_tags"]] for row in rows]
+    answers = ClassifierPredictor(model, tokenizer).predict(
+        Examples("rows", [" ".join(row["tokens"]) for row in rows])
+    )
+    told = [row.astype(int).tolist() for row in answers.by_example(answers.prediction)]
+    sums = dict(zip(COUNTS, tag_counts(labels, told, names).sum(0), strict=True))
+    assert found["shift", "entity_f1"] == pytest.approx(float(tag_score("entity_f1", sums)))
+    assert found["shift", "word_accuracy"] == pytest.approx(sums["right_words"] / sums["words"])
+    low = [e for e in scores["scores"] if e["perspective"] == "embedding_attack" and e["n"]]
+    assert all(e["value"] <= found["task", e["name"]] + 1e-9 for e in low if e["name"] in found)
+    succeed("report", out)
+
+
+def test_an_adapter_is_trained_and_read_back(run: Path, tiny_model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "adapter"
+    succeed(
+        "train", "--model", tiny_model, "--data", run.parent / "rows.jsonl", "--epochs", "1",
+        *TRAIN, "--lora", "--out", out,
+    )  # fmt: skip
+    kept = json.loads((out / "adapter_config.json").read_text(encoding="utf-8"))
+    assert kept["task_type"] == "TOKEN_CLS"
+    answers = Classifier.load(out)(TEXTS)
+    assert all(answer.entities is not None for answer in answers)
+
+
+def test_a_head_of_another_kind_is_not_taken_over(run: Path) -> None:
+    """Both heads have weights of the same names and sizes."""
+    names = ["O", "B-X", "I-X", "B-Y"]
+    own = load_classifier(str(run))[0].classifier.weight
+    other, _ = load_classifier(str(run), labels=names, kind="classification")
+    again, _ = load_classifier(str(run), labels=names, kind="tokens")
+    assert other.classifier.weight.shape == own.shape
+    assert not torch.equal(other.classifier.weight, own)
+    assert torch.equal(again.classifier.weight, own)
+
+
+def test_parts_of_speech_are_scored_by_word(tiny_model: Path, tmp_path: Path) -> None:
+    rows = [{"tokens": ["good", "film"], "pos_tags": ["ADJ", "NOUN"]}] * 8
+    data = tmp_path / "rows.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    out = tmp_path / "run"
+    succeed(
+        "train", "--model", tiny_model, "--data", data, "--epochs", "1", *TRAIN,
+        "--set", "data.dev_share=0.25", "--out", out,
+    )  # fmt: skip
+    record = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    assert record["task"]["metric"] == "word_accuracy"
+    (answer,) = Classifier.load(out)(["good film"])
+    assert [span.text for span in answer.entities or ()] == ["good", "film"]
+
+
+@pytest.mark.parametrize("command", ["calibrate", "export"])
+def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path, command: str) -> None:
+    data = ("--data", run.parent / "rows.jsonl") if command == "calibrate" else ()
+    out = () if command == "calibrate" else ("--out", tmp_path / "out")
+    refused(call(command, run, *data, *out), "tags of words")
+
+
+@pytest.mark.parametrize("method", ["jachess", "mixup"])
+def test_methods_for_whole_texts_are_refused(tiny_model: Path, tmp_path: Path, method: str) -> None:
+    data = write_tagged(tmp_path / "rows.jsonl", indices=False)
+    called = call(
+        "train", "--model", tiny_model, "--data", data, "--method", method, "--out", tmp_path / "o"
+    )
+    refused(called, "tokens", method)
+
+
+def test_a_block_of_tags_classifies_no_texts() -> None:
+    block = Block(
+        condition=None,  # type: ignore[arg-type]
+        row=["a"],
+        index=np.zeros(1, dtype=np.int64),
+        label=np.zeros(1),
+        prediction=np.zeros(1),
+        probabilities=np.zeros((1, 0)),
+        loss=np.zeros(1),
+        measured={name: np.ones(1) for name in COUNTS},
+    )
+    assert block.tagged
+    assert not block.classifies
+
+
+def test_encoding_needs_a_tokenizer_that_knows_where_tokens_are() -> None:
+    class Slow:
+        model_max_length = 8
+        is_fast = False
+
+    examples = Examples("rows", ["a"], labels=[(0,)], label_names=("O",), kind="tokens")
+    with pytest.raises(Exception, match="fast tokenizer"):
+        encode(examples, Slow(), max_length=8)
