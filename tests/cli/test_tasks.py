@@ -85,10 +85,10 @@ def test_a_tasks_score_is_its_own_whatever_its_data_are_called(
             ("--task", "rte", "--set", "data_root={root}"),
             ("No folder of task 'rte' is under", "mine"),
         ),
-        (("--set", "data_root={root}", "--data", "demo"), ("--task", "there is neither")),
+        (("--set", "data_root={root}", "--data", "demo"), ("`task`", "there is neither")),
         (
             ("--task", "rte", "--data", "x.csv", "--set", "data_root={root}"),
-            ("`data_root`", "the task's data are --data x.csv"),
+            ("`data_root`", "the data of the task are x.csv"),
         ),
         (("--task", "sst2", "--data", "demo"), ("`data`", "no copy of task 'sst2'")),
     ],

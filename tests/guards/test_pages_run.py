@@ -73,6 +73,7 @@ NOT_RUN = {
     r"temper (evaluate (?!.*--import).*fewer_words|report runs/mine-evaluation)": CLONE,
     r"temper .* --trust": "a reader's own type; tests/evaluation/test_predictors.py trusts one",
     r"temper export .*--(onnx|int8)": "needs the extra onnx; tests/cli/test_export.py writes it",
+    r"temper .*--backend int8": "needs the extra onnx; tests/calibration/test_int8.py runs it",
     r"temper push": "asks the Hub; tests/export/test_push.py pushes to a stub of it",
     r"temper compare --cluster": "needs a cluster; tests/study/test_cluster.py has one",
     r"temper .*report_to": "needs a tracker's package; tests/study/test_trackers.py stubs it",

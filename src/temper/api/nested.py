@@ -133,10 +133,10 @@ def _joined(values: dict[str, Any], tree: Tree, *, has_tasks: bool) -> dict[str,
     if tasks:
         used = sorted(OF_ONE_DATASET & set(values))
         if used or task is not None:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in used or ["task"])
+            options = ", ".join(f"`{name}`" for name in used or ["task"])
             raise SettingError(
                 f"{options} is of one dataset, and there are several tasks. Leave it out, or set "
-                "it for each: --set tasks.NAME.KEY=VALUE."
+                "it for each: `tasks.NAME.KEY`."
             )
         return {**joined, "tasks": tasks_settings(tasks, root)}
     sets = tree.get("sets", {})
@@ -192,10 +192,10 @@ def task_settings(
         {'source': 'reviews.csv'}
     """
     if root is not None and suite is None and (task is None or data is not None):
-        why = "there is neither" if task is None else f"the task's data are --data {data}"
+        why = "there is neither" if task is None else f"the data of the task are {data}"
         raise SettingError(
-            f"`data_root` is the folder of the data of --task and --suite, but {why}. Leave it "
-            "out, or give --task NAME without --data."
+            f"`data_root` is the folder of the data of `task` and `suite`, but {why}. Leave it "
+            "out, or give a `task` without data."
         )
     if task is not None and data is None:
         from temper.data.tasks.registry import task_source
@@ -235,13 +235,13 @@ def tasks_settings(
             continue
         name, equals, path = task.partition("=")
         if equals and not path:
-            raise SettingError(f"--task must be NAME or NAME=PATH, got {task!r}.")
+            raise SettingError(f"`task` must be NAME or NAME=PATH, got {task!r}.")
         pairs.append((name, path or None))
     settings: dict[str, dict[str, Any]] = {}
     root_is_read = False
     for name, source in pairs:
         if name in settings:
-            raise SettingError(f"--task names {name!r} twice. Name it once.")
+            raise SettingError(f"`task` names {name!r} twice. Name it once.")
         if isinstance(source, Mapping) and source.keys() & {"source", "task"}:
             settings[name] = dict(source)
             continue
@@ -259,8 +259,8 @@ def tasks_settings(
         )
     if root is not None and not root_is_read:
         raise SettingError(
-            "`data_root` is the folder of the data of tasks, but each --task names its own. Leave "
-            "it out, or give --task NAME without =PATH."
+            "`data_root` is the folder of the data of tasks, but each `task` names its own. Leave "
+            "it out, or give names without =PATH."
         )
     return settings
 
@@ -297,9 +297,9 @@ def _peft_table(given: Any) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SettingError(f"--peft {path} is not a readable JSON file: {error}.") from error
+        raise SettingError(f"`peft` {path} is not a readable JSON file: {error}.") from error
     if not isinstance(content, dict):
-        raise SettingError(f"--peft {path} must be a JSON object with a `peft_type`.")
+        raise SettingError(f"`peft` {path} must be a JSON object with a `peft_type`.")
     return content
 
 

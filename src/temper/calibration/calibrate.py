@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from temper.calibration.calibration import (
 )
 from temper.calibration.detecting import Ordinary, States, choose_detector
 from temper.calibration.files import write_calibration
-from temper.calibration.settings import CalibrationSettings
+from temper.calibration.int8 import make_int8
+from temper.calibration.settings import Backend, CalibrationSettings
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import CALIBRATION as FILE
@@ -49,13 +50,15 @@ from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.evaluation.seen import seen_among, trained_rows
-from temper.files import writing
+from temper.files import staged_folder, writing
 from temper.functional.calibration import EveryRowRightError, fit_temperature
 from temper.functional.conformal import BooleanArray, least_rows
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.locks import locked
+from temper.models.int8 import FOLDER as INT8
 from temper.models.names import checkpoint_folder
+from temper.models.onnx_files import check_onnx_installed
 from temper.progress import Progress
 from temper.seeding import derive_seed
 
@@ -70,6 +73,7 @@ def calibrate(
     settings: CalibrationSettings | None = None,
     *,
     with_dev: bool = False,
+    backend: Backend = "torch",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Fit a temperature, thresholds and a detector; write ``calibration.json`` (docs/formats.md).
@@ -83,6 +87,8 @@ def calibrate(
             by; an earlier calibration is replaced.
         settings: What is kept.
         with_dev: Whether dev rows are taken all the same.
+        backend: ``int8`` makes an 8-bit copy of the model (`temper.models.int8`) and fits all of
+            it on the copy's answers. Both are kept in the folder ``int8`` of the model's folder.
         progress: Hears what there is to say.
 
     Returns:
@@ -102,21 +108,29 @@ def calibrate(
         settings=request.predictor,
     )
     check_one_label(predictor, request.model, what="A calibration")
-    with writing(folder / FILE), locked(folder):
+    if backend == "int8":
+        check_onnx_installed("--backend int8")
+    kept = folder / INT8 if backend == "int8" else folder
+    with (
+        writing(folder / FILE),
+        locked(folder),
+        staged_folder(kept) if backend == "int8" else nullcontext(folder) as written,
+    ):
         rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)
         progress.info_all(filter(None, [read_as(rows)]))
         progress.notice_all(notices)
-        before = _before(folder / FILE)
-        fit = _Fit(request, settings, predictor, rows, notices, progress)
+        before = _before(kept / FILE)
+        copied = written if backend == "int8" else None
+        fit = _Fit(request, settings, predictor, rows, notices, progress, copied)
         made, told = fit.run(keeps_sets=before is not None and "sets" in before)
         if before is not None and (earlier := _earlier(before)) != (
             told.get("temperature"),
             rows.hash,
         ):
             held = "" if earlier is None else f" (temperature {earlier[0]:.4f})"
-            fit.tell(f"The calibration that {folder / FILE} held{held} is replaced.")
+            fit.tell(f"The calibration that {kept / FILE} held{held} is replaced.")
         told["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
-        return write_calibration(folder, made, {**told, "notices": notices})
+        return write_calibration(written, made, {**told, "notices": notices})
 
 
 def _held_out(
@@ -146,6 +160,8 @@ class _Fit:
     rows: Examples
     notices: list[str]
     progress: Progress
+    int8: Path | None = None
+    """Empty folder for an 8-bit copy, on whose answers all is fitted."""
 
     def tell(self, text: str) -> None:
         """Say something now and in the record."""
@@ -169,13 +185,20 @@ class _Fit:
                 f"{2 * LEAST_ROWS}. Give more rows, ask for fewer by name (--coverage .9), or "
                 "remove the file first."
             )
+        told: dict[str, Any] = {}
+        if self.int8 is not None:
+            chosen_on = self.rows.select(first.tolist())
+            self.predictor, told["int8"], said = make_int8(
+                self.request.model, self.predictor, chosen_on, self.int8, progress=self.progress
+            )
+            for notice in said:
+                self.tell(notice)
         answers, states = self._read(self.rows)
         for notice in cut_in(self.predictor, answers.truncated, rows="held-out rows"):
             self.tell(notice)
         for notice in unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}):
             self.tell(notice)
         labels = labels_of(self.rows)
-        told: dict[str, Any] = {}
         if not answers.regression:
             told["temperature"] = self._temperature(labels[first], answers.take(first))
         made = Calibration(longest_row(self.predictor), told.get("temperature"))

@@ -196,6 +196,17 @@ class Calibration:
         Raises:
             SettingError: The held-out rows are too few for it.
         """
+        if coverage not in self._thresholds:
+            self._thresholds[coverage] = self._threshold(coverage)
+        return self._thresholds[coverage]
+
+    @cached_property
+    def _thresholds(self) -> dict[float, FloatArray]:
+        """The thresholds that were asked for, by coverage."""
+        return {}
+
+    def _threshold(self, coverage: float) -> FloatArray:
+        """Compute the conformal threshold."""
         assert self.rule is not None
         assert self.held_out is not None
         scores, labels = self._scores_at_labels, self.held_out.labels

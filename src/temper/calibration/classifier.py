@@ -17,6 +17,7 @@ from temper.calibration.answers import Answer, Answers, Shift
 from temper.calibration.calibration import FAILURE, Calibration, middle, outputs
 from temper.calibration.estimating import unlabeled_scores
 from temper.calibration.files import read_calibration
+from temper.calibration.settings import Backend, known_backend
 from temper.calibration.tagging import WordsInText, split_words, tags_of
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
@@ -27,6 +28,7 @@ from temper.evaluation.loading import (
     check_pairs,
     cut_in,
     load_generator,
+    load_int8_predictor,
     load_predictor,
     longest_row,
     unknown_in,
@@ -117,6 +119,7 @@ class Classifier:
         max_length: int | None = None,
         batch_size: int = 32,
         device: str | None = None,
+        backend: Backend = "torch",
         settings: PredictorSettings | None = None,
     ) -> Self:
         """Load a model and the calibration that its folder keeps.
@@ -129,6 +132,8 @@ class Classifier:
             batch_size: Rows of a forward pass, >= 1; changes no result.
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; None takes a GPU where there
                 is one.
+            backend: ``int8`` takes the 8-bit copy that ``temper calibrate --backend int8`` has
+                made, with the calibration that was fitted on its answers; it runs on the CPU.
             settings: What a function or an estimator does not say itself.
 
         Raises:
@@ -137,21 +142,32 @@ class Classifier:
         """
         checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
         # First, since it is refused in milliseconds.
-        calibration = read_calibration(checkpoint)
+        calibration = read_calibration(checkpoint, known_backend(backend))
         known = settings or PredictorSettings()
         if checkpoint.kind == "weights" and is_language_model(checkpoint.name):
+            if backend == "int8":
+                raise SettingError(
+                    f"{checkpoint} is a language model, and the backend int8 is of classifiers and "
+                    "regressions. Leave it out."
+                )
             known = known.model_copy(update={"device": device or known.device})
             generator = load_generator(
                 checkpoint, max_length=max_length, batch_size=batch_size, settings=known
             )
             return cls(generator, name=checkpoint.name, batch_size=batch_size)
-        predictor = load_predictor(
-            checkpoint,
-            max_length=max_length,
-            batch_size=batch_size,
-            device=device,
-            settings=settings,
-        )
+        predictor: Predictor
+        if backend == "int8":
+            predictor = load_int8_predictor(
+                checkpoint, max_length=max_length, device=device, settings=settings
+            )
+        else:
+            predictor = load_predictor(
+                checkpoint,
+                max_length=max_length,
+                batch_size=batch_size,
+                device=device,
+                settings=settings,
+            )
         return cls(
             predictor,
             name=checkpoint.name,
@@ -384,7 +400,9 @@ class Classifier:
         known = self.calibration
         answers, scores, states = [], [], []
         for start in range(0, len(examples), WINDOW):
-            part = examples.select(range(start, min(start + WINDOW, len(examples))))
+            part = examples
+            if len(examples) > WINDOW:
+                part = examples.select(range(start, min(start + WINDOW, len(examples))))
             layers: NDArray[np.float32] = np.zeros((len(part), 1, 0), dtype=np.float32)
             if known is not None and known.wants_states:
                 assert isinstance(self.predictor, StateReader)

@@ -21,7 +21,7 @@ from temper.calibration.calibration import (
     HeldOut,
     SetRule,
 )
-from temper.calibration.settings import OpenShare, Within
+from temper.calibration.settings import Backend, OpenShare, Within
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import CALIBRATION as FILE
@@ -31,6 +31,7 @@ from temper.evaluation.predictor import Prediction
 from temper.files import replaced, sha256, write_json, writing
 from temper.functional.detectors import Mahalanobis
 from temper.locks import locked
+from temper.models.int8 import FOLDER as INT8
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -107,20 +108,27 @@ def write_calibration(folder: Path, made: Calibration, told: Mapping[str, Any]) 
     return written
 
 
-def remove_calibration(model: Checkpoint) -> Path:
+def remove_calibration(model: Checkpoint, backend: Backend = "torch") -> Path:
     """Remove a stored calibration.
 
     Args:
         model: The model.
+        backend: ``int8`` removes the 8-bit model and its calibration.
 
     Returns:
-        The record that was removed; its arrays are too.
+        What was removed: the record, whose arrays are too, or the folder of the 8-bit model.
 
     Raises:
         CheckpointError: There is none.
         LockedError: Another process writes it.
     """
     folder = model.folder
+    if backend == "int8":
+        if not (folder / INT8).is_dir():
+            raise CheckpointError(f"{model} has no 8-bit model, so there is none to remove.")
+        with writing(folder / INT8), locked(folder):
+            shutil.rmtree(folder / INT8)
+        return folder / INT8
     file = folder / FILE
     if not model.is_calibrated:
         raise CheckpointError(f"{model} holds no {FILE}, so there is no calibration to remove.")
@@ -136,11 +144,12 @@ def _sweep(folder: Path, kept: str | None) -> None:
             left.unlink()
 
 
-def read_calibration(model: Checkpoint) -> Calibration | None:
+def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibration | None:
     """Read the calibration of a model.
 
     Args:
         model: The model.
+        backend: ``int8`` reads the calibration of its 8-bit copy.
 
     Returns:
         The calibration, None where none is stored.
@@ -149,13 +158,14 @@ def read_calibration(model: Checkpoint) -> Calibration | None:
         CheckpointError: A file is damaged, or the weights beside it are others than those that it
             was fitted for.
     """
-    if not model.is_calibrated:
+    folder = model.folder / INT8 if backend == "int8" else model.folder
+    file = folder / FILE
+    if model.in_memory is not None or not file.is_file():
         return None
-    file = model.folder / FILE
     content = read_json(file)
     mend = (
         f"Fit it again with `temper calibrate`, or remove it with `temper calibrate {model} "
-        "--remove`."
+        f"--remove{' --backend int8' if backend == 'int8' else ''}`."
     )
     try:
         record = CalibrationRecord.model_validate(content)

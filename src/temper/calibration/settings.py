@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from temper.errors import SettingError, unknown
+
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Within = Literal["all", "class"]
+Backend = Literal["torch", "int8"]
+"""What computes answers: the checkpoint in PyTorch, or its 8-bit copy in ONNX Runtime."""
+
+
+def known_backend(name: str) -> Backend:
+    """Return a backend by its name.
+
+    Raises:
+        SettingError: There is no such backend.
+    """
+    for known in get_args(Backend):
+        if name == known:
+            return cast(Backend, known)
+    raise SettingError(unknown("backend", name, get_args(Backend)))
 
 
 class CalibrationSettings(BaseModel):

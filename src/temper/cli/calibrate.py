@@ -11,7 +11,7 @@ import typer
 from temper.api.keywords import CALIBRATE
 from temper.api.nested import nested
 from temper.api.quick_checks import of_paths, of_sources, of_tables, refuse
-from temper.calibration.settings import CalibrationSettings
+from temper.calibration.settings import CalibrationSettings, known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import print_json, say
@@ -37,6 +37,7 @@ def calibrate(
     by: options.By = None,
     false_alarms: options.FalseAlarms = None,
     device: options.Device = None,
+    backend: options.Backend = "torch",
     remove: options.Remove = False,
     assignments: options.Assignments = None,
     config: options.Config = None,
@@ -61,7 +62,7 @@ def calibrate(
             raise SettingError("--remove fits nothing: leave the other options out.")
         from temper.calibration.files import remove_calibration
 
-        file = remove_calibration(Checkpoint(model))
+        file = remove_calibration(Checkpoint(model), known_backend(backend))
         if as_json:
             print_json({"removed": str(file)})
         else:
@@ -86,7 +87,9 @@ def calibrate(
 
     request = EvaluationRequest.of(tree, model=Checkpoint(model))
     with progress() as shown:
-        made = fit(request, chosen, with_dev=with_dev, progress=shown)
+        made = fit(
+            request, chosen, with_dev=with_dev, backend=known_backend(backend), progress=shown
+        )
     if as_json:
         print_json(made)
     else:
@@ -101,6 +104,14 @@ def lines(made: Mapping[str, Any]) -> list[str]:
         made: The content of ``calibration.json``.
     """
     rows, told = made["held_out"], []
+    if "int8" in made:
+        found, same = made["int8"], made["int8"]["same_label"]
+        alike = f"the same label for {same:.1%}, " if same is not None else ""
+        told.append(
+            f"8-bit copy vs. the model on {found['rows']} rows: {alike}differences of "
+            f"{found['mean_difference']:.4f} on average and {found['largest_difference']:.4f} at "
+            "most."
+        )
     if "temperature" in made:
         nll, ece = made["nll"], made["ece_15"]
         fresh = f"{rows['thresholds']} others" if rows["thresholds"] else "these"
@@ -126,4 +137,5 @@ def lines(made: Mapping[str, Any]) -> list[str]:
             f"{found['learnt_from']['kind'].replace('_', '-')} rows: above "
             f"{found['threshold']:.4g} at most {found['false_alarms']:.0%} of ordinary texts."
         )
-    return [*told, "`temper predict` applies it."]
+    with_int8 = " with --backend int8" if "int8" in made else ""
+    return [*told, f"`temper predict`{with_int8} applies it."]

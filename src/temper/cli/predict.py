@@ -15,6 +15,7 @@ import typer
 from temper.api.keywords import PREDICT
 from temper.api.nested import split_list
 from temper.api.quick_checks import check_loadable, of_sources, refuse
+from temper.calibration.settings import known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, print_json, print_table, say
@@ -55,6 +56,7 @@ def predict(
     abstain: options.Abstain = None,
     max_risk: options.MaxRisk = None,
     device: options.Device = None,
+    backend: options.Backend = "torch",
     batch_size: options.BatchRows = 32,
     out: options.AnswersOut = None,
     raw: options.Raw = False,
@@ -117,6 +119,7 @@ def predict(
         checkpoint,
         max_length=max_length,
         batch_size=batch_size,
+        backend=known_backend(backend),
         settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
     )
     terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)

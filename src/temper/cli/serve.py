@@ -10,6 +10,7 @@ import typer
 
 from temper.api.keywords import SERVE
 from temper.api.quick_checks import check_loadable, refuse
+from temper.calibration.settings import known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, say
@@ -36,6 +37,7 @@ def serve(
     abstain: options.Abstain = None,
     max_risk: options.MaxRisk = None,
     device: options.Device = None,
+    backend: options.Backend = "torch",
     batch_size: options.ServedRows = 8,
     host: options.Host = None,
     port: options.Port = None,
@@ -67,6 +69,7 @@ def serve(
             model,
             max_length=tree.get("data", {}).get("max_length"),
             batch_size=batch_size,
+            backend=known_backend(backend),
             settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
         )
         terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)

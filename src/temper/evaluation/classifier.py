@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,11 @@ from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
 from temper.data.corruptions import Vocabulary
-from temper.data.encode import Collator, EncodedExamples, Span, encode, lacks_spans, token_spans
+from temper.data.encode import Collator, EncodedExamples, Span, lacks_spans, token_spans
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.predictor import (
     BROKEN,
-    Gives,
     Precision,
     Prediction,
     RowBatch,
@@ -29,9 +27,9 @@ from temper.evaluation.predictor import (
     in_order,
     joined,
 )
-from temper.functional.label_names import are_named
+from temper.evaluation.text_predictor import TextPredictor
 from temper.functional.resampling import FloatArray
-from temper.heads import MultiLabel, Tokens, head_of
+from temper.heads import Tokens
 from temper.models.kinds import head_name, position_limit
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
@@ -40,14 +38,11 @@ from temper.models.probing import innermost
 from temper.models.states import Trace, lacks_second_derivative, layer_means
 from temper.types import Batch
 
-WINDOW = 4096
-"""Rows that are tokenised, and sorted by length, at a time."""
-
 # [UNK] and [MASK] stand for words of the text, so they are not counted as special here.
 _SPECIAL = ("bos", "eos", "cls", "sep", "pad")
 
 
-class ClassifierPredictor:
+class ClassifierPredictor(TextPredictor):
     """Predict with a sequence classifier or regression and its tokenizer.
 
     The model is in eval mode while it answers, and afterwards as it was: training flags, hooks,
@@ -76,25 +71,19 @@ class ClassifierPredictor:
         device: torch.device | str | None = None,
         precision: Precision = "fp32",
     ) -> None:
-        for name, value in (("max_length", max_length), ("batch_size", batch_size)):
-            if value < 1:
-                raise ModelError(f"`{name}` must be >= 1, got {value}.")
+        if batch_size < 1:
+            raise ModelError(f"`batch_size` must be >= 1, got {batch_size}.")
+        super().__init__(
+            getattr(model, "config", None),
+            tokenizer,
+            max_length=max_length,
+            positions=position_limit(model),
+        )
         self.model = model if device is None else model.to(device)
-        self.tokenizer = tokenizer
-        # More tokens than the model has positions for would fail in the middle of its forward pass.
-        limit = position_limit(model)
-        self.max_length = max_length if limit is None else min(max_length, limit)
         self.batch_size = batch_size
         self.precision = precision
-        config = getattr(model, "config", None)
-        head = head_of(config)
-        classifies = head.has_classes
-        self.gives: Gives = "logits" if classifies else "values"
-        if head is MultiLabel:
-            self.gives = "labels"
         if head_name(model) == Tokens.name:
             self.gives = "tags"
-        self.label_names = label_names_of(config) if classifies else None
         self._words: WholeWords | None = None
 
     @property
@@ -194,13 +183,6 @@ class ClassifierPredictor:
             raise ModelError(f"{type(self.model).__name__} does not give its hidden states.")
         return {"output_hidden_states": True}
 
-    def _read(self, answers: FloatArray, truncated: float | None) -> Prediction:
-        if self.gives == "values":
-            return Prediction.of_values(answers[:, 0], truncated=truncated)
-        if self.gives == "labels":
-            return Prediction.of_labels(answers, truncated=truncated)
-        return Prediction.of_logits(answers, truncated=truncated)
-
     def outputs(
         self,
         encoded: EncodedExamples,
@@ -230,12 +212,6 @@ class ClassifierPredictor:
                 if tell is not None:
                     tell(len(indices), len(encoded))
         return in_order(indices, answers)
-
-    def truncated(self, examples: Examples) -> float:
-        """Return the share of the examples that are cut to ``max_length``."""
-        windows = self._windows(examples)
-        cut = sum(self.encoded(window).truncated * len(window) for window in windows)
-        return cut / len(examples)
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Cut examples into batches of like length, on the model's device.
@@ -314,19 +290,6 @@ class ClassifierPredictor:
         """Say why the model cannot be differentiated twice and what to do; empty where it can."""
         return lacks_second_derivative(self.model)
 
-    def encoded(self, examples: Examples) -> EncodedExamples:
-        """Tokenize a set.
-
-        Args:
-            examples: Texts; labels are not looked at.
-
-        Returns:
-            Its rows, unpadded and without labels.
-        """
-        bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
-        tagged = self.gives == "tags"
-        return encode(bare, self.tokenizer, max_length=self.max_length, words=tagged)
-
     def vocabulary(self) -> Vocabulary:
         """Return the tokenizer's ids, sorted by what a corruption may do with them."""
         return Vocabulary.of(self.tokenizer, size=self._vocabulary_size)
@@ -357,11 +320,6 @@ class ClassifierPredictor:
         """Rows of the model's embedding table, None where its config does not say."""
         size: int | None = getattr(getattr(self.model, "config", None), "vocab_size", None)
         return size
-
-    def _windows(self, examples: Examples) -> Iterator[Examples]:
-        """Cut a set where it is long: token ids weigh more than the texts, so few are held."""
-        for start in range(0, len(examples), WINDOW):
-            yield examples.select(range(start, min(start + WINDOW, len(examples))))
 
     def _batches(
         self, encoded: EncodedExamples, batch_size: int | None
@@ -420,12 +378,3 @@ class _ClassifierSession:
         with self._network.tracer(part.batch).reading() as trace:
             trace.logits = self.logits(part)
         return trace
-
-
-def label_names_of(config: Any) -> tuple[str, ...] | None:
-    """Return the classes that a model's config names by index, None for placeholders."""
-    names = getattr(config, "id2label", None)
-    if not names:
-        return None
-    ordered = tuple(str(names[index]) for index in sorted(names, key=int))
-    return ordered if are_named(ordered) else None

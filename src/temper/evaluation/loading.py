@@ -9,10 +9,11 @@ from typing import Any
 from torch.nn import Module
 
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.identity import digest
+from temper.checkpoints.folder import read_json
+from temper.checkpoints.identity import digest, model_identity
 from temper.data.encode import ENCODED_FIRST, cut_notice, unknown_notices
 from temper.data.examples import Examples
-from temper.errors import DataError, ModelError, SettingError, unknown
+from temper.errors import CheckpointError, DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import (
     OF_FUNCTIONS,
@@ -22,13 +23,16 @@ from temper.evaluation.function import (
     known_gives,
 )
 from temper.evaluation.generator import TextGenerator
+from temper.evaluation.int8 import Int8Predictor
 from temper.evaluation.predictor import Precision, Predictor
 from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.text_predictor import TextPredictor
 from temper.functional.label_names import GivenNames, placeholders
 from temper.importing import import_named
 from temper.models.classical.registry import ARCHITECTURES
 from temper.models.hf import is_language_model, load_classifier, load_language_model
-from temper.models.kinds import position_limit
+from temper.models.int8 import FOLDER as INT8
+from temper.models.int8 import RECORD
 from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.settings import known_device
 
@@ -66,18 +70,11 @@ def load_predictor(
     """
     settings = settings or PredictorSettings()
     device = device or settings.device
-    if settings.max_new_tokens is not None:
-        raise SettingError(
-            f"`predictor.max_new_tokens` is of language models, and {model} predicts labels or "
-            "values. Leave it out."
-        )
+    _refuse_new_tokens(model, settings)
     if model.kind == "weights":
         why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
         _refuse(model, why, settings, "gives", "trust")
-        if max_length is None:
-            max_length = model.data.get("max_length", DEFAULT_LENGTH)
-        if max_length < 4:
-            raise SettingError(f"`max_length` must be >= 4, got {max_length}.")
+        max_length = _length(model, max_length)
         try:
             known_device(device or "auto")
         except ValueError as error:
@@ -119,6 +116,72 @@ def load_predictor(
     return _of_code(model, _named(model) if model.kind == "code" else model.in_memory, settings)
 
 
+def load_int8_predictor(
+    model: Checkpoint,
+    *,
+    max_length: int | None = None,
+    device: str | None = None,
+    settings: PredictorSettings | None = None,
+) -> Int8Predictor:
+    """Load the 8-bit copy that the folder of a checkpoint keeps.
+
+    Args:
+        model: The checkpoint.
+        max_length: As `load_predictor` takes it.
+        device: ``cpu`` or ``auto``; None takes what ``settings`` say.
+        settings: As `load_predictor` takes them.
+
+    Returns:
+        The predictor.
+
+    Raises:
+        SettingError: There is no such copy, ONNX Runtime is not installed, or a setting is wrong.
+        CheckpointError: The copy is damaged, or was made of other weights.
+    """
+    settings = settings or PredictorSettings()
+    device = device or settings.device
+    if device not in (None, "auto", "cpu"):
+        raise SettingError(f"The backend int8 runs on the CPU. Leave `device` ({device}) out.")
+    _refuse_new_tokens(model, settings)
+    folder = model.folder / INT8
+    make = f"temper calibrate {model} --data HELD_OUT --backend int8"
+    if model.kind != "weights" or not (folder / RECORD).is_file():
+        raise SettingError(
+            f"{model} has no 8-bit model. Make it from a checkpoint and held-out rows: {make}"
+        )
+    why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
+    _refuse(model, why, settings, "gives", "trust")
+    if read_json(folder / RECORD).get("model") != model_identity(model.name):
+        raise CheckpointError(
+            f"The 8-bit model in {folder} was made of other weights than those beside it. Make it "
+            f"again: {make}"
+        )
+    predictor = Int8Predictor.load(folder, max_length=_length(model, max_length))
+    if settings.given_names:
+        if predictor.gives == "values":
+            _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
+        names = predictor.label_names or placeholders(predictor.config.num_labels)
+        predictor.label_names = settings.given_names.applied(names)
+    return predictor
+
+
+def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
+    """Refuse a setting of language models for a model that predicts labels or values."""
+    if settings.max_new_tokens is not None:
+        raise SettingError(
+            f"`predictor.max_new_tokens` is of language models, and {model} predicts labels or "
+            "values. Leave it out."
+        )
+
+
+def _length(model: Checkpoint, asked: int | None) -> int:
+    """Return the tokens that a checkpoint's texts are cut to."""
+    length: int = model.data.get("max_length", DEFAULT_LENGTH) if asked is None else asked
+    if length < 4:
+        raise SettingError(f"`max_length` must be >= 4, got {length}.")
+    return length
+
+
 def load_generator(
     model: Checkpoint, *, max_length: int | None, batch_size: int, settings: PredictorSettings
 ) -> TextGenerator:
@@ -154,9 +217,9 @@ def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[
         fraction: Fraction of the rows that was cut, as its `Prediction` has it.
         rows: What the rows are, for example ``held-out rows``.
     """
-    if not fraction or not isinstance(predictor, ClassifierPredictor):
+    if not fraction or not isinstance(predictor, TextPredictor):
         return ()
-    longest, positions = predictor.tokenizer.model_max_length, position_limit(predictor.model)
+    longest, positions = predictor.tokenizer.model_max_length, predictor.positions
     longest = longest if positions is None else min(longest, positions)
     length = predictor.max_length
     return (cut_notice(fraction, rows=rows, max_length=length, longest=longest),)
@@ -172,13 +235,15 @@ def unknown_in(
         model: Its name, for the message.
         sets: What the rows are, for example ``rows of set 'dev'``; the first 1,000 are looked at.
     """
-    if not isinstance(predictor, ClassifierPredictor):
+    if not isinstance(predictor, TextPredictor):
         return ()
     notices: tuple[str, ...] = ()
     for rows, examples in sets.items():
-        first = examples.select(range(min(len(examples), ENCODED_FIRST)))
-        some = rows if len(first) == len(examples) else f"first {len(first):,} {rows}"
-        from_scratch = getattr(predictor.model.config, "model_type", "") in ARCHITECTURES
+        first, some = examples, rows
+        if len(examples) > ENCODED_FIRST:
+            first = examples.select(range(ENCODED_FIRST))
+            some = f"first {ENCODED_FIRST:,} {rows}"
+        from_scratch = getattr(predictor.config, "model_type", "") in ARCHITECTURES
         notices += unknown_notices(
             predictor.encoded(first),
             predictor.tokenizer,

@@ -154,7 +154,7 @@ def export(
     put_back(to)
     check_room(to, what=FILE, held=(to / FILE).exists, option="--out")
     if onnx or int8:
-        check_onnx_installed()
+        check_onnx_installed("--onnx")
     classifier, predictor = _load(model, max_length, settings)
     rows = _rows(model, classifier, request)
     key = digest(

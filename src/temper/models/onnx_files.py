@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,35 +20,43 @@ PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
 
 
-def check_onnx_installed() -> None:
-    """Refuse work that needs the extra ``onnx`` where it is not there.
+def check_onnx_installed(option: str, packages: Sequence[str] = PACKAGES) -> None:
+    """Raise if packages of the extra ``onnx`` are not installed.
+
+    Args:
+        option: What needs them.
+        packages: Those that are needed.
 
     Raises:
         SettingError: A package is missing.
     """
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise SettingError(
-            f"--onnx needs {', '.join(missing)}, not installed here. Run: {install_command('onnx')}"
+            f"{option} needs {', '.join(missing)}, not installed here. "
+            f"Run: {install_command('onnx')}"
         )
 
 
 def write_onnx(
     model: nn.Module, batch: Mapping[str, Tensor], path: Path, *, states: bool = False
 ) -> None:
-    """Write a classifier as ONNX; its batch and its length may be any.
+    """Write a classifier as ONNX; its length may be any, and its batch if a mask is an input.
 
     Args:
         model: A Transformers sequence classifier on the CPU, in eval mode and single precision.
-        batch: Inputs by name, [B, T] with B and T above 1: what the graph is traced with.
+        batch: Inputs by name, [B, T] with B and T above 1: what the graph is traced with. Without
+            ``attention_mask`` B is 1, and the graph reads single texts without padding.
         path: The file. Weights above 2 GB lie in a second one beside it, ``NAME.data``.
         states: Whether it gives ``states`` (`layer_means`) beside ``logits``.
 
     Raises:
         ModelError: torch cannot write this network as a graph.
     """
-    any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    with _quiet():
+    any_size = {1: torch.export.Dim.DYNAMIC}
+    if "attention_mask" in batch:
+        any_size[0] = torch.export.Dim.DYNAMIC
+    with quiet():
         try:
             program = torch.onnx.export(
                 _Outputs(model, tuple(batch), states=states).eval(),
@@ -66,7 +74,7 @@ def write_onnx(
             said = one_line(str(error).strip().partition("\n")[0])
             raise ModelError(
                 f"{type(model).__name__} cannot be written as ONNX by torch {torch.__version__}: "
-                f"{said}. Leave --onnx out."
+                f"{said}."
             ) from error
 
 
@@ -79,7 +87,7 @@ def write_int8(source: Path, path: Path) -> None:
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with _quiet():
+    with quiet():
         quantize_dynamic(source, path, weight_type=QuantType.QInt8)
 
 
@@ -95,11 +103,12 @@ class _Outputs(nn.Module):
         found = self.model(**given, output_hidden_states=self.states)
         if not self.states:
             return found.logits
-        return found.logits, layer_means(found, given["attention_mask"])
+        mask = given.get("attention_mask", torch.ones_like(given["input_ids"]))
+        return found.logits, layer_means(found, mask)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep what these libraries say of themselves from the terminal."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

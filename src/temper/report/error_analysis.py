@@ -5,7 +5,7 @@ Everything is read from the rows, texts and scores of an evaluation, so it needs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
@@ -35,6 +35,8 @@ CALIBRATION_GAIN = 0.02
 """Calibration error that temperature scaling must remove to be recommended."""
 BROKEN = 0.1
 """Fraction of correct predictions that a perturbation must turn wrong to be reported."""
+Texts = Mapping[tuple[str, int], tuple[str, str]]
+"""Text and second text, by set and position."""
 FEWEST = 10
 """Rows below which nothing is said of a class."""
 
@@ -139,11 +141,12 @@ class ErrorAnalysis:
         return asdict(self)
 
 
-def error_analysis(source: Source) -> ErrorAnalysis | None:
+def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | None:
     """Analyze the errors of a run or an evaluation.
 
     Args:
         source: The folder that was read.
+        texts: Whether texts are shown; if not, errors are named by their row.
 
     Returns:
         The analysis; None for a study, a regression, or an evaluation without rows of its
@@ -164,12 +167,13 @@ def error_analysis(source: Source) -> ErrorAnalysis | None:
     confusion = confusion_matrix(dev["label"], dev["prediction"], classes=classes)
     wrong = answers[answers["prediction"] != answers["label"]]
     perturbed = _perturbed(run, answers)
+    kept = _texts(run) if texts else {}
     return ErrorAnalysis(
         labels,
         tuple(map(tuple, confusion.tolist())),
         _by_class(confusion, labels),
-        _confident(run, wrong, labels),
-        _fragile(run, perturbed, labels),
+        _confident(wrong, labels, kept),
+        _fragile(perturbed, labels, kept),
         tuple(_findings(source, run, confusion, labels, dev, perturbed)),
     )
 
@@ -233,14 +237,14 @@ def _by_class(confusion: IntegerArray, labels: tuple[str, ...]) -> tuple[ClassSc
     return tuple(found)
 
 
-def _confident(run: Run, wrong: pd.DataFrame, labels: tuple[str, ...]) -> tuple[Mistake, ...]:
+def _confident(wrong: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tuple[Mistake, ...]:
     """Return the errors on unperturbed texts, the most confident first; each text once."""
     rows = wrong.sort_values(["confidence", "row"], ascending=[False, True]).drop_duplicates("row")
     rows = rows.head(SHOWN)
-    return _mistakes(run, rows.assign(under=[("unperturbed",)] * len(rows)), labels)
+    return _mistakes(rows.assign(under=[("unperturbed",)] * len(rows)), labels, texts)
 
 
-def _fragile(run: Run, perturbed: pd.DataFrame, labels: tuple[str, ...]) -> tuple[Mistake, ...]:
+def _fragile(perturbed: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tuple[Mistake, ...]:
     """Return the texts that most perturbations turn wrong, each once, with the surest error."""
     broken = perturbed[perturbed["prediction"] != perturbed["label"]]
     if broken.empty:
@@ -250,11 +254,10 @@ def _fragile(run: Run, perturbed: pd.DataFrame, labels: tuple[str, ...]) -> tupl
     rows = broken.drop_duplicates("row").assign(under=lambda each: each["row"].map(under))
     rows = rows.assign(count=rows["under"].map(len))
     rows = rows.sort_values(["count", "confidence"], ascending=False, kind="stable")
-    return _mistakes(run, rows.head(SHOWN), labels)
+    return _mistakes(rows.head(SHOWN), labels, texts)
 
 
-def _mistakes(run: Run, rows: pd.DataFrame, labels: tuple[str, ...]) -> tuple[Mistake, ...]:
-    texts = _texts(run)
+def _mistakes(rows: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tuple[Mistake, ...]:
     found = []
     for row in rows.to_dict("records"):
         text, text_pair = texts.get((row["set"], row["index"]), ("", ""))
@@ -273,7 +276,7 @@ def _mistakes(run: Run, rows: pd.DataFrame, labels: tuple[str, ...]) -> tuple[Mi
     return tuple(found)
 
 
-def _texts(run: Run) -> dict[tuple[str, int], tuple[str, str]]:
+def _texts(run: Run) -> Texts:
     """Return the unperturbed texts that were kept, by set and position."""
     if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
         return {}

@@ -112,7 +112,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
             for section in sections(source, comparison)
             if section.rows or section.figures or apart.get(section.heading)
         ],
-        errors=error_analysis(source),
+        errors=error_analysis(source, texts=examples > 0),
         most_classes=SHOWN,
         examples=shown,
         examples_data=shown.to_json() if shown else None,

@@ -1,0 +1,108 @@
+"""Make the 8-bit copy of a checkpoint from held-out rows, and compare its answers with fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.checkpoints.identity import model_identity
+from temper.data.encode import Collator
+from temper.data.examples import Examples
+from temper.errors import ModelError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.int8 import Int8Predictor
+from temper.evaluation.measurement import labels_of
+from temper.evaluation.predictor import Predictor
+from temper.models.classical import ARCHITECTURES
+from temper.models.int8 import write_int8
+from temper.progress import Progress
+
+CHOSEN_ON = 64
+"""Rows that fine products are chosen on at most."""
+COMPARED = 500
+"""Rows that both models answer at most."""
+ALIKE = 0.99
+"""Fraction of equal predictions below which a notice says so."""
+
+
+def make_int8(
+    model: Checkpoint,
+    predictor: Predictor,
+    rows: Examples,
+    folder: Path,
+    *,
+    progress: Progress,
+) -> tuple[Int8Predictor, dict[str, Any], list[str]]:
+    """Write an 8-bit copy of a checkpoint, and load it.
+
+    Args:
+        model: The checkpoint.
+        predictor: The checkpoint as it is loaded.
+        rows: Labeled held-out rows that set no threshold.
+        folder: An empty folder.
+        progress: Hears what there is to say.
+
+    Returns:
+        The copy; how its answers to at most 500 of the rows differ; and notices.
+
+    Raises:
+        SettingError: The extra ``onnx`` is not installed.
+        ModelError: The model is no classifier of Transformers, or cannot be written as ONNX.
+    """
+    if not isinstance(predictor, ClassifierPredictor) or predictor.config is None:
+        raise ModelError(f"{model} is no checkpoint of Transformers, so it has no 8-bit copy.")
+    if predictor.config.model_type in ARCHITECTURES:
+        raise ModelError(
+            f"{model} is a {predictor.config.model_type!r}, which is built in Temper. An 8-bit "
+            "copy is made of models of Transformers."
+        )
+    progress.notice("The 8-bit copy is made; that takes a minute or two.")
+    encoded = predictor.encoded(rows.select(range(min(len(rows), CHOSEN_ON))))
+    collate = Collator(predictor.tokenizer)
+    inputs = [_single(collate([item])) for item in encoded.items if len(item["input_ids"]) > 1]
+    if not inputs:
+        raise ModelError(f"All texts of set {rows.name!r} have one token. Give longer ones.")
+    write_int8(
+        predictor.model,
+        predictor.tokenizer,
+        inputs,
+        folder,
+        told={"model": model_identity(model.name)},
+    )
+    made = Int8Predictor.load(folder, max_length=predictor.max_length)
+    compared = rows.select(range(min(len(rows), COMPARED)))
+    told = _compared(predictor, made, compared)
+    notices = []
+    if told["same_label"] is not None and told["same_label"] < ALIKE:
+        notices.append(
+            f"The 8-bit copy predicts another class for {1 - told['same_label']:.1%} of "
+            f"{told['rows']} held-out rows. Compare the accuracy on more rows before using it."
+        )
+    return made, told, notices
+
+
+def _single(batch: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in batch.items() if name != "attention_mask"}
+
+
+def _compared(one: Predictor, other: Predictor, rows: Examples) -> dict[str, Any]:
+    """Return how the answers of two models to the same rows differ."""
+    first, second = one.predict(rows), other.predict(rows)
+    told: dict[str, Any] = {"rows": len(rows)}
+    gaps = np.abs(first.decoded - second.decoded)
+    told |= {"mean_difference": float(gaps.mean()), "largest_difference": float(gaps.max())}
+    if first.regression:
+        return {**told, "same_label": None, "accuracy": None}
+    labels = labels_of(rows)
+    return {
+        **told,
+        "same_label": float((first.prediction == second.prediction).mean()),
+        "accuracy": {
+            "fp32": float((first.prediction == labels).mean()),
+            "int8": float((second.prediction == labels).mean()),
+        },
+    }

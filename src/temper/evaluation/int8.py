@@ -1,0 +1,133 @@
+"""Predict with the 8-bit copy of a checkpoint (`temper.models.int8`) on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from temper.data.encode import EncodedExamples
+from temper.data.examples import Examples
+from temper.errors import ModelError
+from temper.evaluation.predictor import BROKEN, Prediction
+from temper.evaluation.text_predictor import TextPredictor
+from temper.lazy import torch
+from temper.models.int8 import load_int8
+
+
+class Int8Predictor(TextPredictor):
+    """Predict with an 8-bit model; one text is computed at a time, on one thread.
+
+    As many texts as torch has threads are computed at once. No answer depends on other texts.
+
+    Args:
+        session: The network, which `temper.models.int8.session` opened.
+        config: Its configuration.
+        tokenizer: Its tokenizer.
+        max_length: Tokens a text is cut to, >= 1; at most as many as the model has positions for.
+        positions: How many these are; None without a limit.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        config: Any,
+        tokenizer: Any,
+        *,
+        max_length: int,
+        positions: int | None = None,
+    ) -> None:
+        super().__init__(config, tokenizer, max_length=max_length, positions=positions)
+        self._session = session
+        self._inputs = [each.name for each in session.get_inputs()]
+        self._last: tuple[Examples, EncodedExamples] | None = None
+
+    @classmethod
+    def load(cls, folder: Path, *, max_length: int) -> Self:
+        """Load an 8-bit model.
+
+        Args:
+            folder: What `temper.models.int8.write_int8` wrote.
+            max_length: Tokens a text is cut to.
+
+        Raises:
+            SettingError: ONNX Runtime is not installed.
+            CheckpointError: A file is damaged.
+        """
+        session, tokenizer, config, record = load_int8(folder)
+        positions = record["positions"]
+        return cls(session, config, tokenizer, max_length=max_length, positions=positions)
+
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
+        """Answer examples, in their order.
+
+        Args:
+            examples: Texts, n >= 1; labels are not looked at.
+            batch_size: Changes nothing: each text is computed by itself.
+
+        Returns:
+            Logits of a classifier, or values of a regression.
+
+        Raises:
+            ModelError: An answer is not finite.
+        """
+        return self._answered(examples, ["logits"])[0]
+
+    def predict_with_states(
+        self, examples: Examples, *, batch_size: int | None = None
+    ) -> tuple[Prediction, NDArray[np.float32]]:
+        """Answer examples and read their states, as `ClassifierPredictor.predict_with_states`.
+
+        Args:
+            examples: Texts, n >= 1; labels are not looked at.
+            batch_size: Changes nothing: each text is computed by itself.
+
+        Returns:
+            The answers, and the states of all layers, [n, L, D].
+
+        Raises:
+            ModelError: An answer or a state is not finite.
+        """
+        answers, states = self._answered(examples, ["logits", "states"])
+        if not bool(np.isfinite(states).all()):
+            raise ModelError(f"A hidden state of set {examples.name!r} is not finite. {BROKEN}")
+        return answers, states
+
+    def encoded(self, examples: Examples) -> EncodedExamples:
+        """Tokenize a set; the last one is kept, because answers and notices read the same.
+
+        Args:
+            examples: Texts; labels are not looked at.
+        """
+        if self._last is None or self._last[0] is not examples:
+            self._last = examples, super().encoded(examples)
+        return self._last[1]
+
+    def _answered(self, examples: Examples, wanted: list[str]) -> tuple[Prediction, Any]:
+        """Return answers, and the last of the wanted outputs."""
+        if not len(examples):
+            raise ModelError(f"Set {examples.name!r} has no rows to predict.")
+        found: list[list[Any]] = []
+        cut = 0.0
+
+        def run(item: Mapping[str, Any]) -> list[Any]:
+            inputs = {name: np.array([item[name]], dtype=np.int64) for name in self._inputs}
+            outputs: list[Any] = self._session.run(wanted, inputs)
+            return outputs
+
+        for window in self._windows(examples):
+            encoded = self.encoded(window)
+            threads = min(torch.get_num_threads(), len(encoded))
+            if threads == 1:
+                found += map(run, encoded.items)
+            else:
+                with ThreadPoolExecutor(threads) as pool:
+                    found += pool.map(run, encoded.items)
+            cut += encoded.truncated * len(encoded)
+        outputs = [np.concatenate(each) for each in zip(*found, strict=True)]
+        answers = self._read(outputs[0].astype(np.float64), cut / len(examples))
+        return answers, outputs[-1]

@@ -1,0 +1,362 @@
+"""Make and run an 8-bit copy of a classifier for CPUs, with ONNX Runtime.
+
+The weights of matrix products are stored in eight bits, and their inputs are rounded to eight bits
+when a text is read. Two kinds of products are mixed:
+
+- *coarse*: one scale for all of a text's tokens (``DynamicQuantizeLinear``) and one for each output
+  of the weights. It is the fastest.
+- *fine*: a scale for each token, and for each 128 inputs of tokens and weights (``MatMulNBits``).
+  It takes about twice as long, and its error is several times smaller.
+
+A few products cause most of the error of an 8-bit model. `effects` finds them on rows, and they are
+fine. Products outside the repeated blocks that read one vector a text (pooler, classifier), the
+embeddings and everything else stay in fp32.
+
+One text is computed at a time, without padding. On one thread that is as fast as a batch, and
+the scales of a text cannot depend on the others of its batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from transformers import AutoConfig, AutoTokenizer
+
+from temper.errors import CheckpointError, ModelError
+from temper.files import sha256, write_json
+from temper.heads import head_of
+from temper.models.adapters import is_adapted
+from temper.models.kinds import position_limit
+from temper.models.onnx_files import check_onnx_installed, quiet, write_onnx
+
+FOLDER, MODEL, RECORD = "int8", "model.onnx", "int8.json"
+"""Folder of the 8-bit copy in that of a checkpoint, its network, and its record."""
+BLOCK = 128
+"""Inputs that share a scale in a fine product."""
+MOST_BYTES = 2 * 10**9
+"""Weights of a network that one file of ONNX holds, in bytes."""
+TOLERANCE = 0.1
+"""Change of the log-odds (root mean square) that coarse products may cause.
+
+It moves a probability by 0.025 at most.
+"""
+
+
+def rounded_rows(weight: Tensor) -> Tensor:
+    """Round weights to signed eight bits with one scale for each output.
+
+    Args:
+        weight: [O, I].
+
+    Returns:
+        The rounded weights, [O, I].
+    """
+    scale = weight.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+    return (weight / scale).round() * scale
+
+
+def rounded(values: Tensor) -> Tensor:
+    """Round values to unsigned eight bits with one scale and zero point (ONNX's definition).
+
+    Args:
+        values: Of any shape.
+
+    Returns:
+        The rounded values.
+    """
+    low, high = values.amin().clamp(max=0), values.amax().clamp(min=0)
+    scale = ((high - low) / 255).clamp(min=1e-12)
+    zero = (-low / scale).round()
+    return (((values / scale).round() + zero).clamp(0, 255) - zero) * scale
+
+
+def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Predict how much each coarse product changes a classifier's answers.
+
+    To first order, an error ``e`` of a product's output changes the answer by ``g . e``, with ``g``
+    the gradient of the answer by this output. The answer is the log-odds of the predicted class, so
+    that texts with a probability near 1 count too, or the value of a regression in units of the
+    standard deviation of the values.
+
+    Args:
+        model: A Transformers sequence classifier in eval mode; its weights' ``requires_grad`` is
+            switched off.
+        rows: Inputs of single texts, each [1, T], without padding.
+
+    Returns:
+        Name of each `torch.nn.Linear` that reads vectors of tokens -> mean of ``(g . e)^2``.
+    """
+    model.requires_grad_(False)
+    classes = head_of(model.config).has_classes
+    total: dict[str, float] = {}
+    answers: list[float] = []
+
+    def add(name: str, error: Tensor, gradient: Tensor) -> None:
+        total[name] = total.get(name, 0.0) + float((gradient * error).sum()) ** 2
+
+    def observe(name: str, module: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        # Products of one vector a text stay in fp32; those of positions have no gradient.
+        if inputs[0].dim() < 3 or not output.requires_grad:
+            return
+        with torch.no_grad():
+            coarse = linear(rounded(inputs[0]), rounded_rows(module.weight), module.bias)
+            error = coarse - output
+        output.register_hook(partial(add, name, error))  # type: ignore[no-untyped-call]
+
+    handles = [
+        module.register_forward_hook(partial(observe, name))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+    ]
+    # What reads words is differentiated from here on, although no weight wants a gradient.
+    handles += [
+        module.register_forward_hook(lambda _, __, output: output.detach().requires_grad_())
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+    ]
+    try:
+        for row in rows:
+            logits = model(**row).logits
+            answer = _log_odds(logits) if classes else logits.sum()
+            answer.backward()
+            answers.append(answer.item())
+    finally:
+        for handle in handles:
+            handle.remove()
+    unit = 1.0 if classes else max(float(np.var(answers)), 1e-12)
+    return {name: value / (len(answers) * unit) for name, value in total.items()}
+
+
+def _log_odds(logits: Tensor) -> Tensor:
+    """Return the log-odds of the largest of some logits."""
+    values = logits.flatten()
+    best = int(values.argmax())
+    others = torch.cat([values[:best], values[best + 1 :]])
+    return values[best] - others.logsumexp(dim=0)
+
+
+def fine_products(
+    effect: Mapping[str, float], sizes: Mapping[str, int], *, tolerance: float = TOLERANCE
+) -> list[str]:
+    """Choose products to be fine until the others change answers little.
+
+    Errors of products hardly correlate, so their squares add up. Those with the largest effect for
+    their size come first, because a product takes time in proportion to its size.
+
+    Args:
+        effect: What `effects` returned.
+        sizes: Number of weights of each product.
+        tolerance: Root of the summed effects that may remain.
+
+    Returns:
+        Names, in the order in which they were chosen.
+
+    Example:
+        >>> fine_products({"a": 0.9, "b": 0.0, "c": 0.02}, {"a": 4, "b": 4, "c": 1})
+        ['a', 'c']
+    """
+    order = sorted(effect, key=lambda name: -effect[name] / sizes[name])
+    after = [math.fsum(effect[name] for name in order[index:]) for index in range(len(order))]
+    return order[: sum(rest > tolerance**2 for rest in after)]
+
+
+def write_int8(
+    model: nn.Module,
+    tokenizer: Any,
+    rows: Sequence[Mapping[str, Tensor]],
+    folder: Path,
+    *,
+    told: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write an 8-bit copy of a classifier.
+
+    Args:
+        model: A Transformers sequence classifier, or an adapter on one.
+        tokenizer: Its tokenizer.
+        rows: Inputs of single texts, each [1, T] with T > 1, without padding and mask: what fine
+            products are chosen on.
+        folder: An empty folder.
+        told: Further fields of the record.
+
+    Returns:
+        The record, the content of ``int8.json``.
+
+    Raises:
+        SettingError: The extra ``onnx`` is not installed.
+        ModelError: The network cannot be written as ONNX, or has no product to round.
+    """
+    check_onnx_installed("--backend int8")
+    if 4 * sum(weight.numel() for weight in model.parameters()) > MOST_BYTES:
+        raise ModelError(
+            "The model has more than 2 GB of weights in fp32, too many for an 8-bit copy. Leave "
+            "--backend out."
+        )
+    network: Any = deepcopy(model).cpu().float().eval()
+    if is_adapted(network):
+        network = network.merge_and_unload()
+    with quiet():
+        # Simpler graphs than those of fused attention.
+        network.set_attn_implementation("eager")
+    modules = {
+        name: module for name, module in network.named_modules() if isinstance(module, nn.Linear)
+    }
+    sizes = {name: module.weight.numel() for name, module in modules.items()}
+    effect = effects(network, rows)
+    coarse = {*effect} - {*fine_products(effect, sizes)}
+    names = {_content(module.weight.T): name for name, module in modules.items()}
+    with TemporaryDirectory(dir=folder) as scratch:
+        source = Path(scratch) / MODEL
+        write_onnx(network, longest(rows), source, states=True)
+        _check_alike(network, source, rows[0])
+        products = _quantize(source, folder / MODEL, names, coarse)
+    network.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    record = {
+        **told,
+        "positions": position_limit(network),
+        "sha256": sha256(folder / MODEL),
+        "coarse": len(products & coarse),
+        "fine": sorted(products - coarse),
+    }
+    return write_json(folder / RECORD, record)
+
+
+def longest(rows: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
+    """Return the row with the most tokens."""
+    return max(rows, key=lambda row: row["input_ids"].shape[1])
+
+
+def _quantize(
+    source: Path, path: Path, names: Mapping[str, str], coarse: Collection[str]
+) -> set[str]:
+    """Write a network with 8-bit products; return the names of the products.
+
+    A product is fine unless it is named, since the effect of others is not known.
+    """
+    import onnx
+    from onnx.numpy_helper import to_array
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.matmul_nbits_quantizer import (
+        DefaultWeightOnlyQuantConfig,
+        MatMulNBitsQuantizer,
+    )
+
+    whole = onnx.load(source)
+    weights = {each.name: each for each in whole.graph.initializer if len(each.dims) == 2}
+    read = [
+        node
+        for node in whole.graph.node
+        if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights
+    ]
+    sizes = {node.name: math.prod(weights[node.input[1]].dims) for node in read}
+    products = {
+        node.name: names.get(
+            _content(torch.from_numpy(to_array(weights[node.input[1]]).copy())), node.name
+        )
+        for node in read
+        if node.op_type == "MatMul"
+    }
+    if 2 * sum(sizes[node] for node in products) <= sum(sizes.values()):
+        raise ModelError(
+            "Most matrix products of the network have a form that is not rounded to eight bits "
+            "(torch.nn.Linear over tokens is), so the copy would not be faster."
+        )
+    chosen = {node for node, name in products.items() if name not in coarse}
+    with quiet():
+        if chosen:
+            others = [node.name for node in whole.graph.node if node.name not in chosen]
+            settings = DefaultWeightOnlyQuantConfig(
+                block_size=BLOCK, is_symmetric=True, accuracy_level=4, bits=8
+            )
+            made = MatMulNBitsQuantizer(whole, algo_config=settings, nodes_to_exclude=others)
+            made.process()
+            whole = made.model.model
+        if rest := [node for node in products if node not in chosen]:
+            quantize_dynamic(
+                whole,
+                path,
+                nodes_to_quantize=rest,
+                op_types_to_quantize=["MatMul"],
+                per_channel=True,
+                weight_type=QuantType.QInt8,
+            )
+        else:
+            onnx.save(whole, path)
+    return {*products.values()}
+
+
+def _content(matrix: Tensor) -> str:
+    """Identify weights by their content; their names are lost on the way to ONNX."""
+    array = np.ascontiguousarray(matrix.detach().numpy())
+    return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()
+
+
+def _check_alike(network: nn.Module, file: Path, row: Mapping[str, Tensor]) -> None:
+    """Raise if a network in fp32 answers otherwise once it is written as ONNX."""
+    with torch.no_grad():
+        wanted = network(**row).logits.numpy()
+    found = session(file).run(["logits"], {name: value.numpy() for name, value in row.items()})[0]
+    if not np.allclose(wanted, found, rtol=1e-3, atol=1e-3):
+        raise ModelError(
+            f"{type(network).__name__} answers otherwise once it is written as ONNX, so it cannot "
+            "run in eight bits."
+        )
+
+
+def session(file: Path) -> Any:
+    """Open a network of ONNX on one thread of the CPU.
+
+    Args:
+        file: The file.
+    """
+    from onnxruntime import InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    # The fused form of a sum and a layer norm is the slower one on CPUs (docs/deploy.md).
+    return InferenceSession(
+        file,
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=["SkipLayerNormFusion"],
+    )
+
+
+def load_int8(folder: Path) -> tuple[Any, Any, Any, Mapping[str, Any]]:
+    """Load an 8-bit copy.
+
+    Args:
+        folder: What `write_int8` wrote.
+
+    Returns:
+        Its network as a session, tokenizer, configuration and record.
+
+    Raises:
+        SettingError: The extra ``onnx`` is not installed.
+        CheckpointError: A file is damaged.
+    """
+    check_onnx_installed("--backend int8", ("onnxruntime",))
+    try:
+        record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        if sha256(folder / MODEL) != record["sha256"]:
+            raise ValueError(f"{folder / MODEL} is not the file that belongs to it")
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"The 8-bit model in {folder} is damaged: {error}. Make it again with `temper "
+            "calibrate` and --backend int8."
+        ) from error
+    return session(folder / MODEL), tokenizer, config, record
