@@ -29,7 +29,7 @@ from temper.report.gains import (
     judged_rows,
     unit_of,
 )
-from temper.report.remaining import Claims, remaining
+from temper.report.remaining import Claims, at_equal_compute, remaining
 
 REACHES = (10, 25, 50, 100)
 """Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
@@ -235,7 +235,9 @@ def headline(comparison: Comparison) -> Headline:
 
     "Better" and "worse" are significant after Holm's correction over the gains of all columns and
     perspectives and the average improvements, together: of studies whose columns do not differ, at
-    most 5% recommend anything but the reference.
+    most 5% recommend anything but the reference. Part of what is better must remain with post-hoc
+    methods on both sides and against plain fine-tuning of equal compute, which must not be more
+    accurate (`temper.report.remaining`).
 
     Args:
         comparison: All scores; its own ``answer`` is ignored.
@@ -257,7 +259,8 @@ def headline(comparison: Comparison) -> Headline:
         {name: gains_of(comparison, name) for name in others},
         {name: improvement_of(comparison, name) for name in others},
     )
-    better = [name for name in others if _is_better(gains[name], improved[name], comparison.margin)]
+    claims = remaining(comparison, gains, improved)
+    better = [name for name in others if _is_better(comparison, gains[name], claims[name])]
 
     def worth(name: str) -> tuple[float, int]:
         gain = improved[name]
@@ -268,11 +271,13 @@ def headline(comparison: Comparison) -> Headline:
         recommended = None
     else:
         recommended = column if better else reference
+    sentence, second = _sentences(comparison, column, gains[column], claims[column], recommended)
     return Headline(
-        _sentence(comparison, column, gains[column], recommended),
+        sentence,
         " ".join(
             part
             for part in (
+                second,
                 comparison.unfinished,
                 _average(improved[column]),
                 _sureness(comparison, gains[column], tests=tests),
@@ -339,13 +344,23 @@ def _scored(comparison: Comparison, view: View) -> bool:
     )
 
 
-def _is_better(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
+def _is_better(comparison: Comparison, gains: Sequence[Gain], claims: Claims) -> bool:
     decided = [gain.decided for gain in gains]
-    if any(_is_task(gain) and _may_lose(gain, margin) for gain in gains):
+    if any(_may_lose(gain, comparison.margin) for gain, _ in _task(comparison, gains)):
         return False
-    if min(decided, default=0) < 0:
-        return improved is not None and improved.decided > 0
-    return max(decided, default=0) > 0
+    if min(decided, default=0) < 0 < max(decided):
+        return claims.improved
+    return bool(claims.gains) or (claims.improved and max(decided, default=0) > 0)
+
+
+def _task(comparison: Comparison, gains: Sequence[Gain]) -> list[tuple[Gain, str]]:
+    """Return the gains on the task and what they are over: the reference, then equal compute."""
+    own = [gain for gain in gains if _is_task(gain)]
+    found = [(gain, str(comparison.reference)) for gain in own]
+    for gain in own:
+        if (at_equal := at_equal_compute(comparison, gain)) is not None:
+            found.append((at_equal, str(comparison.equal[gain.column].reference)))
+    return found
 
 
 def _may_lose(gain: Gain, margin: float) -> bool:
@@ -355,14 +370,26 @@ def _may_lose(gain: Gain, margin: float) -> bool:
     return gain.decided < 0 or (gain.decided == 0 and below)
 
 
-def _sentence(
-    comparison: Comparison, column: str, gains: Sequence[Gain], recommended: str | None
-) -> str:
+def _sentences(
+    comparison: Comparison,
+    column: str,
+    gains: Sequence[Gain],
+    claims: Claims,
+    recommended: str | None,
+) -> tuple[str, str]:
+    """Return the verdict, and what to know about it next."""
     reference = str(comparison.reference)
     if recommended is None:
         why = next((gain.difference.said for gain in gains), "no score in common")
-        return f"`{column}` cannot be compared with `{reference}`: {why}."
-    notes = [_accuracy(comparison, gain) for gain in gains if _is_task(gain) and not gain.decided]
+        return f"`{column}` cannot be compared with `{reference}`: {why}.", ""
+    task = [(gain, over) for gain, over in _task(comparison, gains) if gain.decided <= 0]
+    lower = [(gain, over) for gain, over in task if _may_lose(gain, comparison.margin)]
+    # A loss that is significant is among `against` below, except at equal compute.
+    notes = [
+        _accuracy(comparison, gain, over)
+        for gain, over in lower + task
+        if not gain.decided or over != reference
+    ]
     note = f"; {notes[0]}" if notes else ""
     # What the task itself shows comes first, then what is worth most.
     ranked = sorted(gains, key=lambda gain: (not _is_task(gain), -abs(gain.share)))
@@ -370,15 +397,21 @@ def _sentence(
     against = [gain.clause(reference) for gain in ranked if gain.decided < 0][:MOST]
     if recommended == column:
         but = f", but {listed(against)}" if against else ""
-        return f"Recommended: `{column}`. It {listed(gained)}{but}{note}."
+        remain = [gain.clause(reference) for gain in ranked if gain in claims.gains][:MOST]
+        second = f"This remains {claims.tested}." if claims.tested else ""
+        return f"Recommended: `{column}`. It {listed(remain or gained)}{but}{note}.", second
     kept = "Keep plain fine-tuning" if reference in PLAIN else f"Keep `{reference}`"
     if against:
         though = f", though it {listed(gained)}" if gained else ""
-        return f"{kept}. `{column}` {listed(against)}{though}{note}."
+        return f"{kept}. `{column}` {listed(against)}{though}{note}.", ""
+    if gained and claims.lost and not claims.gains:
+        lost = f"{kept}. What `{column}` gains does not remain {claims.lost}."
+        return lost, f"Without that, it {listed(gained)}{note}."
     if gained:
-        return f"{kept}. `{column}` {listed(gained)}{note}, so it may be worse."
+        return f"{kept}. `{column}` {listed(gained)}{note}, so it may be worse.", ""
     return (
-        f"{kept}. No difference of `{column}` is significant after correction for all comparisons."
+        f"{kept}. No difference of `{column}` is significant after correction for all comparisons.",
+        "",
     )
 
 
@@ -386,13 +419,16 @@ def _is_task(told: Gain | Level) -> bool:
     return told.row.key.perspective == "task"
 
 
-def _accuracy(comparison: Comparison, gain: Gain) -> str:
-    """Say how the task's own metric compares where neither column is better."""
+def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
+    """Say how the task's own metric compares with another column's where it is not better."""
     name, verdict = within(title(gain.row.key.name)), gain.difference.verdict
     if verdict in ("equivalent", "non-inferior"):
         margin = f"margin: {comparison.margin:g} points"
-        return f"its {name} is {verdict} to that of `{comparison.reference}` ({margin})"
-    return f"the difference in {name} is not significant ({gain.natural})"
+        return f"its {name} is {verdict} to that of `{over}` ({margin})"
+    if verdict == "worse":
+        return f"its {name} is worse than that of `{over}` ({gain.natural})"
+    whose = "" if over == comparison.reference else f" to `{over}`"
+    return f"the difference in {name}{whose} is not significant ({gain.natural})"
 
 
 def _average(improved: Gain | None) -> str:

@@ -1,90 +1,123 @@
-"""Which gains remain with post-hoc methods on both sides and against plain fine-tuning as costly.
+"""Which gains remain with post-hoc methods on both sides and against equally costly fine-tuning.
 
 A method is worth its cost only if neither a post-hoc method, which any trained model can be given,
-nor longer plain fine-tuning gains as much. Each further condition is tested for a gain that is
-significant after Holm's correction, and all of them must hold, so no further correction is needed
-(an intersection-union test).
+nor longer plain fine-tuning gains as much. So a gain has up to three tests: over the reference,
+over it with post-hoc methods on both sides, and over plain fine-tuning of equal compute. All must
+be significant (an intersection-union test: its p-value is the largest of theirs), after Holm's
+correction over all gains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from temper.display.cells import Comparison
 from temper.display.wording import listed
+from temper.functional.effects import LEVEL
+from temper.functional.intervals import holm
 from temper.report.derived import AFTER, SUMMARY
 from temper.report.gains import Gain, gain_of, given_gains, improvement_of
-
-
-@dataclass(frozen=True)
-class Claims:
-    """Hold what remains of a column's significant gains.
-
-    Args:
-        gains: Those that remain.
-        improved: Whether the average relative improvement remains.
-        lost: What the others are lost to, in words; empty if all remain.
-        less_accurate: Whether plain fine-tuning of equal compute is significantly more accurate.
-    """
-
-    gains: tuple[Gain, ...]
-    improved: bool
-    lost: str
-    less_accurate: bool
-
 
 POST_HOC = "with post-hoc methods on both sides"
 
 
-def remaining(
-    comparison: Comparison, column: str, gains: Sequence[Gain], improved: Gain | None
-) -> Claims:
-    """Return what remains of the gains of a column.
+@dataclass(frozen=True)
+class Claims:
+    """Hold what remains of a column's gains.
 
     Args:
-        comparison: All scores, with the comparison at equal compute.
-        column: The column.
-        gains: Its gains after correction.
-        improved: Its average relative improvement after correction.
+        gains: Those that remain.
+        improved: Whether the average relative improvement remains.
+        tested: The further tests that there were, in words; empty if none.
+        lost: The tests that significant gains were lost in, in words; empty if all remain.
     """
-    equal = comparison.equal.get(column)
-    against = "" if equal is None else f"against `{equal.reference}`, of equal compute"
-    reasons: list[str] = []
 
-    def holds(after: Gain | None, at_equal: Gain | None) -> bool:
-        failed = [
-            reason
-            for reason, gain, tested in (
-                (POST_HOC, after, after is not None),
-                (against, at_equal, equal is not None),
-            )
-            if tested and (gain is None or gain.decided <= 0)
-        ]
-        reasons.extend(failed)
-        return not failed
+    gains: tuple[Gain, ...] = ()
+    improved: bool = False
+    tested: str = ""
+    lost: str = ""
 
-    def remains(gain: Gain) -> bool:
-        after = next(
-            (each for each in reversed(given_gains(comparison, column)) if each.view is gain.view),
-            None,
+
+@dataclass(frozen=True)
+class _Claim:
+    """One gain and its further tests, in words; None for a gain that has no value there."""
+
+    gain: Gain
+    further: Mapping[str, Gain | None]
+
+    @property
+    def hardest(self) -> tuple[float, str]:
+        """The largest p-value of the tests, and which test has it."""
+        tests = [(_p(gain), how) for how, gain in {"": self.gain, **self.further}.items()]
+        return max(tests, key=lambda test: test[0])
+
+
+def _p(gain: Gain | None) -> float:
+    p = None if gain is None else gain.difference.p
+    return 1.0 if gain is None or p is None or gain.share <= 0 else p
+
+
+def remaining(
+    comparison: Comparison,
+    gains: Mapping[str, Sequence[Gain]],
+    improved: Mapping[str, Gain | None],
+) -> dict[str, Claims]:
+    """Return what remains of the gains of each column.
+
+    Args:
+        comparison: All scores, with the comparisons at equal compute.
+        gains: Gains on the perspectives after correction, by column.
+        improved: Gains in the average relative improvement after correction, by column.
+    """
+    claims = {
+        name: [_claim(comparison, gain) for gain in (*of_column, improved[name]) if gain]
+        for name, of_column in gains.items()
+    }
+    every = [claim for of_column in claims.values() for claim in of_column]
+    corrected = holm([claim.hardest[0] for claim in every])
+    kept = {id(claim) for claim, p in zip(every, corrected, strict=True) if p <= LEVEL}
+    found = {}
+    for name, of_column in claims.items():
+        significant = [claim for claim in of_column if claim.gain.decided > 0]
+        left = [claim.gain for claim in significant if id(claim) in kept]
+        lost = [claim.hardest[1] for claim in significant if id(claim) not in kept]
+        found[name] = Claims(
+            tuple(gain for gain in left if gain is not improved[name]),
+            any(gain is improved[name] for gain in left),
+            _words(how for claim in of_column for how in claim.further),
+            _words(lost),
         )
-        return holds(after, _at(equal, after or gain))
+    return found
 
-    kept = tuple(gain for gain in gains if gain.decided > 0 and remains(gain))
-    whole = False
-    if improved is not None and improved.decided > 0:
+
+def _words(tests: Iterable[str]) -> str:
+    named = list(dict.fromkeys(filter(None, tests)))
+    return listed(named) if named else ""
+
+
+def _claim(comparison: Comparison, gain: Gain) -> _Claim:
+    """Return a gain with its further tests, as far as the comparison has them."""
+    column, equal = gain.column, comparison.equal.get(gain.column)
+    if gain.view is SUMMARY:
         after = improvement_of(comparison, column, AFTER)
-        at_equal = None if equal is None else improvement_of(equal, column, AFTER if after else SUMMARY)
-        whole = holds(after, at_equal)
-    task = [_at(equal, gain) for gain in gains if gain.row.key.perspective == "task"]
-    less_accurate = any(gain is not None and gain.decided < 0 for gain in task)
-    if less_accurate:
-        reasons.append(against)
-    return Claims(kept, whole, listed(list(dict.fromkeys(reasons))), less_accurate)
+    else:
+        given = [each for each in given_gains(comparison, column) if each.view is gain.view]
+        after = given[-1] if given else None
+    further: dict[str, Gain | None] = {} if after is None else {POST_HOC: after}
+    if equal is not None:
+        at_equal = at_equal_compute(comparison, after or gain)
+        further[f"against `{equal.reference}`, of equal compute"] = at_equal
+    return _Claim(gain, further)
 
 
-def _at(equal: Comparison | None, gain: Gain) -> Gain | None:
-    """Return the same gain over plain fine-tuning of equal compute."""
-    rows = [] if equal is None else [row for row in equal.rows if row.key == gain.row.key]
-    return None if equal is None or not rows else gain_of(equal, rows[0], gain.column)
+def at_equal_compute(comparison: Comparison, gain: Gain) -> Gain | None:
+    """Return the same gain over plain fine-tuning of equal compute; None without such a column.
+
+    Args:
+        comparison: All scores, with the comparisons at equal compute.
+        gain: A gain over the reference.
+    """
+    equal = comparison.equal.get(gain.column)
+    rows = [row for row in equal.rows if row.key == gain.row.key] if equal else []
+    return gain_of(equal, rows[0], gain.column) if equal and rows else None

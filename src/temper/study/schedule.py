@@ -294,10 +294,10 @@ def step_cost(
 def _pair_columns(work: Work) -> None:
     """Keep what the rows say of each column's difference from the reference.
 
-    The same is kept of the difference from each further column of plain fine-tuning, for the
-    comparison at equal compute. Of one seed that is the difference over examples; of several how much it varies with the rows,
-    which the report adds to what it varies with the seeds. It is written beside the plan. What was
-    written before is kept for evaluations that have not changed.
+    Of one seed that is the difference over examples; of several how much it varies with the rows,
+    which the report adds to what it varies with the seeds. The same is kept of the difference from
+    each further column of plain fine-tuning, for the comparison at equal compute. It is written
+    beside the plan. What was written before is kept for evaluations that have not changed.
     """
     folder, config = work.folder, work.folder.config
     file = folder.path / PAIRED

@@ -1,0 +1,148 @@
+"""What remains of a gain with post-hoc methods on both sides and at equal compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, TrainingCost, Verdict
+from temper.display.folders import Column, Source
+from temper.display.wording import unit
+from temper.report.headline import headline
+from temper.report.table import _with_differences, equal_compute
+
+PLAIN_SCORES = {"accuracy": 0.90, "ece_10": 0.10}
+
+
+def row(name: str, condition: str, value: float, verdict: Verdict, p: float = 0.001) -> Row:
+    """Return a leading score of columns `vanilla` and `new`."""
+    perspective, start = {"accuracy": "task", "ece_10": "calibration"}[name], PLAIN_SCORES[name]
+    gap = value - start
+    difference = Difference(
+        dict.fromkeys(range(3), gap), gap, gap - 0.01, gap + 0.01, p, p, verdict=verdict
+    )
+    cells = {
+        "vanilla": Cell(dict.fromkeys(range(3), start), {0: "r"}, start, 0.01),
+        "new": Cell(dict.fromkeys(range(3), value), {0: "r"}, value, 0.01, difference=difference),
+    }
+    key = ScoreKey(perspective, "dev", condition, name)
+    return Row(key, perspective, name, name == "accuracy", unit(name, name), cells, leads=True)
+
+
+def compared(*rows: Row, reference: str = "vanilla") -> Comparison:
+    columns, seeds = (reference, "new"), (0, 1, 2)
+    if reference != "vanilla":
+        rows = tuple(
+            replace(row, cells={reference: row.cells["vanilla"], "new": row.cells["new"]})
+            for row in rows
+        )
+    return Comparison("study", "m", "accuracy", reference, columns, seeds, rows)
+
+
+ACCURACY = row("accuracy", "clean", 0.901, "equivalent", 0.8)
+BETTER = row("ece_10", "clean", 0.05, "better")
+BETTER_AFTER = row("ece_10", "temperature", 0.05, "better")
+TIED_AFTER = row("ece_10", "temperature", 0.099, "not significant", 0.9)
+
+
+def test_a_gain_that_temperature_scaling_gives_to_both_is_not_recommended() -> None:
+    found = headline(compared(ACCURACY, BETTER, TIED_AFTER))
+    assert found.recommended == "vanilla"
+    assert found.sentence.startswith("Keep plain fine-tuning.")
+    assert "post-hoc" in found.sentence
+    # The second line says what it gains without.
+    assert "50%" in found.sure
+    kept = headline(compared(ACCURACY, BETTER, BETTER_AFTER))
+    assert (kept.recommended, "post-hoc" in kept.sure) == ("new", True)
+
+
+def test_a_gain_that_longer_plain_fine_tuning_has_is_not_recommended() -> None:
+    whole = compared(ACCURACY, BETTER, BETTER_AFTER)
+    longer = compared(ACCURACY, BETTER, TIED_AFTER, reference="vanilla_x3")
+    lost = headline(replace(whole, equal={"new": longer}))
+    assert (lost.recommended, "`vanilla_x3`" in lost.sentence) == ("vanilla", True)
+    also = compared(ACCURACY, BETTER, BETTER_AFTER, reference="vanilla_x3")
+    assert headline(replace(whole, equal={"new": also})).recommended == "new"
+
+
+@pytest.mark.parametrize("verdict", ["worse", "not significant"])
+def test_what_may_be_less_accurate_than_longer_plain_fine_tuning_is_not_recommended(
+    verdict: Verdict,
+) -> None:
+    whole = compared(ACCURACY, BETTER, BETTER_AFTER)
+    less = row("accuracy", "clean", 0.88, verdict, 0.2)
+    longer = compared(less, BETTER, BETTER_AFTER, reference="vanilla_x3")
+    found = headline(replace(whole, equal={"new": longer}))
+    assert (found.recommended, "`vanilla_x3`" in found.sentence) == ("vanilla", True)
+
+
+def test_the_further_tests_are_corrected_too() -> None:
+    # Two gains, so the p of the hardest test of either counts twice: 0.03 does not remain.
+    almost = row("ece_10", "temperature", 0.05, "better", 0.03)
+    assert headline(compared(ACCURACY, BETTER, almost)).recommended == "vanilla"
+    enough = row("ece_10", "temperature", 0.05, "better", 0.02)
+    assert headline(compared(ACCURACY, BETTER, enough)).recommended == "new"
+
+
+def test_one_study_in_twenty_at_most_recommends_what_temperature_scaling_does_as_well() -> None:
+    """By simulation: six columns gain much, and with temperature scaling nothing."""
+    draws, studies, recommended = np.random.default_rng(0), 200, 0
+    names = ["vanilla", *(f"m{number}" for number in range(6))]
+    for _ in range(studies):
+        rows = []
+        for condition, gain in (("clean", 0.05), ("temperature", 0.0)):
+            values = 0.1 + 0.002 * draws.normal(size=(7, 3))
+            values[1:] -= gain
+            cells = {
+                column: Cell(
+                    dict(enumerate(own.tolist())),
+                    dict.fromkeys(range(3), "r"),
+                    float(own.mean()),
+                    float(own.std(ddof=1)),
+                    (500,),
+                    500,
+                )
+                for column, own in zip(names, values, strict=True)
+            }
+            cells = _with_differences(
+                cells, "vanilla", higher=False, common=dict.fromkeys(cells, range(3)), margin=0.005
+            )
+            key = ScoreKey("calibration", "dev", condition, "ece_10")
+            shown = unit("ece_10", "accuracy")
+            rows.append(Row(key, "calibration", "ece_10", False, shown, cells, leads=True))
+        study = Comparison(
+            "study", "m", "accuracy", "vanilla", tuple(names), (0, 1, 2), tuple(rows)
+        )
+        recommended += headline(study).recommended != "vanilla"
+    assert recommended <= studies / 20
+
+
+def test_a_column_is_compared_with_the_cheapest_plain_fine_tuning_of_its_compute(
+    tmp_path: Path,
+) -> None:
+    columns: dict[str, tuple[str, dict[str, Any], float]] = {
+        "vanilla": ("vanilla", {}, 10.0),
+        "twice": ("vanilla", {"train": {"epochs": 6}}, 20.0),
+        "thrice": ("vanilla", {"train": {"epochs": 9}}, 30.0),
+        "augmented": ("vanilla", {"data": {"augment": "typos"}}, 40.0),
+        "cheap": ("at", {}, 13.0),
+        "uegr": ("uegr", {}, 24.0),
+        "dear": ("jachess", {}, 60.0),
+    }
+    source = Source(
+        tmp_path,
+        "study",
+        "m",
+        "vanilla",
+        tuple(Column(name, method, settings) for name, (method, settings, _) in columns.items()),
+        (0,),
+    )
+    costs = {name: TrainingCost(passes=passes) for name, (*_, passes) in columns.items()}
+    # 1.3 times rounds to the reference itself, and no plain fine-tuning costs 4 or 6 times.
+    assert equal_compute(source, costs) == {"uegr": "twice"}
+    dearest = replace(source, reference="augmented")
+    assert equal_compute(dearest, costs) == {}
