@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,9 @@ def test_a_column_is_compared_with_the_cheapest_plain_fine_tuning_of_its_compute
     assert equal_compute(source, costs) == {"uegr": "twice"}
     dearest = replace(source, reference="augmented")
     assert equal_compute(dearest, costs) == {}
+
+
+def test_the_expected_false_positives_are_five_per_cent_of_the_tested_differences() -> None:
+    assert compared(*[BETTER] * 9).by_chance == ""
+    many = compared(*[BETTER] * 60, *[replace(BETTER, minor=True)] * 60)
+    assert re.findall(r"\d+", many.by_chance) == ["60", "3"]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from temper.display.records import NamedRecord, Parameters
 from temper.display.wording import plural
-from temper.functional.effects import LEAST_SEEDS, effect
+from temper.functional.effects import LEAST_SEEDS, LEVEL, effect
 from temper.functional.units import MARGIN, Unit
 
 NAMED = 6
@@ -324,6 +324,21 @@ class Comparison:
     def shown(self) -> tuple[Row, ...]:
         """The rows of a table for people."""
         return tuple(row for row in self.rows if not row.minor)
+
+    @property
+    def by_chance(self) -> str:
+        """How many of the table's differences chance alone would make significant; empty of few."""
+        cells = [cell for row in self.shown for cell in row.cells.values()]
+        tested = sum(
+            cell.difference is not None and cell.difference.p is not None for cell in cells
+        )
+        expected = round(LEVEL * tested)
+        if not expected:
+            return ""
+        return (
+            f"Of the {tested} differences tested, about {expected} would be significant by chance "
+            "if no column differed."
+        )
 
     @property
     def headings(self) -> list[tuple[str, str]]:

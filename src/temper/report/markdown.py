@@ -147,10 +147,11 @@ def _counts(counts: Iterable[int], noun: str) -> str:
 def _legend(comparison: Comparison) -> str:
     if comparison.reference is None:
         return "Each score with its 95% interval over examples."
-    return (
+    legend = (
         "Mean \u00b1 standard deviation over seeds; differences with their 95% interval; \u25b2 "
         f"significantly better and \u25bc worse than {escaped(comparison.reference)}; equivalent, "
         f"non-inferior and non-superior: margin of {comparison.margin:g} points. Each verdict "
         "applies to its own row; the recommendation is corrected for multiple comparisons over all "
         "columns and perspectives."
     )
+    return f"{legend} {comparison.by_chance}".rstrip()
