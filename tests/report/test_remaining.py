@@ -14,7 +14,8 @@ from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, Tr
 from temper.display.folders import Column, Source
 from temper.display.wording import unit
 from temper.report.headline import headline
-from temper.report.table import _with_differences, equal_compute
+from temper.report.remaining import equal_compute
+from temper.report.table import _with_differences
 
 PLAIN_SCORES = {"accuracy": 0.90, "ece_10": 0.10}
 
@@ -68,6 +69,16 @@ def test_a_gain_that_longer_plain_fine_tuning_has_is_not_recommended() -> None:
     assert (lost.recommended, "`vanilla_x3`" in lost.sentence) == ("vanilla", True)
     also = compared(ACCURACY, BETTER, BETTER_AFTER, reference="vanilla_x3")
     assert headline(replace(whole, equal={"new": also})).recommended == "new"
+
+
+def test_a_loss_that_vanishes_with_temperature_scaling_does_not_stand_against_a_gain() -> None:
+    accurate = row("accuracy", "clean", 0.95, "better")
+    worse = row("ece_10", "clean", 0.2, "worse")
+    found = headline(compared(accurate, worse, TIED_AFTER))
+    assert (found.recommended, "temper calibrate" in found.sure) == ("new", True)
+    remains = row("ece_10", "temperature", 0.2, "worse")
+    assert headline(compared(accurate, worse, remains)).recommended == "vanilla"
+    assert headline(compared(accurate, worse)).recommended == "vanilla"
 
 
 @pytest.mark.parametrize("verdict", ["worse", "not significant"])

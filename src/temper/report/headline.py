@@ -18,7 +18,7 @@ from temper.display.wording import listed, plural, title, within
 from temper.files import asset
 from temper.functional.effects import MOST_SEEDS, POWER, seeds_to_detect
 from temper.functional.scores import SCORES
-from temper.report.derived import views
+from temper.report.derived import AFTER, views
 from temper.report.gains import (
     Gain,
     corrected_gains,
@@ -29,7 +29,7 @@ from temper.report.gains import (
     judged_rows,
     unit_of,
 )
-from temper.report.remaining import Claims, at_equal_compute, remaining
+from temper.report.remaining import POST_HOC, Claims, at_equal_compute, remaining
 
 REACHES = (10, 25, 50, 100)
 """Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
@@ -229,9 +229,10 @@ class Headline:
 def headline(comparison: Comparison) -> Headline:
     """Choose the recommended column, and say what there is to know about it at a glance.
 
-    A column is recommended if it is better than the reference on something and worse on nothing, or
-    if its average relative improvement is significantly better and its accuracy is not worse; of
-    several the one with the largest average relative improvement, else with most gains.
+    A column is recommended if it is better than the reference on something and worse on nothing
+    (but for losses that vanish with post-hoc methods on both sides), or if its average relative
+    improvement is significantly better and its accuracy is not worse; of several the one with the
+    largest average relative improvement, else with most gains.
 
     "Better" and "worse" are significant after Holm's correction over the gains of all columns and
     perspectives and the average improvements, together: of studies whose columns do not differ, at
@@ -271,7 +272,9 @@ def headline(comparison: Comparison) -> Headline:
         recommended = None
     else:
         recommended = column if better else reference
-    sentence, second = _sentences(comparison, column, gains[column], claims[column], recommended)
+    sentence, second = _sentences(
+        comparison, gains[column], improved[column], claims[column], column, recommended
+    )
     return Headline(
         sentence,
         " ".join(
@@ -279,7 +282,7 @@ def headline(comparison: Comparison) -> Headline:
             for part in (
                 second,
                 comparison.unfinished,
-                _average(improved[column]),
+                _average(improved[column], improvement_of(comparison, column, AFTER)),
                 _sureness(comparison, gains[column], tests=tests),
             )
             if part
@@ -345,12 +348,10 @@ def _scored(comparison: Comparison, view: View) -> bool:
 
 
 def _is_better(comparison: Comparison, gains: Sequence[Gain], claims: Claims) -> bool:
-    decided = [gain.decided for gain in gains]
     if any(_may_lose(gain, comparison.margin) for gain, _ in _task(comparison, gains)):
         return False
-    if min(decided, default=0) < 0 < max(decided):
-        return claims.improved
-    return bool(claims.gains) or (claims.improved and max(decided, default=0) > 0)
+    gained = any(gain.decided > 0 for gain in gains)
+    return (claims.improved and gained) or (bool(claims.gains) and not claims.losses)
 
 
 def _task(comparison: Comparison, gains: Sequence[Gain]) -> list[tuple[Gain, str]]:
@@ -372,9 +373,10 @@ def _may_lose(gain: Gain, margin: float) -> bool:
 
 def _sentences(
     comparison: Comparison,
-    column: str,
     gains: Sequence[Gain],
+    improved: Gain | None,
     claims: Claims,
+    column: str,
     recommended: str | None,
 ) -> tuple[str, str]:
     """Return the verdict, and what to know about it next."""
@@ -399,6 +401,8 @@ def _sentences(
         but = f", but {listed(against)}" if against else ""
         remain = [gain.clause(reference) for gain in ranked if gain in claims.gains][:MOST]
         second = f"This remains {claims.tested}." if claims.tested else ""
+        if against and not claims.losses:
+            second += f" What it loses does not remain {POST_HOC} (`temper calibrate`)."
         return f"Recommended: `{column}`. It {listed(remain or gained)}{but}{note}.", second
     kept = "Keep plain fine-tuning" if reference in PLAIN else f"Keep `{reference}`"
     if against:
@@ -409,6 +413,8 @@ def _sentences(
         return lost, f"Without that, it {listed(gained)}{note}."
     if gained:
         return f"{kept}. `{column}` {listed(gained)}{note}, so it may be worse.", ""
+    if improved is not None and improved.decided < 0:
+        return f"{kept}. `{column}` is significantly worse on average over the perspectives.", ""
     return (
         f"{kept}. No difference of `{column}` is significant after correction for all comparisons.",
         "",
@@ -431,11 +437,12 @@ def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
     return f"the difference in {name}{whose} is not significant ({gain.natural})"
 
 
-def _average(improved: Gain | None) -> str:
-    """Say the average relative improvement, where it has an interval."""
+def _average(improved: Gain | None, after: Gain | None) -> str:
+    """Say the average relative improvement, and with post-hoc methods, where it has an interval."""
     if improved is None or improved.low is None:
         return ""
-    return f"Average relative improvement: {improved.natural}{improved.weak}."
+    also = f"; {POST_HOC}: {after.natural}" if after is not None else ""
+    return f"Average relative improvement: {improved.natural}{improved.weak}{also}."
 
 
 def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> str:

@@ -4,15 +4,17 @@ A method is worth its cost only if neither a post-hoc method, which any trained 
 nor longer plain fine-tuning gains as much. So a gain has up to three tests: over the reference,
 over it with post-hoc methods on both sides, and over plain fine-tuning of equal compute. All must
 be significant (an intersection-union test: its p-value is the largest of theirs), after Holm's
-correction over all gains.
+correction over all gains. A loss counts unless it vanishes with post-hoc methods on both sides.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from temper.display.cells import Comparison
+from temper.display.cells import Comparison, TrainingCost
+from temper.display.folders import Source, is_plain
 from temper.display.wording import listed
 from temper.functional.effects import LEVEL
 from temper.functional.intervals import holm
@@ -31,12 +33,14 @@ class Claims:
         improved: Whether the average relative improvement remains.
         tested: The further tests that there were, in words; empty if none.
         lost: The tests that significant gains were lost in, in words; empty if all remain.
+        losses: Significant losses that remain.
     """
 
     gains: tuple[Gain, ...] = ()
     improved: bool = False
     tested: str = ""
     lost: str = ""
+    losses: tuple[Gain, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,12 @@ class _Claim:
         """The largest p-value of the tests, and which test has it."""
         tests = [(_p(gain), how) for how, gain in {"": self.gain, **self.further}.items()]
         return max(tests, key=lambda test: test[0])
+
+    @property
+    def loses(self) -> bool:
+        """Whether it is a significant loss that remains with post-hoc methods on both sides."""
+        after = self.further.get(POST_HOC)
+        return self.gain.decided < 0 and (after is None or after.decided < 0)
 
 
 def _p(gain: Gain | None) -> float:
@@ -87,6 +97,7 @@ def remaining(
             any(gain is improved[name] for gain in left),
             _words(how for claim in of_column for how in claim.further),
             _words(lost),
+            tuple(claim.gain for claim in of_column if claim.loses),
         )
     return found
 
@@ -121,3 +132,30 @@ def at_equal_compute(comparison: Comparison, gain: Gain) -> Gain | None:
     equal = comparison.equal.get(gain.column)
     rows = [row for row in equal.rows if row.key == gain.row.key] if equal else []
     return gain_of(equal, rows[0], gain.column) if equal and rows else None
+
+
+def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str, str]:
+    """Return the plain fine-tuning that has at least about the compute of each column.
+
+    Args:
+        source: The folder that was read.
+        costs: What a training of each column took.
+
+    Returns:
+        Column to column; empty if the reference is not plain fine-tuning. Compute is counted in
+        whole multiples of the reference's, as `temper.study.equal_compute` does; columns of the
+        reference's compute are left out, and those that no plain fine-tuning costs as much as.
+    """
+    plain = [each.name for each in source.columns if is_plain(each.method, each.settings)]
+    base = costs[source.reference].passes if source.reference in plain else None
+    if not base:
+        return {}
+    times = {
+        name: math.floor(cost.passes / base + 0.5) for name, cost in costs.items() if cost.passes
+    }
+    found = {}
+    for name, wanted in times.items():
+        enough = [each for each in plain if times.get(each, 0) >= wanted]
+        if name not in plain and wanted > 1 and enough:
+            found[name] = min(enough, key=times.__getitem__)
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -26,7 +25,7 @@ from temper.display.cells import (
     TrainingCost,
     Verdict,
 )
-from temper.display.folders import Source, is_plain, read
+from temper.display.folders import Source, read
 from temper.display.records import NamedRecord, Number, Record, ScoreRecord, parse
 from temper.display.wording import folded, higher_is_better, listed, plural, unit
 from temper.errors import CheckpointError
@@ -42,6 +41,7 @@ from temper.report.derived import (
     views,
 )
 from temper.report.headline import headline
+from temper.report.remaining import equal_compute
 from temper.report.trained import with_seen
 
 FILE = "paired.json"
@@ -183,33 +183,6 @@ def compare(source: Source, *, margin: float = MARGIN, detect: float | None = No
     }
     found = replace(found, equal={column: others[name] for column, name in names.items()})
     return replace(found, answer=with_seen(headline(found), found).text)
-
-
-def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str, str]:
-    """Return the plain fine-tuning that has at least about the compute of each column.
-
-    Args:
-        source: The folder that was read.
-        costs: What a training of each column took.
-
-    Returns:
-        Column to column; empty if the reference is not plain fine-tuning. Compute is counted in
-        whole multiples of the reference's, as `temper.study.equal_compute` does; columns of the
-        reference's compute are left out, and those that no plain fine-tuning costs as much as.
-    """
-    plain = [each.name for each in source.columns if is_plain(each.method, each.settings)]
-    base = costs[source.reference].passes if source.reference in plain else None
-    if not base:
-        return {}
-    times = {
-        name: math.floor(cost.passes / base + 0.5) for name, cost in costs.items() if cost.passes
-    }
-    found = {}
-    for name, wanted in times.items():
-        enough = [each for each in plain if times.get(each, 0) >= wanted]
-        if name not in plain and wanted > 1 and enough:
-            found[name] = min(enough, key=times.__getitem__)
-    return found
 
 
 def _compared(

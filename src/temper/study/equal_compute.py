@@ -22,7 +22,7 @@ from temper.training.prepared import label_names, make_network, with_head
 def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) -> StudyConfig:
     """Add plain fine-tuning that is as long as the costliest column is costly.
 
-    The column is called ``vanilla_xK`` and is the reference with K times its epochs or steps; K is
+    The column is the reference with K times its epochs or steps, and `_xK` behind its name; K is
     the forward passes of the costliest column's training over those of the reference, rounded.
 
     Args:
@@ -44,7 +44,7 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
     others = [column.name for column in config.columns if not _plain(column)]
     costliest = max(others, key=lambda name: found.get(name, 0.0))
     times = math.floor(found.get(costliest, 0.0) + 0.5)
-    name = f"vanilla_x{times}"
+    name = f"{reference.name}_x{times}"
     longest = max(found[column.name] for column in config.columns if _plain(column))
     # A column of that name stands for what its author says.
     if times < 2 or longest >= times - 0.5 or name in [column.name for column in config.columns]:
