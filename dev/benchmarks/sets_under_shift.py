@@ -52,7 +52,7 @@ SAME, CHANGED, SHIFTED, ATTACKED = "same distribution", "small changes", "shifte
 JUDGED = "judged"
 ATTACKS = ("characters", "swaps")
 COPIES, DROPPED = 5, 0.2
-ROWS = 300
+ROWS, ATTACK_ROWS = 300, 120
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def attacks_on(run: Path, data: Path) -> dict[str, Examples]:
     """Return the texts of movie reviews outside SST-2 that mislead a run, by recipe."""
     predictor: Any = load_predictor(Checkpoint.of(run))
     rows = load_examples(f"{data}/mr@not_in_sst").map_labels(predictor.label_names)
-    rows = rows.sample(ROWS, seed=1)
+    rows = rows.sample(ATTACK_ROWS, seed=1)
     drafts = drafts_of(rows)
     before = answers_of(predictor.predict(rows, batch_size=32), drafts)
     found = {}
