@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from temper.data.examples import Examples
 from temper.data.stored import StoredTexts
-from temper.data.table import Table
+from temper.data.table import Table, read_rows
 from temper.errors import DataError, brief
 from temper.types import UNLABELED
 
@@ -58,22 +59,10 @@ def completion_rows(
     Raises:
         DataError: A row cannot be read, or prompts are texts in some rows and messages in others.
     """
-    rows, bad = [], dict[int, str]()
-    for index, values in enumerate(zip(*map(table.column, columns), strict=True)):
-        try:
-            rows.append(_row(*values, answered=labelled))
-        except ValueError as error:
-            bad[index] = str(error)
-    if bad and not (skip and rows):
-        first = min(bad)
-        raise DataError(
-            f"{table.where(first)}: {bad[first]}. Fix the row, or leave such rows out with "
-            "--set data.skip_bad_rows=true."
-        )
+    rows, table = read_rows(table, columns, partial(_row, answered=labelled), skip=skip)
     kinds = {chat for _, _, chat in rows}
     if len(kinds) > 1:
         raise DataError(f"{table.title}: prompts must be all texts or all lists of messages.")
-    table = table.without(bad)
     return Examples(
         name=name,
         text=StoredTexts.of(prompt for prompt, _, _ in rows),

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
 from temper.data.corruptions import Vocabulary
-from temper.data.encode import Collator, EncodedExamples, Span, lacks_spans, token_spans
+from temper.data.encode import Collator, EncodedExamples
 from temper.data.examples import Examples
+from temper.data.token_spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
 from temper.evaluation.predictor import (
     BROKEN,

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from temper.data.corruptions import Vocabulary
-from temper.data.encode import EncodedExamples, Span
+from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples, ScoredKind
 from temper.data.tags import of_words
+from temper.data.token_spans import Span
 from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
 from temper.functional.resampling import FloatArray, IntegerArray, stretches
