@@ -12,13 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from temper.data.columns import TEXT_NAMES
 from temper.data.examples import Examples
 from temper.data.stored import StoredTexts
 from temper.data.table import Table, read_rows
 from temper.errors import DataError, brief
 from temper.types import UNLABELED
 
-PROMPT, COMPLETION, MESSAGES = "prompt", "completion", "messages"
+MESSAGES = "messages"
+PAIRS = (("prompt", "completion"), ("source", "target"), ("input", "target"))
 """Usual names of the columns, in lower case."""
 
 
@@ -34,13 +36,18 @@ def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
     Example:
         >>> completion_columns(["id", "Prompt", "completion"])
         ('Prompt', 'completion')
-        >>> completion_columns(["text", "label"])
+        >>> completion_columns(["source", "target"])
+        ('source', 'target')
+        >>> completion_columns(["text", "source", "target"])
     """
     known = {name.casefold(): name for name in names}
     if MESSAGES in known:
         return (known[MESSAGES],)
-    if PROMPT in known and COMPLETION in known:
-        return known[PROMPT], known[COMPLETION]
+    for first, second in PAIRS:
+        # A target may be a class, and a source where a text comes from.
+        texts = known.keys() & {*TEXT_NAMES} - {first}
+        if first in known and second in known and (second == PAIRS[0][1] or not texts):
+            return known[first], known[second]
     return None
 
 

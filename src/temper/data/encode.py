@@ -379,6 +379,8 @@ def _encode_rows(
         return _with_completions(examples, rows, tokenizer, max_length)
     if kind == "choices":
         return _with_choices(examples, rows, tokenizer, max_length)
+    if kind == "spans" and examples.text_pair is None:
+        raise DataError("A question needs its context as the second text. Give both.")
     located = kind in ("tokens", "spans")
     asked = {"return_offsets_mapping": True} if located else {}
     if located and (reason := lacks_spans(tokenizer)):
@@ -396,6 +398,16 @@ def _encode_rows(
                 f"Row {row + 1} of set {examples.name!r} gives no token with this tokenizer "
                 f"(text {brief(examples.text[row])}). Remove it."
             )
+    if kind == "seq2seq" and examples.labels is not None:
+        targets = [examples.labels[row] for row in rows]
+        written = tokenizer(text_target=targets, verbose=False)["input_ids"]
+        cut = {*long, *(place for place, ids in enumerate(written) if len(ids) > max_length)}
+        if len(cut) > len(long):
+            limit = {"truncation": True, "max_length": max_length}
+            written = tokenizer(text_target=targets, verbose=False, **limit)["input_ids"]
+        for item, ids in zip(whole, written, strict=True):
+            item["labels"] = list(ids)
+        return whole, len(cut)
     return whole, len(long)
 
 
@@ -449,6 +461,11 @@ def _with_choices(
     """Encode each choice as a pair with its question, and count rows that had to be cut."""
     pairs = () if examples.text_pair is None else examples.text_pair
     choices = [choices_of(pairs[row] if pairs else "") for row in rows]
+    if len(counts := {*map(len, choices)}) > 1:
+        raise DataError(
+            "All questions must have equally many choices, got "
+            f"{' and '.join(map(str, sorted(counts)))}."
+        )
     questions = [examples.text[row] for row, each in zip(rows, choices, strict=True) for _ in each]
     flat = Examples("choices", questions, [*chain.from_iterable(choices)])
     found, _ = _encode_rows(

@@ -20,11 +20,9 @@ from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
 from temper.seeding import derive_seed
 
-ScoredKind = Literal[
-    "classification", "regression", "multi_label", "tokens", "choices", "spans", "seq2seq"
-]
+ScoredKind = Literal["classification", "regression", "multi_label", "tokens", "choices", "spans"]
 """Kinds of labels that an evaluation scores."""
-Kind = ScoredKind | Literal["completions", "unlabelled"]
+Kind = ScoredKind | Literal["completions", "seq2seq", "unlabelled"]
 NAMED: frozenset[Kind] = frozenset({"classification", "multi_label", "tokens"})
 """Kinds of labels that are classes, labels or tags with names."""
 LABELS_OF: dict[Kind, str] = {
@@ -372,18 +370,10 @@ def check_one_label(examples: Examples, *, what: str) -> None:
     Raises:
         DataError: If the rows have several.
     """
-    has = {
-        "multi_label": "a text may have several labels",
-        "tokens": "words have tags",
-        "choices": "the rows are questions with choices",
-        "spans": "the rows are questions about a context",
-        "completions": "the rows are prompts with completions",
-        "seq2seq": "the rows are texts with texts to write",
-    }.get(examples.kind)
-    if has is not None:
+    if examples.kind not in ("classification", "regression", "unlabelled"):
         raise DataError(
-            f"{examples.origin}: {has}. {what} needs one label per text; `temper train` and "
-            "`temper predict` support others."
+            f"{examples.origin}: the labels are {LABELS_OF[examples.kind]}. {what} needs one label "
+            "per text; `temper train` and `temper predict` support others."
         )
 
 

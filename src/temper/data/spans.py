@@ -121,6 +121,18 @@ def _answers(value: Any, context: str) -> tuple[Answer, ...]:
     return tuple(found)
 
 
+def answer_place(item: Mapping[str, Any], first: int, last: int) -> tuple[int, int]:
+    """Return the characters of the context between two tokens, -1 and -1 outside it.
+
+    Args:
+        item: The encoded row, with ``starts`` and ``ends``.
+        first: Position of the first token in the row, without padding.
+        last: Position of the last one.
+    """
+    start, end = item["starts"][first], item["ends"][last]
+    return (start, end) if min(start, end) >= 0 else (-1, -1)
+
+
 def token_positions(
     answers: Sequence[Answer], starts: Sequence[int], ends: Sequence[int]
 ) -> tuple[int, int]:

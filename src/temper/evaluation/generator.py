@@ -1,27 +1,32 @@
-"""Continue prompts with a causal language model."""
+"""Write texts with a language model: continue prompts, or answer what an encoder reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from temper.data.completions import encoded_completions
+from temper.data.encode import encode
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.predictor import Gives, Prediction
+from temper.heads import Seq2Seq
+from temper.models.kinds import head_name
 from temper.models.modes import in_mode
 
 
 class TextGenerator:
-    """A causal language model that continues prompts.
+    """A causal language model that continues prompts, or an encoder with a decoder.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer, with a padding token.
-        max_length: Tokens of a prompt; a longer one loses its beginning.
+        max_length: Tokens of a prompt; a longer one loses its beginning, or its end if an encoder
+            reads it.
         batch_size: Prompts that are continued at a time, >= 1.
         max_new_tokens: Tokens of a completion at most, >= 1.
     """
@@ -38,6 +43,7 @@ class TextGenerator:
         self.model, self.tokenizer = model, tokenizer
         self.max_length, self.batch_size = max_length, batch_size
         self.max_new_tokens = max_new_tokens
+        self.reads_apart = head_name(model) == Seq2Seq.name
 
     gives: Gives = "texts"
     label_names: tuple[str, ...] | None = None
@@ -65,24 +71,17 @@ class TextGenerator:
         Raises:
             DataError: The prompts are messages, and the tokenizer has no chat template.
         """
-        rows = encoded_completions(
-            examples.text,
-            None,
-            self.tokenizer,
-            chat=bool(examples.source.get("messages")),
-            max_length=self.max_length,
-        )
-        ids = [row for row, _, _ in rows]
+        ids = self._encoded(examples)
         order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
         device = next(self.model.parameters()).device
         found = [""] * len(ids)
         with torch.no_grad(), in_mode(self.model, training=False):
             for start in range(0, len(order), self.batch_size):
                 places = order[start : start + self.batch_size]
-                # New tokens follow the last of a row, so padding stands before it.
+                # A decoder's new tokens follow the last of a row, so padding stands before it.
                 batch = self.tokenizer.pad(
                     [{"input_ids": ids[place]} for place in places],
-                    padding_side="left",
+                    padding_side="right" if self.reads_apart else "left",
                     return_tensors="pt",
                 ).to(device)
                 made = self.model.generate(  # type: ignore[operator]
@@ -91,11 +90,26 @@ class TextGenerator:
                     do_sample=False,
                     pad_token_id=self.tokenizer.pad_token_id,
                 )
-                texts = self.tokenizer.batch_decode(
-                    made[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
-                )
+                # A decoder's output begins with what it has read, that of another one does not.
+                read = 0 if self.reads_apart else batch["input_ids"].shape[1]
+                texts = self.tokenizer.batch_decode(made[:, read:], skip_special_tokens=True)
                 for place, text in zip(places, texts, strict=True):
                     found[place] = text
                 if tell is not None:
                     tell(start + len(places), len(order))
         return found
+
+    def _encoded(self, examples: Examples) -> list[list[int]]:
+        """Return the token ids of prompts."""
+        if self.reads_apart:
+            bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
+            encoded = encode(bare, self.tokenizer, max_length=self.max_length)
+            return [item["input_ids"] for item in encoded.items]
+        rows = encoded_completions(
+            examples.text,
+            None,
+            self.tokenizer,
+            chat=bool(examples.source.get("messages")),
+            max_length=self.max_length,
+        )
+        return [row for row, _, _ in rows]

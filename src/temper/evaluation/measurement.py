@@ -24,6 +24,7 @@ from temper.evaluation.predictor import (
     in_order,
 )
 from temper.evaluation.rows import LABEL, Block, Condition
+from temper.functional.answers import SPAN_SCORES, answer_scores
 from temper.functional.calibration import probabilities_of
 from temper.functional.entities import COUNTS, tag_counts
 from temper.functional.label_names import are_indices, are_named
@@ -520,7 +521,7 @@ def block_of(
     Raises:
         DataError: A label is outside the predictor's classes.
     """
-    if prediction.applies is not None or prediction.words is not None:
+    if any(each is not None for each in (prediction.applies, prediction.words, prediction.spans)):
         measured = _counted(examples, prediction, labelled=labelled)
         several = prediction.applies is not None
         nothing = np.full(len(examples), np.nan)
@@ -560,7 +561,7 @@ def block_of(
 def _counted(
     examples: Examples, prediction: Prediction, *, labelled: bool
 ) -> dict[str, FloatArray]:
-    """Return what scores of several labels, or of the tags of words, are computed from.
+    """Return what scores of several labels, tags of words, or answers are computed from.
 
     Args:
         examples: The set, n rows.
@@ -568,11 +569,19 @@ def _counted(
         labelled: Whether labels are written.
 
     Returns:
-        [n] each: 0 or 1 for each of several labels, or the counts of `temper.functional.entities`;
-        empty without labels.
+        [n] each: 0 or 1 for each of several labels, the counts of `temper.functional.entities`, or
+        the scores of `temper.functional.answers`; empty without labels.
     """
     if not labelled or examples.labels is None:
         return {}
+    if prediction.spans is not None:
+        contexts = examples.text_pair or ()
+        told = [
+            context[start:end] if start >= 0 else ""
+            for context, (start, end) in zip(contexts, prediction.spans.tolist(), strict=True)
+        ]
+        right = [[text for _, text in answers] for answers in examples.labels]
+        return dict(zip(SPAN_SCORES, answer_scores(told, right).T, strict=True))
     if prediction.words is None:
         applies = np.array(examples.labels, dtype=np.float64)
         return {

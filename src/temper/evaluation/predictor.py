@@ -54,6 +54,9 @@ class Prediction:
             ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
         words: Number of words of each example, [n], if words have tags. The arrays above then have
             a row for each word, [W, C] and [W], NaN for words that the model did not read.
+        spans: First character of the answer in the context of each question, and the one behind its
+            last, [n, 2]; -1 where there is none. ``probabilities`` [n, 1] then are those of the
+            answers, and ``prediction`` is NaN.
     """
 
     probabilities: FloatArray
@@ -62,6 +65,26 @@ class Prediction:
     truncated: float | None = None
     applies: NDArray[np.bool_] | None = None
     words: IntegerArray | None = None
+    spans: IntegerArray | None = None
+
+    @classmethod
+    def of_spans(
+        cls, places: IntegerArray, probabilities: FloatArray, *, truncated: float | None = None
+    ) -> Prediction:
+        """Take answers in contexts.
+
+        Args:
+            places: Characters of each, [n, 2]; -1 where there is none.
+            probabilities: Of each, [n].
+            truncated: Share of the examples that were cut.
+
+        Raises:
+            ModelError: A probability is not finite.
+        """
+        if not bool(np.isfinite(probabilities).all()):
+            raise ModelError(f"Probabilities must be finite. {BROKEN}")
+        nothing = np.full(len(places), np.nan)
+        return cls(probabilities[:, np.newaxis], nothing, None, truncated, spans=places)
 
     @classmethod
     def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
@@ -261,13 +284,15 @@ def _likeliest(values: FloatArray) -> FloatArray:
     return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
-Gives = Literal["logits", "probabilities", "values", "labels", "tags", "texts"]
+Gives = Literal["logits", "probabilities", "values", "labels", "tags", "choices", "spans", "texts"]
 KINDS: dict[Gives, ScoredKind] = {
     "logits": "classification",
     "probabilities": "classification",
     "values": "regression",
     "labels": "multi_label",
     "tags": "tokens",
+    "choices": "choices",
+    "spans": "spans",
 }
 """What the labels of rows must be, by what a predictor gives."""
 Precision = Literal["fp32", "bf16"]
@@ -278,7 +303,8 @@ class Predictor(Protocol):
     """What every perspective can ask.
 
     ``gives`` says what the answers are (``logits``, ``probabilities``, ``values`` of a regression,
-    a logit for each of several ``labels``, logits for the ``tags`` of each word, or ``texts``);
+    a logit for each of several ``labels``, logits for the ``tags`` of each word or for the
+    ``choices`` of a question, ``spans`` of a context, or ``texts``);
     ``label_names`` are the classes by index, or None where the predictor does not know them.
     """
 
@@ -508,6 +534,7 @@ def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
         rows = [row for part in parts for row in part.by_example(part.logits)]  # type: ignore[arg-type]
         ordered = [rows[place] for place in places]
         return Prediction.of_tags(ordered)
+    spans = [part.spans for part in parts if part.spans is not None]
     cut = [part.truncated * len(part) for part in parts if part.truncated is not None]
     return Prediction(
         whole([part.probabilities for part in parts]),
@@ -515,6 +542,7 @@ def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
         whole(logits) if len(logits) == len(parts) else None,
         sum(cut) / len(places) if len(cut) == len(parts) else None,
         np.concatenate(applies)[places] if applies else None,
+        spans=np.concatenate(spans)[places] if spans else None,
     )
 
 
