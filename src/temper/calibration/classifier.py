@@ -212,17 +212,13 @@ class Classifier:
             ModelError: An answer is not finite.
         """
         texts = texts_of(texts)
-        if self.predictor.gives == "choices" and text_pairs is not None:
-            lists = (isinstance(each, list | tuple) for each in text_pairs)
-            text_pairs = [
-                as_text(each) if is_list else each  # type: ignore[arg-type]
-                for each, is_list in zip(text_pairs, lists, strict=True)
-            ]
-        text_pairs = None if text_pairs is None else texts_of(text_pairs)
-        for name, given in (("texts", texts), ("text_pairs", text_pairs)):
+        seconds: Any = None if text_pairs is None else texts_of(text_pairs)
+        if self.predictor.gives == "choices" and isinstance(seconds, list):
+            seconds = [as_text(each) if isinstance(each, list) else each for each in seconds]
+        for name, given in (("texts", texts), ("text_pairs", seconds)):
             _check_texts(name, given, len(texts))
-        check_pairs(self.name, self.pairs, text_pairs is not None, rows="these texts")
-        pairs = None if text_pairs is None else list(text_pairs)
+        check_pairs(self.name, self.pairs, seconds is not None, rows="these texts")
+        pairs = None if seconds is None else list(seconds)
         examples = Examples("texts", list(texts), pairs)
         return self.answers(
             examples, self.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)

@@ -59,7 +59,8 @@ def choice_rows(
     Raises:
         DataError: A row cannot be read, or has another number of choices.
     """
-    question, choices, answer = (*columns, None)[:3]
+    question, choices, *answers = columns
+    answer = answers[0] if answers else None
     if answer is not None and all(value in (None, "", -1) for value in table.column(answer)):
         answer = None
     if not labelled:
@@ -118,9 +119,9 @@ def _texts(value: object) -> list[str]:
     Raises:
         ValueError: They are no list of two or more texts.
     """
-    several = isinstance(value, list | tuple) and len(value) > 1
-    if several and all(isinstance(each, str) and each for each in value):  # type: ignore[attr-defined]
-        return list(value)  # type: ignore[call-overload]
+    texts = list(value) if isinstance(value, list | tuple) else []
+    if len(texts) > 1 and all(isinstance(each, str) and each for each in texts):
+        return texts
     raise ValueError(f"choices must be a list of two or more texts, got {brief(value)}")
 
 

@@ -426,6 +426,7 @@ def _call(
         if "offset_mapping" in encoded and pairs is None:
             item["words"] = first_tokens(texts[place], encoded["offset_mapping"][place])
         elif "offset_mapping" in encoded:
+            assert pairs is not None
             offsets, sides = encoded["offset_mapping"][place], encoded.sequence_ids(place)
             spans = [
                 trimmed(pairs[place], 1, *offset) if side == 1 else Span(0, -1, -1)
@@ -549,7 +550,7 @@ class Collator:
                     ]
                 batch[name] = self._padded(rows, filler)
                 if sizes:
-                    batch[name] = batch[name].unflatten(0, (len(items), -1))
+                    batch[name] = batch[name].view(len(items), len(sizes[0]), -1)
         if "starts" in items[0]:
             batch |= self._context(items, batch["input_ids"].shape[-1])
         if "labels" in items[0]:

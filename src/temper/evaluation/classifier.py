@@ -21,6 +21,7 @@ from temper.data.token_spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
 from temper.evaluation.predictor import (
     BROKEN,
+    Gives,
     Precision,
     Prediction,
     RowBatch,
@@ -84,9 +85,12 @@ class ClassifierPredictor(TextPredictor):
         self.model = model if device is None else model.to(device)
         self.batch_size = batch_size
         self.precision = precision
-        self.gives = {Tokens.name: "tags", Choices.name: "choices", Spans.name: "spans"}.get(
-            head_name(model) or "", self.gives
-        )
+        of_head: dict[str | None, Gives] = {
+            Tokens.name: "tags",
+            Choices.name: "choices",
+            Spans.name: "spans",
+        }
+        self.gives = of_head.get(head_name(model), self.gives)
         if self.gives in ("choices", "spans"):
             self.label_names = None
         self._words: WholeWords | None = None

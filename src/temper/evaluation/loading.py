@@ -12,7 +12,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import digest, model_identity
 from temper.data.encode import ENCODED_FIRST, cut_notice, unknown_notices
-from temper.data.examples import LABELS_OF, Examples
+from temper.data.examples import LABELS_OF, Examples, Kind
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import (
@@ -310,7 +310,7 @@ def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
     Raises:
         ModelError: If it does.
     """
-    kind = KINDS.get(predictor.gives, "completions")
+    kind: Kind = KINDS.get(predictor.gives, "completions")
     if kind not in ("classification", "regression"):
         raise ModelError(
             f"{model} predicts {LABELS_OF[kind]}. {what} needs one label per text; `temper train` "

@@ -576,12 +576,12 @@ def _counted(
         return {}
     if prediction.spans is not None:
         contexts = examples.text_pair or ()
-        told = [
-            context[start:end] if start >= 0 else ""
+        found = [
+            context[max(start, 0) : max(end, 0)]
             for context, (start, end) in zip(contexts, prediction.spans.tolist(), strict=True)
         ]
         right = [[text for _, text in answers] for answers in examples.labels]
-        return dict(zip(SPAN_SCORES, answer_scores(told, right).T, strict=True))
+        return dict(zip(SPAN_SCORES, answer_scores(found, right).T, strict=True))
     if prediction.words is None:
         applies = np.array(examples.labels, dtype=np.float64)
         return {

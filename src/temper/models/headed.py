@@ -115,7 +115,7 @@ def other_head(name: str) -> str | None:
 def _other_head(config: Any, adapter: Any | None) -> str | None:
     task = getattr(adapter, "task_type", None)
     if task is not None:
-        return next((head for head, (_, own) in TASKS.items() if own == task), None)
+        return next((head for head in HEADED if TASKS[head] == task), None)
     classes = {*(config.architectures or ())}
     return next((head for head in HEADED if classes & classes_of(head)), None)
 

@@ -280,20 +280,19 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
         DataError: The labels do not fit the names.
     """
     train, given = splits.train, config.train.given_names
+    from_scratch = config.architecture is not None
     if train.kind in HEADED:
         if given or config.train.new_head:
             raise SettingError(
                 "`train.label_names`, `train.label_map` and `train.new_head` are about the head of "
                 f"a classifier, and the labels are {LABELS_OF[train.kind]}. Leave them out."
             )
-        if train.kind == "completions" and is_encoder_decoder(config.model):
-            dev, test = (
-                each if each is None or each.labels is None else replace(each, kind="seq2seq")
-                for each in (splits.dev, splits.test)
-            )
-            return replace(splits, train=replace(train, kind="seq2seq"), dev=dev, test=test)
+        writes = train.kind == "completions" and not from_scratch
+        if writes and is_encoder_decoder(config.model):
+            dev = splits.dev
+            dev = dev if dev.kind == "unlabelled" else replace(dev, kind="seq2seq")
+            return replace(splits, train=replace(train, kind="seq2seq"), dev=dev)
         return splits
-    from_scratch = config.architecture is not None
     head = (
         None
         if from_scratch or config.train.new_head

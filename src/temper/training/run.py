@@ -426,7 +426,15 @@ def make_trainer(
     """
     trainer = RobustTrainer(
         prepared.model,
-        training_arguments(config.train, folder, seed=config.seed, disable_tqdm=True, **arguments),
+        training_arguments(
+            config.train,
+            folder,
+            seed=config.seed,
+            disable_tqdm=True,
+            # The collator needs more of a row than the model does.
+            remove_unused_columns=False,
+            **arguments,
+        ),
         method=prepared.method,
         class_weights=prepared.class_weights,
         bucket_by_length=config.train.group_by_length,
