@@ -13,7 +13,7 @@ from temper import Classifier
 from temper.data.encode import encode
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
-from temper.models.hf import load_language_model
+from temper.models.headed import load_headed
 from temper.testing.tiny import tiny_tokenizer
 from tests.cli.calls import call, refused, succeed
 
@@ -51,7 +51,7 @@ def run(base: Path) -> Path:
 def test_the_score_of_an_epoch_is_the_loss_per_target(base: Path, run: Path) -> None:
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     assert record["task"] == {"kind": "completions", "metric": "completion_loss", "labels": []}
-    model, tokenizer = load_language_model(str(run))
+    model, tokenizer = load_headed(str(run), "completions")
     dev = record["data"]["dev"]["rows"]
     assert dev >= 1
     total = tokens = 0.0
@@ -70,7 +70,7 @@ def test_the_score_of_an_epoch_is_the_loss_per_target(base: Path, run: Path) -> 
 def test_prompts_are_continued_as_each_alone(run: Path) -> None:
     prompts = ["the film was good", "the", "the film was bad and and"]
     answers = Classifier.load(run, max_length=24)(prompts)
-    model, tokenizer = load_language_model(str(run))
+    model, tokenizer = load_headed(str(run), "completions")
     for prompt, answer in zip(prompts, answers, strict=True):
         batch = tokenizer(prompt, return_tensors="pt")
         ids = batch["input_ids"]
