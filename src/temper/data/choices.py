@@ -125,13 +125,13 @@ def _texts(value: object) -> list[str]:
     raise ValueError(f"choices must be a list of two or more texts, got {brief(value)}")
 
 
-def _row(question: object, choices: object, answer: Any = None, *, size: int) -> Any:
+def _row(question: object, choices: object, *answer: Any, size: int) -> Any:
     """Return a question, its choices, and the index of the right one.
 
     Args:
         question: The question.
         choices: A list of texts, or a mapping with the lists ``text`` and ``label``.
-        answer: The index of the right one, its label, its letter or its text; None if unknown.
+        answer: The index of the right one, its label, its letter or its text; none if not read.
         size: How many choices there must be.
 
     Raises:
@@ -146,7 +146,7 @@ def _row(question: object, choices: object, answer: Any = None, *, size: int) ->
     texts = _texts(choices)
     if len(texts) != size:
         raise ValueError(f"expected {size} choices as most rows have, got {len(texts)}")
-    return question, texts, None if answer is None else _index(answer, texts, labels)
+    return question, texts, _index(answer[0], texts, labels) if answer else None
 
 
 def _index(answer: Any, texts: Sequence[str], labels: Sequence[Any]) -> int:

@@ -74,14 +74,14 @@ def span_rows(
     )
 
 
-def _row(question: object, context: object, answers: Any = None) -> Any:
+def _row(question: object, context: object, *answers: Any) -> Any:
     """Return a question, its context and its answers.
 
     Args:
         question: The question.
         context: The context.
         answers: A mapping with the lists ``text`` and ``answer_start``, or a list of mappings with
-            one of each; None if they are not read.
+            one of each; none if they are not read.
 
     Raises:
         ValueError: They are something else, or an answer does not occur where it should.
@@ -89,9 +89,7 @@ def _row(question: object, context: object, answers: Any = None) -> Any:
     for what, value in ((QUESTION, question), (CONTEXT, context)):
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"{what!r} must be a text, got {brief(value)}")
-    if answers is None:
-        return question, context, ()
-    return question, context, _answers(answers, str(context))
+    return question, context, _answers(answers[0], str(context)) if answers else ()
 
 
 def _answers(value: Any, context: str) -> tuple[Answer, ...]:
