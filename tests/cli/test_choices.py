@@ -116,6 +116,15 @@ def test_an_evaluation_scores_as_classes_are(run: Path, tmp_path: Path) -> None:
     succeed("report", out)
 
 
+def test_methods_are_compared(tiny_model: Path, run: Path, tmp_path: Path) -> None:
+    out, steps = tmp_path / "study", ("--set", "train.max_steps=2", "--set", "train.device=cpu")
+    succeed(
+        "compare", "--model", tiny_model, "--data", run.parent / "rows.jsonl", *steps,
+        "--methods", "vanilla,uegr", "--seeds", "2", "--no-equal-compute", "--out", out,
+    )  # fmt: skip
+    assert "accuracy" in (out / "scores.csv").read_text(encoding="utf-8")
+
+
 def test_an_adapter_is_trained_and_read_back(tiny_model: Path, run: Path, tmp_path: Path) -> None:
     out, data = tmp_path / "adapter", run.parent / "rows.jsonl"
     succeed(
