@@ -381,6 +381,8 @@ def _encode_rows(
         return _with_choices(examples, rows, tokenizer, max_length)
     if kind == "spans" and examples.text_pair is None:
         raise DataError("A question needs its context as the second text. Give both.")
+    if kind == "seq2seq" and examples.source.get("messages"):
+        raise DataError("The rows are conversations, which a model without an encoder continues.")
     located = kind in ("tokens", "spans")
     asked = {"return_offsets_mapping": True} if located else {}
     if located and (reason := lacks_spans(tokenizer)):
@@ -595,5 +597,4 @@ class Collator:
 
 
 def _parts(row: Sequence[int], sizes: Sequence[int]) -> list[Sequence[int]]:
-    """Cut a row into parts of some sizes."""
     return [row[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]

@@ -103,7 +103,7 @@ class TextGenerator:
         """Return the token ids of prompts."""
         if self.reads_apart:
             bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
-            encoded = encode(bare, self.tokenizer, max_length=self.max_length)
+            encoded = encode(bare, self.tokenizer, max_length=self.max_length, kind="seq2seq")
             return [item["input_ids"] for item in encoded.items]
         rows = encoded_completions(
             examples.text,
