@@ -151,6 +151,6 @@ def test_what_does_not_fit_is_refused(base: Path, tiny_model: Path, tmp_path: Pa
     said = {"role": "assistant", "content": "word1"}
     turns = [[{"role": "user", "content": f"word{n}"}, said] for n in range(20)]
     chat.write_text("".join(json.dumps({"messages": each}) + "\n" for each in turns), "utf-8")
-    refused(call("train", "--model", base, "--data", chat, *out), "conversations")
+    refused(call("train", "--model", base, "--data", chat, *TRAIN, *out), "conversations")
     method = ("--method", "jachess_unlabeled", "--set", f"data.unlabeled={rows[1]}")
     refused(call("train", "--model", base, *rows, *method, *out), "jachess_unlabeled")

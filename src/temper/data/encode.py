@@ -382,7 +382,9 @@ def _encode_rows(
     if kind == "spans" and examples.text_pair is None:
         raise DataError("A question needs its context as the second text. Give both.")
     if kind == "seq2seq" and examples.source.get("messages"):
-        raise DataError("The rows are conversations, which a model without an encoder continues.")
+        raise DataError(
+            "The rows are conversations. Give texts, or a language model without an encoder."
+        )
     located = kind in ("tokens", "spans")
     asked = {"return_offsets_mapping": True} if located else {}
     if located and (reason := lacks_spans(tokenizer)):
@@ -489,16 +491,12 @@ def _with_choices(
 def _labelled(item: Mapping[str, Any], label: Any, kind: Kind) -> dict[str, Any]:
     """Return the label of a row as its tokens have it."""
     if kind == "tokens":
-        return {"labels": _of_tokens(label, item["words"])}
+        words = item["words"]
+        return {"labels": [UNLABELED if word < 0 else label[word] for word in words]}
     if kind == "spans":
         first, last = token_positions(label, item["starts"], item["ends"])
         return {"start_positions": first, "end_positions": last}
     return {"labels": label}
-
-
-def _of_tokens(tags: Sequence[int], words: Sequence[int]) -> list[int]:
-    """Return the label of each token: the tag of the word that begins there, else -100."""
-    return [UNLABELED if word < 0 else tags[word] for word in words]
 
 
 class Collator:
