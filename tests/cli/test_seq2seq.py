@@ -116,6 +116,21 @@ def test_predictions_are_written_for_a_file(run: Path, tmp_path: Path) -> None:
     assert all(len(answer["completion"].split()) <= 3 for answer in answers)
 
 
+def test_methods_are_compared_by_the_loss(base: Path, run: Path, tmp_path: Path) -> None:
+    evaluated, study, data = tmp_path / "eval", tmp_path / "study", base / "rows.jsonl"
+    succeed("evaluate", run, "--out", evaluated)
+    scores = json.loads((evaluated / "scores.json").read_text(encoding="utf-8"))
+    (score,) = [each for each in scores["scores"] if each["perspective"] == "task"]
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    assert score["name"] == "completion_loss"
+    assert score["value"] == pytest.approx(record["epochs"]["kept"]["dev"], rel=1e-5)
+    succeed(
+        "compare", "--model", base, "--data", data, "--methods", "vanilla,uegr", "--seeds", "2",
+        "--no-equal-compute", "--max-length", "24", "--set", "train.max_steps=1", "--out", study,
+    )  # fmt: skip
+    assert "completion_loss" in (study / "scores.csv").read_text(encoding="utf-8")
+
+
 def test_an_adapter_leaves_the_output_layer_as_it_is(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "adapter"
     succeed(
@@ -136,7 +151,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(base: Path, run: Path, tmp_pa
     assert (out / weights).read_bytes() == (run / weights).read_bytes()
 
 
-@pytest.mark.parametrize("command", ["evaluate", "calibrate", "export"])
+@pytest.mark.parametrize("command", ["calibrate", "export"])
 def test_commands_for_labels_refuse_the_model(run: Path, tmp_path: Path, command: str) -> None:
     data = ("--data", run.parent / "rows.jsonl") if command == "calibrate" else ()
     out = () if command == "calibrate" else ("--out", tmp_path / "out")
@@ -146,7 +161,6 @@ def test_commands_for_labels_refuse_the_model(run: Path, tmp_path: Path, command
 def test_what_does_not_fit_is_refused(base: Path, tiny_model: Path, tmp_path: Path) -> None:
     rows, out = ("--data", base / "rows.jsonl"), ("--out", tmp_path / "out")
     refused(call("train", "--model", tiny_model, *rows, *out), "no causal language model")
-    refused(call("compare", "--model", base, *rows, *out), "does not score them")
     chat = tmp_path / "chat.jsonl"
     said = {"role": "assistant", "content": "word1"}
     turns = [[{"role": "user", "content": f"word{n}"}, said] for n in range(20)]

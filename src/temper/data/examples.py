@@ -20,9 +20,11 @@ from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
 from temper.seeding import derive_seed
 
-ScoredKind = Literal["classification", "regression", "multi_label", "tokens", "choices", "spans"]
+ScoredKind = Literal[
+    "classification", "regression", "multi_label", "tokens", "choices", "spans", "completions"
+]
 """Kinds of labels that an evaluation scores."""
-Kind = ScoredKind | Literal["completions", "seq2seq", "unlabelled"]
+Kind = ScoredKind | Literal["seq2seq", "unlabelled"]
 NAMED: frozenset[Kind] = frozenset({"classification", "multi_label", "tokens"})
 """Kinds of labels that are classes, labels or tags with names."""
 LABELS_OF: dict[Kind, str] = {

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from temper.data.batches import ordered_batches
 from temper.data.completions import encoded_completions
-from temper.data.encode import encode
-from temper.data.examples import Examples
+from temper.data.encode import Collator, encode
+from temper.data.examples import Examples, Kind
 from temper.errors import ModelError
 from temper.evaluation.predictor import Gives, Prediction
-from temper.heads import Seq2Seq
+from temper.heads import HEADS, Seq2Seq, per_row
 from temper.models.kinds import head_name
 from temper.models.modes import in_mode
+from temper.models.probing import innermost
+from temper.types import Batch
 
 
 class TextGenerator:
@@ -27,7 +32,7 @@ class TextGenerator:
         tokenizer: Its tokenizer, with a padding token.
         max_length: Tokens of a prompt; a longer one loses its beginning, or its end if an encoder
             reads it.
-        batch_size: Prompts that are continued at a time, >= 1.
+        batch_size: Prompts that are read at a time, >= 1.
         max_new_tokens: Tokens of a completion at most, >= 1.
     """
 
@@ -49,12 +54,39 @@ class TextGenerator:
     label_names: tuple[str, ...] | None = None
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Refuse to predict labels.
+        """Return how likely the model finds the completions of a set.
+
+        Args:
+            examples: Prompts with completions.
+            batch_size: Rows of a forward pass, None for the predictor's own.
 
         Raises:
-            ModelError: Always.
+            ModelError: There are no completions, or a loss is not finite.
         """
-        raise ModelError("A language model continues prompts and predicts no labels.")
+        if examples.labels is None:
+            raise ModelError(
+                f"Set {examples.name!r} has no completions, whose loss a language model is judged "
+                "by. Give them, or use `temper predict`."
+            )
+        kind: Kind = "seq2seq" if self.reads_apart else "completions"
+        encoded = encode(examples, self.tokenizer, max_length=self.max_length, kind=kind)
+        head, collate = HEADS[kind](), Collator(self.tokenizer)
+        device = next(self.model.parameters()).device
+        targets = np.zeros((len(examples), 2))
+        size = self.batch_size if batch_size is None else batch_size
+        with torch.no_grad(), in_mode(self.model, training=False):
+            for places in ordered_batches(encoded.lengths, batch_size=size):
+                rows = collate([encoded[place] for place in places])
+                batch = Batch.of({name: value.to(device) for name, value in rows.items()})
+                further = head.inputs(batch, innermost(self.model))
+                taken = inspect.signature(innermost(self.model).forward).parameters
+                known = {name: value for name, value in further.items() if name in taken}
+                logits = head.logits(self.model(**batch.inputs, **known), batch)
+                assert batch.labels is not None
+                mask = head.unit_mask(batch, logits)
+                targets[places, 0] = per_row(head.loss(logits, batch.labels), mask).double().cpu()
+                targets[places, 1] = mask.sum(1).cpu()
+        return Prediction.of_targets(targets, truncated=encoded.truncated)
 
     def complete(
         self, examples: Examples, tell: Callable[[int, int], None] | None = None

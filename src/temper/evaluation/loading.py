@@ -12,7 +12,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import digest, model_identity
 from temper.data.encode import ENCODED_FIRST, cut_notice, unknown_notices
-from temper.data.examples import LABELS_OF, Examples, Kind
+from temper.data.examples import LABELS_OF, Examples
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import (
@@ -52,7 +52,7 @@ def load_predictor(
     precision: Precision = "fp32",
     settings: PredictorSettings | None = None,
 ) -> Predictor:
-    """Load a predictor of labels or values.
+    """Load a predictor of labels or values, or of the loss of completions.
 
     Args:
         model: Weights, a scikit-learn pipeline in a skops file, or code or an object in memory:
@@ -85,9 +85,8 @@ def load_predictor(
             raise SettingError(f"`device` {error}, got {device!r}.") from error
         head = other_head(model.name)
         if head in WRITING:
-            raise ModelError(
-                f"{model} continues prompts. This command needs a model that predicts labels or "
-                "values; `temper train` and `temper predict` support language models."
+            return load_generator(
+                model, head, max_length=max_length, batch_size=batch_size, settings=settings
             )
         if head is None:
             network, tokenizer = load_classifier(
@@ -177,11 +176,11 @@ def load_int8_predictor(
 
 
 def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
-    """Refuse a setting of language models for a model that predicts labels or values."""
+    """Refuse a setting of texts that are written where none are."""
     if settings.max_new_tokens is not None:
         raise SettingError(
-            f"`predictor.max_new_tokens` is of language models, and {model} predicts labels or "
-            "values. Leave it out."
+            f"`predictor.max_new_tokens` is about texts that a language model writes, and {model} "
+            "writes none here. Leave it out."
         )
 
 
@@ -310,7 +309,7 @@ def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
     Raises:
         ModelError: If it does.
     """
-    kind: Kind = KINDS.get(predictor.gives, "completions")
+    kind = KINDS[predictor.gives]
     if kind not in ("classification", "regression"):
         raise ModelError(
             f"{model} predicts {LABELS_OF[kind]}. {what} needs one label per text; `temper train` "

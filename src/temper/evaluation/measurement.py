@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from temper.data.examples import Examples, without_misfits
+from temper.data.spans import texts_at
 from temper.errors import DataError, shortened
 from temper.evaluation.folder import Texts
 from temper.evaluation.predictor import (
@@ -23,7 +24,7 @@ from temper.evaluation.predictor import (
     TokenPredictor,
     in_order,
 )
-from temper.evaluation.rows import LABEL, Block, Condition
+from temper.evaluation.rows import LABEL, TARGETS, Block, Condition
 from temper.functional.answers import SPAN_SCORES, answer_scores
 from temper.functional.calibration import probabilities_of
 from temper.functional.entities import COUNTS, tag_counts
@@ -521,7 +522,8 @@ def block_of(
     Raises:
         DataError: A label is outside the predictor's classes.
     """
-    if any(each is not None for each in (prediction.applies, prediction.words, prediction.spans)):
+    units = (prediction.applies, prediction.words, prediction.spans, prediction.targets)
+    if any(each is not None for each in units):
         measured = _counted(examples, prediction, labelled=labelled)
         several = prediction.applies is not None
         nothing = np.full(len(examples), np.nan)
@@ -574,13 +576,11 @@ def _counted(
     """
     if not labelled or examples.labels is None:
         return {}
+    if prediction.targets is not None:
+        return dict(zip(TARGETS, prediction.targets.T, strict=True))
     if prediction.spans is not None:
-        contexts = examples.text_pair or ()
-        found = [
-            context[max(start, 0) : max(end, 0)]
-            for context, (start, end) in zip(contexts, prediction.spans.tolist(), strict=True)
-        ]
-        right = [[text for _, text in answers] for answers in examples.labels]
+        found = texts_at(prediction.spans.tolist(), examples.text_pair or ())
+        right = ([text for _, text in answers] for answers in examples.labels)
         return dict(zip(SPAN_SCORES, answer_scores(found, right).T, strict=True))
     if prediction.words is None:
         applies = np.array(examples.labels, dtype=np.float64)

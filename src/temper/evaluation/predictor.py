@@ -57,6 +57,8 @@ class Prediction:
         spans: First character of the answer in the context of each question, and the one behind its
             last, [n, 2]; -1 where there is none. ``probabilities`` [n, 1] then are those of the
             answers, and ``prediction`` is NaN.
+        targets: Sum of the losses of each given completion's tokens, and their number, [n, 2]; the
+            arrays above then are NaN.
     """
 
     probabilities: FloatArray
@@ -66,6 +68,23 @@ class Prediction:
     applies: NDArray[np.bool_] | None = None
     words: IntegerArray | None = None
     spans: IntegerArray | None = None
+    targets: FloatArray | None = None
+
+    @classmethod
+    def of_targets(cls, targets: FloatArray, *, truncated: float | None = None) -> Prediction:
+        """Take how likely a language model finds the given completions.
+
+        Args:
+            targets: Sum of the losses of each completion's tokens, and their number, [n, 2].
+            truncated: Share of the examples that were cut.
+
+        Raises:
+            ModelError: A loss is not finite.
+        """
+        if not bool(np.isfinite(targets).all()):
+            raise ModelError(f"The loss of a completion must be finite. {BROKEN}")
+        nothing = np.full(len(targets), np.nan)
+        return cls(nothing[:, np.newaxis], nothing, None, truncated, targets=targets)
 
     @classmethod
     def of_spans(
@@ -293,6 +312,7 @@ KINDS: dict[Gives, ScoredKind] = {
     "tags": "tokens",
     "choices": "choices",
     "spans": "spans",
+    "texts": "completions",
 }
 """What the labels of rows must be, by what a predictor gives."""
 Precision = Literal["fp32", "bf16"]

@@ -236,7 +236,9 @@ def check_before_training(
     """
     numbers = [str(index) for index in range(train.classes)]
     names = None if train.kind == "regression" else train.label_names or numbers
-    _refuse_misfits(data, settings, names, kind=train.kind)
+    # The rows are the same, whether an encoder reads the prompts or not.
+    kind: Kind = "completions" if train.kind == "seq2seq" else train.kind
+    _refuse_misfits(data, settings, names, kind=kind)
     _aligned(data, names)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from temper.data.examples import Kind
-from temper.evaluation.rows import Block, Condition, rows_at
+from temper.evaluation.rows import TARGETS, Block, Condition, rows_at
 from temper.functional import calibration, scores
 from temper.functional.answers import SPAN_SCORES
 from temper.functional.entities import RATIOS
@@ -32,10 +32,13 @@ METRICS_OF: dict[Kind, tuple[str, ...]] = {
     "tokens": ENTITY_METRICS,
     "choices": CHOICE_METRICS,
     "spans": SPAN_SCORES,
+    "completions": ("completion_loss",),
 }
 """Scores of which one leads a task, by the kind of its labels."""
 
-EMBEDDED: tuple[Kind, ...] = tuple(kind for kind in METRICS_OF if kind != "spans")
+EMBEDDED: tuple[Kind, ...] = (
+    "classification", "regression", "multi_label", "tokens", "choices",
+)  # fmt: skip
 """Kinds of labels that are scored under perturbed embeddings."""
 METRICS = tuple(dict.fromkeys(metric for each in METRICS_OF.values() for metric in each))
 
@@ -78,6 +81,8 @@ class Scoring:
             usual = ENTITY_METRICS if self.metric != "word_accuracy" else ()
         elif SPAN_SCORES[0] in block.measured:
             usual = SPAN_SCORES
+        elif TARGETS[0] in block.measured:
+            usual = ()
         return tuple(dict.fromkeys((self.metric, *usual)))
 
     def entry(
@@ -228,6 +233,9 @@ def statistic_of(name: str, block: Block) -> Statistic:
         return Share(block.correct)
     if name in SPAN_SCORES:
         return mean_of(block.measured[name])
+    if name == "completion_loss":
+        losses, tokens = (block.measured[part] for part in TARGETS)
+        return lambda counts: divide(counts @ losses, counts @ tokens)
     if name in RATIOS:
         return _ratio_of(name, block)
     if name in SEVERAL_METRICS:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from temper.checkpoints.folder import PARTIAL, RunFolder
 from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples, Kind
-from temper.data.spans import answer_place
+from temper.data.spans import answer_place, texts_at
 from temper.data.tags import of_words
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
@@ -228,11 +228,9 @@ class ScoredSet:
         assert contexts is not None
         begins = batch.mask.int().argmax(-1)
         ends = (best_spans(logits)[0] - begins.unsqueeze(1)).tolist()
-        found = []
-        for place, (first, last) in zip(places, ends, strict=True):
-            start, end = answer_place(self.rows[place], first, last)
-            found.append(contexts[place][start:end] if start >= 0 else "")
-        return found
+        rows = zip(places, ends, strict=True)
+        spans = [answer_place(self.rows[place], *pair) for place, pair in rows]
+        return texts_at(spans, [contexts[place] for place in places])
 
     def _loss_per_token(
         self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
