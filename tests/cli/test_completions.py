@@ -12,8 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from temper import Classifier
 from temper.data.encode import encode
 from temper.data.settings import DataSettings
-from temper.data.sources import load_splits
-from temper.models.hf import load_language_model
+from temper.data.sources import load_examples, load_splits
+from temper.models.headed import load_headed
 from temper.testing.tiny import tiny_tokenizer
 from tests.cli.calls import call, refused, succeed
 
@@ -51,7 +51,7 @@ def run(base: Path) -> Path:
 def test_the_score_of_an_epoch_is_the_loss_per_target(base: Path, run: Path) -> None:
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     assert record["task"] == {"kind": "completions", "metric": "completion_loss", "labels": []}
-    model, tokenizer = load_language_model(str(run))
+    model, tokenizer = load_headed(str(run), "completions")
     dev = record["data"]["dev"]["rows"]
     assert dev >= 1
     total = tokens = 0.0
@@ -70,7 +70,7 @@ def test_the_score_of_an_epoch_is_the_loss_per_target(base: Path, run: Path) -> 
 def test_prompts_are_continued_as_each_alone(run: Path) -> None:
     prompts = ["the film was good", "the", "the film was bad and and"]
     answers = Classifier.load(run, max_length=24)(prompts)
-    model, tokenizer = load_language_model(str(run))
+    model, tokenizer = load_headed(str(run), "completions")
     for prompt, answer in zip(prompts, answers, strict=True):
         batch = tokenizer(prompt, return_tensors="pt")
         ids = batch["input_ids"]
@@ -96,6 +96,32 @@ def test_predictions_are_written_for_a_file_of_prompts(run: Path, tmp_path: Path
     assert "completion" in shown
 
 
+def test_an_evaluation_scores_the_loss_of_completions(
+    base: Path, run: Path, tmp_path: Path
+) -> None:
+    out, data = tmp_path / "eval", base / "rows.jsonl"
+    said = succeed(
+        "evaluate", run, "--data", data, "--shift", f"far={data}", "--out", out,
+        "--set", "sets.seen_rows=keep",
+    )  # fmt: skip
+    assert "This needs one label per text" in said.stderr
+    scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
+    assert scores["task"]["kind"] == "completions"
+    found = {e["perspective"]: e["value"] for e in scores["scores"]}
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    assert found["task"] == pytest.approx(record["epochs"]["kept"]["dev"], rel=1e-5)
+    model, tokenizer = load_headed(str(run), "completions")
+    losses = []
+    for item in encode(load_examples(str(data)), tokenizer, max_length=24).items:
+        batch = {name: torch.tensor([item[name]]) for name in ("input_ids", "labels")}
+        with torch.no_grad():
+            loss = float(model(**batch).loss)
+        losses += [loss] * sum(label >= 0 for label in item["labels"])
+    # A mean over tokens and not over rows.
+    assert found["shift"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    succeed("report", out)
+
+
 def test_an_adapter_leaves_the_output_layer_as_it_is(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "adapter"
     succeed(
@@ -117,7 +143,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(base: Path, run: Path, tmp_pa
     assert (out / weights).read_bytes() == (run / weights).read_bytes()
 
 
-@pytest.mark.parametrize("command", ["evaluate", "calibrate", "export"])
+@pytest.mark.parametrize("command", ["calibrate", "export"])
 def test_commands_for_labels_refuse_the_model(
     base: Path, run: Path, tmp_path: Path, command: str
 ) -> None:
@@ -130,7 +156,6 @@ def test_what_does_not_fit_prompts_is_refused(base: Path, tiny_model: Path, tmp_
     rows, out = ("--data", base / "rows.jsonl"), ("--out", tmp_path / "out")
     refused(call("train", "--model", tiny_model, *rows, *out), "no causal language model")
     refused(call("train", "--model", "text_cnn", *rows, *out), "language model")
-    refused(call("compare", "--model", base, *rows, *out), "does not score them")
     weights = ("--set", "train.class_weights=balanced")
     refused(call("train", "--model", base, *rows, *weights, *out), "class_weights")
     names = ("--set", "train.label_names=a,b")

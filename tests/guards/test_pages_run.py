@@ -27,6 +27,8 @@ from temper.cli.app import app
 from temper.methods import registry
 from temper.models.names import MODELS
 from tests.cli.calls import succeed
+from tests.cli.test_choices import write_choices
+from tests.cli.test_spans import write_spans
 from tests.cli.test_tags import write_tagged
 from tests.cli.tiny_project import make_model, sentences, write_csv
 from tests.guards.test_documents import DOCUMENTS, FENCE, ROOT, command_lines, lines_of, name_of
@@ -79,6 +81,7 @@ NOT_RUN = {
     r"temper .*report_to": "needs a tracker's package; tests/study/test_trackers.py stubs it",
     r"temper reproduce .*--(data-root|keep)": HOURS,
     r"temper (train|predict) .*runs/sft": "needs a decoder; tests/cli/test_completions.py has one",
+    r"temper (train|predict) .*runs/t5": "needs an encoder with a decoder, as test_seq2seq.py has",
     r"temper .*\$task": "stands in a loop of the shell",
 }
 """A line that matches is not run -> why not."""
@@ -151,6 +154,10 @@ def prepare(folder: Path, data: Path) -> None:
     write_csv(folder / "other_texts.csv", sentences(30, thing="it"))
     for name in ("sentences.jsonl", "news.jsonl"):
         write_tagged(folder / name)
+    for name in ("questions.jsonl", "exam.jsonl"):
+        write_choices(folder / name)
+    for name in ("squad.jsonl", "articles.jsonl"):
+        write_spans(folder / name)
     (folder / "new.csv").write_text("text\nthe film was good\nthe film was bad\n", "utf-8")
     (folder / "glove.6B.300d.txt").write_text(f"good {' '.join(['0.5'] * 300)}\n", "utf-8")
     (folder / "my_package").mkdir()

@@ -31,6 +31,23 @@ class TaggedSpan:
 
 
 @dataclass(frozen=True)
+class Span:
+    """The part of a context that answers a question.
+
+    Args:
+        text: The part.
+        start: Its first character.
+        end: The character after its last.
+        probability: Product of the probabilities of its first and its last token.
+    """
+
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a model says of one text.
 
@@ -38,9 +55,11 @@ class Answer:
         label: The predicted class; None of a regression, or if a text may have several labels.
         labels: The labels that apply; None if a text has one class or a number.
         entities: The entities, or words with their tags; None if a text as a whole is labeled.
-        completion: What a language model continues the prompt with; None of other models.
-        probabilities: Probability of each class by its name, calibrated where the model's folder
-            keeps a calibration; empty for a regression.
+        choice: Index of the choice that is picked, whose text is ``label``; None without choices.
+        span: The part of the second text that answers a question; None of other models.
+        completion: The text that a language model writes for the prompt; None of other models.
+        probabilities: Probability of each class by its name, or of each choice by its index,
+            calibrated where the model's folder keeps a calibration; empty for a regression.
         value: The predicted value; None of a classifier.
         set: The classes that are in the prediction set; None where there is none.
         interval: The ends of the interval of a regression; None where there is none.
@@ -53,6 +72,8 @@ class Answer:
     label: str | None = None
     labels: tuple[str, ...] | None = None
     entities: tuple[TaggedSpan, ...] | None = None
+    choice: int | None = None
+    span: Span | None = None
     completion: str | None = None
     probabilities: dict[str, float] = field(default_factory=dict)
     value: float | None = None
@@ -68,6 +89,8 @@ class Answer:
             "label": self.label,
             "labels": None if self.labels is None else list(self.labels),
             "entities": None if self.entities is None else list(map(asdict, self.entities)),
+            "choice": self.choice,
+            "span": None if self.span is None else asdict(self.span),
             "completion": self.completion,
             "value": self.value,
             "set": None if self.set is None else list(self.set),

@@ -17,14 +17,17 @@ from temper.calibration.answers import Answer, Answers, Shift
 from temper.calibration.calibration import FAILURE, Calibration, middle, outputs
 from temper.calibration.estimating import unlabeled_scores
 from temper.calibration.files import read_calibration
+from temper.calibration.picking import picked_choices, picked_spans
 from temper.calibration.settings import Backend, known_backend
 from temper.calibration.tagging import WordsInText, split_words, tags_of
 from temper.checkpoints.checkpoint import Checkpoint
+from temper.data.choices import as_text
 from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
 from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.generator import TextGenerator
 from temper.evaluation.loading import (
+    WRITING,
     check_pairs,
     cut_in,
     load_generator,
@@ -38,7 +41,7 @@ from temper.evaluation.sources import PredictorSettings
 from temper.functional.resampling import FloatArray
 from temper.functional.selective import Selection
 from temper.functional.shift import alarm_level, mmd_test
-from temper.models.hf import is_language_model
+from temper.models.headed import other_head
 from temper.results import TrainingResult
 
 ALARM = alarm_level(rate=0.01, references=0.95)
@@ -144,7 +147,8 @@ class Classifier:
         # First, since it is refused in milliseconds.
         calibration = read_calibration(checkpoint, known_backend(backend))
         known = settings or PredictorSettings()
-        if checkpoint.kind == "weights" and is_language_model(checkpoint.name):
+        head = other_head(checkpoint.name) if checkpoint.kind == "weights" else None
+        if head is not None and head in WRITING:
             if backend == "int8":
                 raise SettingError(
                     f"{checkpoint} is a language model, and the backend int8 is of classifiers and "
@@ -152,7 +156,7 @@ class Classifier:
                 )
             known = known.model_copy(update={"device": device or known.device})
             generator = load_generator(
-                checkpoint, max_length=max_length, batch_size=batch_size, settings=known
+                checkpoint, head, max_length=max_length, batch_size=batch_size, settings=known
             )
             return cls(generator, name=checkpoint.name, batch_size=batch_size)
         predictor: Predictor
@@ -179,7 +183,7 @@ class Classifier:
     def __call__(
         self,
         texts: Sequence[str],
-        text_pairs: Sequence[str] | None = None,
+        text_pairs: Sequence[str] | Sequence[Sequence[str]] | None = None,
         *,
         coverage: float | None = None,
         abstain: str | None = None,
@@ -189,7 +193,8 @@ class Classifier:
 
         Args:
             texts: The texts, a list or a column of a DataFrame; none give no answers.
-            text_pairs: The second text of each, for a task of pairs.
+            text_pairs: The second text of each, for a task of pairs; for a model of choices these
+                choices, a list or JSON.
             coverage: How often prediction sets, or intervals, shall hold the truth, in (0, 1); None
                 takes the first one that was calibrated, if any.
             abstain: Rules with commas between: ``anomaly`` abstains from texts that are flagged,
@@ -207,11 +212,13 @@ class Classifier:
             ModelError: An answer is not finite.
         """
         texts = texts_of(texts)
-        text_pairs = None if text_pairs is None else texts_of(text_pairs)
-        for name, given in (("texts", texts), ("text_pairs", text_pairs)):
+        seconds: Any = None if text_pairs is None else texts_of(text_pairs)
+        if self.predictor.gives == "choices" and isinstance(seconds, list):
+            seconds = [as_text(each) if isinstance(each, list) else each for each in seconds]
+        for name, given in (("texts", texts), ("text_pairs", seconds)):
             _check_texts(name, given, len(texts))
-        check_pairs(self.name, self.pairs, text_pairs is not None, rows="these texts")
-        pairs = None if text_pairs is None else list(text_pairs)
+        check_pairs(self.name, self.pairs, seconds is not None, rows="these texts")
+        pairs = None if seconds is None else list(seconds)
         examples = Examples("texts", list(texts), pairs)
         return self.answers(
             examples, self.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
@@ -283,7 +290,7 @@ class Classifier:
             examples, tagged = split_words(examples)
         with self._turn:
             own, anomaly, states = self._read(examples)
-        made = self._described(own, anomaly, terms, tagged)
+        made = self._described(own, anomaly, terms, examples, tagged)
         shift = self.shift(own, states) if compare else None
         scores = unlabeled_scores(self.calibration, own, anomaly, shift) if compare else None
         notices = made.notices
@@ -335,12 +342,14 @@ class Classifier:
         return Shift(p, p <= ALARM, len(places))
 
     def names_of(self, answers: Prediction) -> tuple[str, ...]:
-        """Return the classes' names; those without are ``LABEL_0`` and so on.
+        """Return the classes' names; those without are ``LABEL_0`` and so on, of choices 0, 1 ....
 
         Args:
             answers: Answers of the model.
         """
         count = answers.probabilities.shape[1]
+        if self.predictor.gives == "choices":
+            return tuple(map(str, range(count)))
         return self.predictor.label_names or tuple(f"LABEL_{place}" for place in range(count))
 
     def _described(
@@ -348,6 +357,7 @@ class Classifier:
         own: Prediction,
         anomaly: FloatArray | None,
         terms: Terms,
+        examples: Examples,
         tagged: list[WordsInText] | None = None,
     ) -> Answers:
         """Say what is known of the model's own answers.
@@ -356,13 +366,22 @@ class Classifier:
             own: The answers, n rows.
             anomaly: Score of the calibration's detector, [n]; None without one.
             terms: What they shall say.
+            examples: The texts.
             tagged: Where the words of each text are, if words have tags.
         """
         known, notices = self.calibration, self.notices(terms)
         notices += cut_in(self.predictor, own.truncated, rows="texts")
         scaled = own if known is None else known.applied(own)
         names = self.names_of(scaled)
-        fields = _plain(scaled, names) if tagged is None else tags_of(scaled, names, tagged)
+        second = examples.text_pair or ()
+        if scaled.spans is not None:
+            fields = picked_spans(scaled, second)
+        elif tagged is not None:
+            fields = tags_of(scaled, names, tagged)
+        else:
+            fields = _plain(scaled, names)
+        if self.predictor.gives == "choices":
+            fields = picked_choices(fields, scaled, second)
         if known is None or known.rule is None:
             return Answers(tuple(Answer(**each) for each in fields), notices)
         assert terms.coverage is not None

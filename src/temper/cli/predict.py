@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 FORMATS = (".jsonl", ".csv", ".json")
 TEXTS = ("text", "text_pair")
 RESERVED = {
-    "row", *TEXTS, "label", "labels", "entities", "completion", "value", "set", "interval", "low",
-    "high", "anomaly", "anomalous", "abstain", "probabilities",
+    "row", *TEXTS, "choices", "label", "labels", "entities", "choice", "span", "completion",
+    "value", "set", "interval", "low", "high", "anomaly", "anomalous", "abstain", "probabilities",
 }  # fmt: skip
 """Names of the output fields."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -209,6 +209,9 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
             row["value"] = f"{answer['value']:.4f}"
         elif "labels" in answer:
             row["labels"] = ", ".join(answer["labels"])
+        elif "span" in answer:
+            row["answer"] = answer["span"]["text"]
+            row["probability"] = f"{answer['span']['probability']:.4f}"
         elif "completion" in answer:
             row["completion"] = answer["completion"]
         elif "entities" in answer:
@@ -218,7 +221,8 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
             )
         else:
             row["label"] = answer["label"]
-            row["probability"] = f"{answer['probabilities'][answer['label']]:.4f}"
+            picked = str(answer.get("choice", answer["label"]))
+            row["probability"] = f"{answer['probabilities'][picked]:.4f}"
         if "set" in answer:
             row["set"] = ", ".join(answer["set"])
         if "interval" in answer:
@@ -269,9 +273,11 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
 
     Returns:
         One object per text: ``row``, its number in the file, where rows of the file were left out;
-        ``text``, perhaps ``text_pair``, the file's other columns, then the fields of its answer. A
-        column with the name of one of these fields gets the prefix ``input:``.
+        ``text``, perhaps ``text_pair`` or ``choices``, the file's other columns, then the fields of
+        its answer. A column with the name of one of these fields gets the prefix ``input:``.
     """
+    from temper.data.choices import choices_of
+
     predictions = []
     others = {}
     for name, values in examples.others.items():
@@ -283,7 +289,9 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
         if not isinstance(examples.numbers, range | None):
             row["row"] = examples.numbers[place]
         row["text"] = examples.text[place]
-        if examples.text_pair is not None:
+        if examples.text_pair is not None and answer.choice is not None:
+            row["choices"] = choices_of(examples.text_pair[place])
+        elif examples.text_pair is not None:
             row["text_pair"] = examples.text_pair[place]
         row |= {name: _as_json(values[place]) for name, values in others.items()}
         predictions.append({**row, **answer.record()})
@@ -324,7 +332,7 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
     flat = []
     for row in predictions:
         shares = row.get("probabilities", {})
-        nested = ("probabilities", "set", "interval", "labels", "entities")
+        nested = ("probabilities", "set", "interval", "labels", "entities", "choices", "span")
         plain = {name: value for name, value in row.items() if name not in nested}
         if not raw:
             plain = {name: harmless(value) for name, value in plain.items()}
@@ -334,6 +342,11 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
             plain |= {f"set:{label}": int(label in row["set"]) for label in shares}
         if "labels" in row:
             plain |= {"labels": "|".join(row["labels"])}
+        if "choices" in row:
+            plain |= {"choices": json.dumps(row["choices"], ensure_ascii=False)}
+        if "span" in row:
+            own = dict(row["span"]) if raw else {k: harmless(v) for k, v in row["span"].items()}
+            plain |= {f"span:{name}": value for name, value in own.items()}
         if "entities" in row:
             plain |= {"entities": json.dumps(row["entities"], ensure_ascii=False)}
         flat.append({**plain, **{f"probability:{label}": share for label, share in shares.items()}})

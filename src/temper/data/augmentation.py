@@ -14,10 +14,14 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from temper.data.encode import LazilyEncoded, encode
-from temper.data.examples import Examples
+from temper.data.examples import LABELS_OF, Examples, Kind
 from temper.data.perturbations import perturbed
 from temper.data.settings import DataSettings
+from temper.errors import SettingError
 from temper.seeding import derive_seed
+
+AUGMENTED: tuple[Kind, ...] = ("classification", "regression", "multi_label")
+"""Kinds of labels whose texts may be changed."""
 
 
 class AugmentedExamples(Dataset[dict[str, Any]]):
@@ -125,6 +129,11 @@ def augmented(
     Returns:
         ``rows`` itself where ``augment`` names nothing.
     """
+    if settings.augment and examples.kind not in AUGMENTED:
+        raise SettingError(
+            "`data.augment` changes the words of texts that have labels as a whole, and the labels "
+            f"are {LABELS_OF[examples.kind]}. Leave it out."
+        )
     if not settings.augment:
         return rows
     return AugmentedExamples(examples, rows, tokenizer, settings, seed=seed)

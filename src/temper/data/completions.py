@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from temper.data.columns import TEXT_NAMES
 from temper.data.examples import Examples
 from temper.data.stored import StoredTexts
-from temper.data.table import Table
+from temper.data.table import Table, read_rows
 from temper.errors import DataError, brief
 from temper.types import UNLABELED
 
-PROMPT, COMPLETION, MESSAGES = "prompt", "completion", "messages"
+MESSAGES = "messages"
+PAIRS = (("prompt", "completion"), ("source", "target"), ("input", "target"))
 """Usual names of the columns, in lower case."""
 
 
@@ -33,13 +36,18 @@ def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
     Example:
         >>> completion_columns(["id", "Prompt", "completion"])
         ('Prompt', 'completion')
-        >>> completion_columns(["text", "label"])
+        >>> completion_columns(["source", "target"])
+        ('source', 'target')
+        >>> completion_columns(["text", "source", "target"])
     """
     known = {name.casefold(): name for name in names}
     if MESSAGES in known:
         return (known[MESSAGES],)
-    if PROMPT in known and COMPLETION in known:
-        return known[PROMPT], known[COMPLETION]
+    for first, second in PAIRS:
+        # A target may be a class, and a source where a text comes from.
+        texts = known.keys() & {*TEXT_NAMES} - {first}
+        if first in known and second in known and (second == PAIRS[0][1] or not texts):
+            return known[first], known[second]
     return None
 
 
@@ -58,22 +66,10 @@ def completion_rows(
     Raises:
         DataError: A row cannot be read, or prompts are texts in some rows and messages in others.
     """
-    rows, bad = [], dict[int, str]()
-    for index, values in enumerate(zip(*map(table.column, columns), strict=True)):
-        try:
-            rows.append(_row(*values, answered=labelled))
-        except ValueError as error:
-            bad[index] = str(error)
-    if bad and not (skip and rows):
-        first = min(bad)
-        raise DataError(
-            f"{table.where(first)}: {bad[first]}. Fix the row, or leave such rows out with "
-            "--set data.skip_bad_rows=true."
-        )
+    rows, table = read_rows(table, columns, partial(_row, answered=labelled), skip=skip)
     kinds = {chat for _, _, chat in rows}
     if len(kinds) > 1:
         raise DataError(f"{table.title}: prompts must be all texts or all lists of messages.")
-    table = table.without(bad)
     return Examples(
         name=name,
         text=StoredTexts.of(prompt for prompt, _, _ in rows),

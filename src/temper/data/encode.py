@@ -1,20 +1,24 @@
-"""Turn texts into token ids once, say where tokens stand, and pad rows of ids into batches."""
+"""Turn texts into token ids once, and pad rows of ids into batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from temper.data.choices import choices_of
 from temper.data.completions import encoded_completions
-from temper.data.examples import Examples
+from temper.data.examples import Examples, Kind
+from temper.data.spans import token_positions
 from temper.data.stored import Stored, StoredBytes
 from temper.data.tags import first_tokens
+from temper.data.token_spans import Span, lacks_spans, trimmed
 from temper.errors import DataError, SettingError, brief
 from temper.lazy import torch
-from temper.types import TEACHER, UNLABELED
+from temper.types import CONTEXT, TEACHER, UNLABELED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +59,7 @@ class EncodedExamples:
 
 
 def encode(
-    examples: Examples, tokenizer: Any, *, max_length: int, words: bool = False
+    examples: Examples, tokenizer: Any, *, max_length: int, kind: Kind | None = None
 ) -> EncodedExamples:
     """Encode a set, cutting rows that are too long.
 
@@ -63,8 +67,11 @@ def encode(
         examples: The set; an unlabelled one gives items without ``labels``.
         tokenizer: A Transformers tokenizer, or anything called like one.
         max_length: Most tokens of a row, special tokens included, >= 1.
-        words: Whether items have ``words``: which word begins at each token, -1 for other tokens.
-            Rows whose words have tags always have it.
+        kind: Kind of labels for which rows without labels are encoded; None for that of the rows.
+            For ``tokens`` items have ``words``: which word begins at each token, -1 for others. For
+            ``spans`` they have ``starts`` and ``ends``, the characters of the second text that each
+            token stands for, -1 for others. For ``choices`` their ids are those of all choices, one
+            after the other, and ``sizes`` says how many tokens each choice has.
 
     Returns:
         The encoded rows in the set's order, with the share that was cut.
@@ -74,21 +81,19 @@ def encode(
         DataError: If a text gives no token at all.
     """
     _check_length(tokenizer, max_length)
-    words = words or examples.kind == "tokens"
+    kind = kind or examples.kind
     items: list[dict[str, Any]] = []
     cut = 0
     for start in range(0, len(examples), _CHUNK):
         rows = list(range(start, min(start + _CHUNK, len(examples))))
         encoded, cut_here = _encode_rows(
-            examples, rows, tokenizer=tokenizer, max_length=max_length, words=words
+            examples, rows, tokenizer=tokenizer, max_length=max_length, kind=kind
         )
         items += encoded
         cut += cut_here
-    if examples.labels is not None:
+    if examples.labels is not None and kind not in _WRITTEN:
         for item, label in zip(items, examples.labels, strict=True):
-            if examples.kind == "completions":
-                continue
-            item["labels"] = _of_tokens(label, item["words"]) if words else label
+            item |= _labelled(item, label, kind)
     added = _added_tokens(examples, tokenizer)
     return EncodedExamples(
         items,
@@ -118,7 +123,7 @@ class LazilyEncoded:
         _check_length(tokenizer, max_length)
         self.examples, self.tokenizer, self.max_length = examples, tokenizer, max_length
         self.columns: dict[str, Sequence[Any]] = {}
-        if examples.labels is not None and examples.kind != "completions":
+        if examples.labels is not None and examples.kind not in _WRITTEN:
             self.columns["labels"] = examples.labels
         self.lengths = RowLengths(self)
         self._sizes = np.full(len(examples), -1, dtype=np.int32)
@@ -147,14 +152,23 @@ class LazilyEncoded:
         """Return one row's mapping."""
         (size,) = self.lengths.at([index])
         start = int(self._starts[index])
-        end = start + 4 * size * (1 + len(self._others))
-        kept = np.frombuffer(self._ids.read(start, end), dtype=np.int32).reshape(-1, size).tolist()
-        item = {"input_ids": kept[0], "attention_mask": [1] * size}
-        item |= dict(zip(self._others, kept[1:], strict=True))
+        item = {"input_ids": self._read(start, size), "attention_mask": [1] * size}
+        start += 4 * size
+        # The columns may differ in length, which stands before them.
+        counts = self._read(start, len(self._others))
+        start += 4 * len(counts)
+        for name, count in zip(self._others, counts, strict=True):
+            item[name] = self._read(start, count)
+            start += 4 * count
         item |= {name: values[index] for name, values in self.columns.items()}
-        if self.examples.kind == "tokens":
-            item["labels"] = _of_tokens(item["labels"], item["words"])
+        if "labels" in self.columns:
+            item |= _labelled(item, item.pop("labels"), self.examples.kind)
         return item
+
+    def _read(self, start: int, count: int) -> list[int]:
+        read = np.frombuffer(self._ids.read(start, start + 4 * count), dtype=np.int32)
+        found: list[int] = read.tolist()
+        return found
 
     def shortest(self, count: int) -> list[dict[str, Any]]:
         """Return some of the shortest of the first `ENCODED_FIRST` rows."""
@@ -178,7 +192,7 @@ class LazilyEncoded:
             rows,
             tokenizer=self.tokenizer,
             max_length=self.max_length,
-            words=self.examples.kind == "tokens",
+            kind=self.examples.kind,
         )
         self._cut += cut
         unknown, tokens = _count_unknown(items, self.tokenizer, added=self._added)
@@ -188,7 +202,8 @@ class LazilyEncoded:
         start, block = self._ids.size, bytearray()
         for row, item in zip(rows, items, strict=True):
             self._starts[row], self._sizes[row] = start + len(block), len(item["input_ids"])
-            kept = [item["input_ids"], *(item[name] for name in self._others)]
+            others = [item[name] for name in self._others]
+            kept = [*item["input_ids"], *map(len, others), *chain.from_iterable(others)]
             block += np.array(kept, dtype=np.int32).tobytes()
         self._ids.append(block)
 
@@ -307,8 +322,10 @@ def _first(encoded: Any, rows: str) -> str:
     return rows if counted else f"first {ENCODED_FIRST:,} {rows}"
 
 
-# What is stored of each token beside its id.
-_STORED = ("token_type_ids", "words", "labels")
+# What is stored of a row beside its token ids.
+_STORED = ("token_type_ids", "words", "starts", "ends", "sizes", "labels")
+# Kinds whose labels are encoded with the rows, because they are tokens themselves.
+_WRITTEN = ("completions", "seq2seq")
 # Tokenizers without a limit say so with a huge number.
 _NO_LIMIT = 1_000_000
 
@@ -355,13 +372,22 @@ def _check_length(tokenizer: Any, max_length: int) -> None:
 
 
 def _encode_rows(
-    examples: Examples, rows: list[int], *, tokenizer: Any, max_length: int, words: bool
+    examples: Examples, rows: list[int], *, tokenizer: Any, max_length: int, kind: Kind
 ) -> tuple[list[dict[str, Any]], int]:
     """Encode some rows without their labels, and count those that had to be cut."""
-    if examples.kind == "completions":
+    if kind == "completions":
         return _with_completions(examples, rows, tokenizer, max_length)
-    asked = {"return_offsets_mapping": True} if words else {}
-    if words and (reason := lacks_spans(tokenizer)):
+    if kind == "choices":
+        return _with_choices(examples, rows, tokenizer, max_length)
+    if kind == "spans" and examples.text_pair is None:
+        raise DataError("A question needs its context as the second text. Give both.")
+    if kind == "seq2seq" and examples.source.get("messages"):
+        raise DataError(
+            "The rows are conversations. Give texts, or a language model without an encoder."
+        )
+    located = kind in ("tokens", "spans")
+    asked = {"return_offsets_mapping": True} if located else {}
+    if located and (reason := lacks_spans(tokenizer)):
         raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
     whole = _call(tokenizer, examples, rows, truncation=False, **asked)
     long = [place for place, item in enumerate(whole) if len(item["input_ids"]) > max_length]
@@ -376,6 +402,16 @@ def _encode_rows(
                 f"Row {row + 1} of set {examples.name!r} gives no token with this tokenizer "
                 f"(text {brief(examples.text[row])}). Remove it."
             )
+    if kind == "seq2seq" and examples.labels is not None:
+        targets = [examples.labels[row] for row in rows]
+        written = tokenizer(text_target=targets, verbose=False)["input_ids"]
+        cut = {*long, *(place for place, ids in enumerate(written) if len(ids) > max_length)}
+        if len(cut) > len(long):
+            limit = {"truncation": True, "max_length": max_length}
+            written = tokenizer(text_target=targets, verbose=False, **limit)["input_ids"]
+        for item, ids in zip(whole, written, strict=True):
+            item["labels"] = list(ids)
+        return whole, len(cut)
     return whole, len(long)
 
 
@@ -391,8 +427,16 @@ def _call(
         item = {"input_ids": list(ids), "attention_mask": [1] * len(ids)}
         if "token_type_ids" in encoded:
             item["token_type_ids"] = list(encoded["token_type_ids"][place])
-        if "offset_mapping" in encoded:
+        if "offset_mapping" in encoded and pairs is None:
             item["words"] = first_tokens(texts[place], encoded["offset_mapping"][place])
+        elif "offset_mapping" in encoded:
+            assert pairs is not None
+            offsets, sides = encoded["offset_mapping"][place], encoded.sequence_ids(place)
+            spans = [
+                trimmed(pairs[place], 1, *offset) if side == 1 else Span(0, -1, -1)
+                for side, offset in zip(sides, offsets, strict=True)
+            ]
+            item |= {"starts": [at.start for at in spans], "ends": [at.end for at in spans]}
         items.append(item)
     return items
 
@@ -416,9 +460,43 @@ def _with_completions(
     return items, cut
 
 
-def _of_tokens(tags: Sequence[int], words: Sequence[int]) -> list[int]:
-    """Return the label of each token: the tag of the word that begins there, else -100."""
-    return [UNLABELED if word < 0 else tags[word] for word in words]
+def _with_choices(
+    examples: Examples, rows: list[int], tokenizer: Any, max_length: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Encode each choice as a pair with its question, and count rows that had to be cut."""
+    pairs = () if examples.text_pair is None else examples.text_pair
+    choices = [choices_of(pairs[row] if pairs else "") for row in rows]
+    if len(counts := {*map(len, choices)}) > 1:
+        raise DataError(
+            "All questions must have equally many choices, got "
+            f"{' and '.join(map(str, sorted(counts)))}."
+        )
+    questions = [examples.text[row] for row, each in zip(rows, choices, strict=True) for _ in each]
+    flat = Examples("choices", questions, [*chain.from_iterable(choices)])
+    found, _ = _encode_rows(
+        flat, [*range(len(flat))], tokenizer=tokenizer, max_length=max_length, kind="unlabelled"
+    )
+    items, cut, start = [], 0, 0
+    for each in choices:
+        parts = found[start : start + len(each)]
+        start += len(each)
+        item = {name: [*chain.from_iterable(part[name] for part in parts)] for name in parts[0]}
+        item["sizes"] = [len(part["input_ids"]) for part in parts]
+        # A choice that was not cut may happen to be as long as the limit.
+        cut += max(item["sizes"]) >= max_length
+        items.append(item)
+    return items, cut
+
+
+def _labelled(item: Mapping[str, Any], label: Any, kind: Kind) -> dict[str, Any]:
+    """Return the label of a row as its tokens have it."""
+    if kind == "tokens":
+        words = item["words"]
+        return {"labels": [UNLABELED if word < 0 else label[word] for word in words]}
+    if kind == "spans":
+        first, last = token_positions(label, item["starts"], item["ends"])
+        return {"start_positions": first, "end_positions": last}
+    return {"labels": label}
 
 
 class Collator:
@@ -453,21 +531,28 @@ class Collator:
             items: Rows as `EncodedExamples` gives them, at least one.
 
         Returns:
-            ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64, ``labels`` [B]
-            int64 for classes, float32 for targets, [B, L] float32 for several labels, or [B, T]
-            int64 for tags of words (-100 elsewhere), ``row_index`` [B] int64, ``teacher_logits``
-            [B, C] float32; each where the rows have it.
+            ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64 ([B, N, T] for N
+            choices), ``labels`` [B] int64 for classes, float32 for targets, [B, L] float32 for
+            several labels, or [B, T] int64 for tags of words (-100 elsewhere), ``row_index`` [B]
+            int64, ``teacher_logits`` [B, C] float32, ``start_positions`` and ``end_positions`` [B]
+            int64, ``context_mask`` [B, T]; each where the rows have it.
         """
-        batch = {
-            name: torch.nn.utils.rnn.pad_sequence(
-                [torch.tensor(item[name], dtype=torch.int64) for item in items],
-                batch_first=True,
-                padding_value=filler,
-                padding_side=self.side,
-            )
-            for name, filler in self.fillers.items()
-            if name in items[0]
-        }
+        sizes = [item["sizes"] for item in items if "sizes" in item]
+        batch = {}
+        for name, filler in self.fillers.items():
+            if name in items[0]:
+                rows = [item[name] for item in items]
+                if sizes:
+                    rows = [
+                        part
+                        for row, each in zip(rows, sizes, strict=True)
+                        for part in _parts(row, each)
+                    ]
+                batch[name] = self._padded(rows, filler)
+                if sizes:
+                    batch[name] = batch[name].view(len(items), len(sizes[0]), -1)
+        if "starts" in items[0]:
+            batch |= self._context(items, batch["input_ids"].shape[-1])
         if "labels" in items[0]:
             batch["labels"] = self._labels([item["labels"] for item in items])
         if "row_index" in items[0]:
@@ -478,93 +563,36 @@ class Collator:
             batch[TEACHER] = torch.tensor(answers, dtype=torch.float32)
         return batch
 
+    def _padded(self, rows: Sequence[Sequence[int]], filler: int) -> Tensor:
+        return torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(row, dtype=torch.int64) for row in rows],
+            batch_first=True,
+            padding_value=filler,
+            padding_side=self.side,
+        )
+
+    def _context(self, items: Sequence[Mapping[str, Any]], tokens: int) -> dict[str, Tensor]:
+        """Return which tokens an answer may have, and the positions of answers that are known."""
+        marks = [[at >= 0 for at in item["starts"]] for item in items]
+        found = {CONTEXT: self._padded(marks, 0).bool()}
+        for name in ("start_positions", "end_positions"):
+            if name in items[0]:
+                before = [tokens - len(row) if self.side == "left" else 0 for row in marks]
+                found[name] = torch.tensor(
+                    [
+                        item[name] if item[name] < 0 else item[name] + shift
+                        for item, shift in zip(items, before, strict=True)
+                    ]
+                )
+        return found
+
     def _labels(self, labels: list[Any]) -> Tensor:
         if isinstance(labels[0], list):
-            return torch.nn.utils.rnn.pad_sequence(
-                [torch.tensor(row, dtype=torch.int64) for row in labels],
-                batch_first=True,
-                padding_value=UNLABELED,
-                padding_side=self.side,
-            )
+            return self._padded(labels, UNLABELED)
         # Targets of a regression, or a 0 or 1 for each of several labels.
         real = any(isinstance(label, float | tuple) for label in labels)
         return torch.tensor(labels, dtype=torch.float32 if real else torch.int64)
 
 
-class Span(NamedTuple):
-    """The characters that a token stands for, without spaces around them.
-
-    Args:
-        side: 0 in the text, 1 in the second text of a pair task.
-        start: Of its first character.
-        end: Behind its last one.
-    """
-
-    side: int
-    start: int
-    end: int
-
-
-def lacks_spans(tokenizer: Any) -> str:
-    """Say why a tokenizer cannot tell where tokens stand; empty where it can.
-
-    Args:
-        tokenizer: A Transformers tokenizer.
-
-    Example:
-        >>> lacks_spans(object())
-        'its tokenizer (object) does not say where a token stands in the text'
-    """
-    if getattr(tokenizer, "is_fast", False):
-        return ""
-    return (
-        f"its tokenizer ({type(tokenizer).__name__}) does not say where a token stands in the text"
-    )
-
-
-def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[list[Span | None]]:
-    """Locate the tokens of each row, as `temper.data.encode.encode` cuts and orders them.
-
-    Args:
-        examples: The rows.
-        tokenizer: A fast Transformers tokenizer.
-        max_length: Most tokens of a row, special tokens included.
-
-    Returns:
-        For each row one entry a token, None for those that the tokenizer adds.
-
-    Raises:
-        DataError: The tokenizer does not know.
-    """
-    if reason := lacks_spans(tokenizer):
-        raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
-    if not len(examples):
-        return []
-    encoded = tokenizer(
-        examples.text,
-        examples.text_pair,
-        truncation=True,
-        max_length=max_length,
-        padding=False,
-        return_offsets_mapping=True,
-        verbose=False,
-    )
-    found = []
-    for row, offsets in enumerate(encoded["offset_mapping"]):
-        texts = [examples.text[row]]
-        if examples.text_pair is not None:
-            texts.append(examples.text_pair[row])
-        found.append(
-            [
-                None if side is None else _trimmed(texts[side], side, *offset)
-                for side, offset in zip(encoded.sequence_ids(row), offsets, strict=True)
-            ]
-        )
-    return found
-
-
-def _trimmed(text: str, side: int, start: int, end: int) -> Span:
-    """Leave out the space that some vocabularies count to the word behind it."""
-    piece = text[start:end]
-    left = len(piece) - len(piece.lstrip())
-    return Span(side, start + left, max(start + left, start + len(piece.rstrip())))
+def _parts(row: Sequence[int], sizes: Sequence[int]) -> list[Sequence[int]]:
+    return [row[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]

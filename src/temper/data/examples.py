@@ -20,9 +20,25 @@ from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
 from temper.seeding import derive_seed
 
-ScoredKind = Literal["classification", "regression", "multi_label", "tokens"]
+ScoredKind = Literal[
+    "classification", "regression", "multi_label", "tokens", "choices", "spans", "completions"
+]
 """Kinds of labels that an evaluation scores."""
-Kind = ScoredKind | Literal["completions", "unlabelled"]
+Kind = ScoredKind | Literal["seq2seq", "unlabelled"]
+NAMED: frozenset[Kind] = frozenset({"classification", "multi_label", "tokens"})
+"""Kinds of labels that are classes, labels or tags with names."""
+LABELS_OF: dict[Kind, str] = {
+    "classification": "classes",
+    "regression": "numbers",
+    "multi_label": "several labels per text",
+    "tokens": "tags of words",
+    "choices": "answers among choices",
+    "spans": "answers in a context",
+    "completions": "completions of prompts",
+    "seq2seq": "texts to write",
+    "unlabelled": "no labels",
+}
+"""The labels of each kind in words."""
 
 _COLUMNS = ("text", "text_pair", "labels", "rows", "group", "pair", "numbers")
 
@@ -36,8 +52,9 @@ class Examples:
         text: The texts.
         text_pair: The second texts of a pair task, else None.
         labels: Class indices, or targets of a regression, or a 0 or 1 for each of several labels,
-            or the tag of each word (`temper.data.tags`), or completions of prompts
-            (`temper.data.completions`), or None.
+            or the tag of each word (`temper.data.tags`), or the index of the right choice
+            (`temper.data.choices`), or answers in a context (`temper.data.spans`), or completions
+            of prompts (`temper.data.completions`), or None.
         label_names: The classes' names by index, where they are known.
         kind: What the labels are.
         rows: Hash of each row's text; worked out where left empty.
@@ -92,7 +109,7 @@ class Examples:
     @property
     def classes(self) -> int:
         """Number of classes or labels: that of the names, else the highest one plus one; else 0."""
-        if self.kind in ("regression", "completions", "unlabelled"):
+        if self.kind not in NAMED:
             return 0
         if self.label_names is not None:
             return len(self.label_names)
@@ -355,15 +372,10 @@ def check_one_label(examples: Examples, *, what: str) -> None:
     Raises:
         DataError: If the rows have several.
     """
-    has = {
-        "multi_label": "a text may have several labels",
-        "tokens": "words have tags",
-        "completions": "the rows are prompts with completions",
-    }.get(examples.kind)
-    if has is not None:
+    if examples.kind not in ("classification", "regression", "unlabelled"):
         raise DataError(
-            f"{examples.origin}: {has}. {what} needs one label per text; `temper train` and "
-            "`temper predict` support others."
+            f"{examples.origin}: the labels are {LABELS_OF[examples.kind]}. {what} needs one label "
+            "per text; `temper train` and `temper predict` support others."
         )
 
 

@@ -254,6 +254,6 @@ def _is_of(value: object, package: str, name: str) -> bool:
     return isinstance(value, getattr(sys.modules.get(package), name, ()))
 
 
-def texts_of(texts: Iterable[str]) -> Any:
+def texts_of(texts: Iterable[object]) -> Any:
     """Return texts as a list if they come as an array or a column of a table."""
     return texts.tolist() if hasattr(texts, "tolist") else texts

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from temper.data.choices import choice_columns, choice_rows
 from temper.data.columns import (
     OPTIONS,
     Columns,
@@ -20,10 +21,11 @@ from temper.data.columns import (
     text_faults,
 )
 from temper.data.completions import completion_columns, completion_rows
-from temper.data.examples import Examples, Splits, with_codes, without_misfits
+from temper.data.examples import LABELS_OF, NAMED, Examples, Splits, with_codes, without_misfits
 from temper.data.formats import format_of, read_table, stem_of
 from temper.data.labels import LabelColumn, LabelKind, Labels
 from temper.data.settings import DataSettings
+from temper.data.spans import span_columns, span_rows
 from temper.data.stored import listed
 from temper.data.table import Table, TableOptions
 from temper.data.tags import has_words, tagged_rows, word_faults
@@ -219,12 +221,10 @@ def read_split(
     table = opened.splits[split]()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
-    named = any(name is not None for name in vars(columns).values())
-    if not named and (found := completion_columns(table.names)) is not None:
-        found_rows = completion_rows(
-            table, found, name=name, labelled=labelled, skip=opened.options.skip_bad_rows
-        )
-        return replace(found_rows, source={**found_rows.source, "split": split})
+    if all(given is None for given in vars(columns).values()):
+        read = _recognized(table, name, labelled=labelled, skip=opened.options.skip_bad_rows)
+        if read is not None:
+            return replace(read, source={**read.source, "split": split})
     chosen = find_columns(table, columns, labelled=labelled, known=opened.known)
     if not labelled:
         chosen = replace(chosen, label=None)
@@ -284,6 +284,18 @@ def read_split(
         numbers=table.numbers,
         others=_others(table, chosen) if opened.options.others else {},
     )
+
+
+def _recognized(table: Table, name: str, *, labelled: bool, skip: bool) -> Examples | None:
+    """Read rows that are recognized by several columns: choices, spans, completions; else None."""
+    for found, read in (
+        (choice_columns(table), choice_rows),
+        (span_columns(table.names), span_rows),
+        (completion_columns(table.names), completion_rows),
+    ):
+        if found is not None:
+            return read(table, found, name=name, labelled=labelled, skip=skip)
+    return None
 
 
 def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
@@ -414,14 +426,13 @@ def read_like(
         rows=f"{opened.title}: rows of split {split!r}",
         like=f"split {train.source['split']!r}",
     )
-    if examples.labels is not None and (examples.kind == "tokens") is not (train.kind == "tokens"):
-        wanted, came = ("tags of words", "labels of texts")[:: 1 if train.kind == "tokens" else -1]
+    if examples.labels is not None and examples.kind != train.kind:
         raise DataError(
-            f"{opened.title}: split {split!r} must have {wanted}, as split "
-            f"{train.source['split']!r} has; it has {came}. Name the column with "
-            f"{OPTIONS['label']}."
+            f"{opened.title}: split {split!r} must have {LABELS_OF[train.kind]}, as split "
+            f"{train.source['split']!r} has; it has {LABELS_OF[examples.kind]}. Name the column "
+            f"with {OPTIONS['label']}."
         )
-    if examples.kind in ("regression", "completions", "unlabelled"):
+    if examples.kind not in NAMED:
         return examples
     names = train.label_names or tuple(map(str, range(train.classes)))
     if examples.label_names is None and any(each.lstrip("-").isdigit() for each in names):
@@ -490,8 +501,8 @@ def read_as(examples: Examples) -> str:
     kind: str = examples.kind
     if examples.labels is not None and examples.kind == "regression":
         kind += f", {min(examples.labels):g} to {max(examples.labels):g}"
-    elif examples.labels is not None and examples.kind != "completions":
-        names = examples.label_names or tuple(map(str, sorted(set(examples.labels))))
+    elif examples.kind in NAMED:
+        names = examples.label_names or tuple(map(str, sorted(set(examples.labels or ()))))
         each = {"multi_label": "labels", "tokens": "tags"}.get(examples.kind, "classes")
         kind += f", {len(names)} {each}: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
     read = [f"{roles.get(role, role)} from {name!r}" for role, name in columns.items()]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from temper.errors import DataError
+
 SHOWN = 3
 """Bad rows that a notice names."""
 
@@ -104,6 +106,38 @@ class Table:
             numbers=array("q", _others(numbers, bad)),
             notices=(*self.notices, said),
         )
+
+
+def read_rows(
+    table: Table, columns: Sequence[str], read: Callable[..., Any], *, skip: bool
+) -> tuple[list[Any], Table]:
+    """Read each row by a function of some columns.
+
+    Args:
+        table: The table.
+        columns: Names of the columns.
+        read: Of their values in a row; it raises a `ValueError` that says what is wrong with them.
+        skip: Whether rows that cannot be read are left out, with a notice.
+
+    Returns:
+        What it returned, and the table without the rows that are left out.
+
+    Raises:
+        DataError: A row cannot be read; or none can.
+    """
+    rows, bad = [], dict[int, str]()
+    for index, values in enumerate(zip(*map(table.column, columns), strict=True)):
+        try:
+            rows.append(read(*values))
+        except ValueError as error:
+            bad[index] = str(error)
+    if bad and not (skip and rows):
+        first = min(bad)
+        raise DataError(
+            f"{table.where(first)}: {bad[first]}. Fix the row, or leave such rows out with "
+            "--set data.skip_bad_rows=true."
+        )
+    return rows, table.without(bad)
 
 
 def skipped_rows(title: str, bad: Mapping[int, str], *, unit: str = "line") -> str:

@@ -14,11 +14,14 @@ from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
 from temper.data.corruptions import Vocabulary
-from temper.data.encode import Collator, EncodedExamples, Span, lacks_spans, token_spans
+from temper.data.encode import Collator, EncodedExamples
 from temper.data.examples import Examples
+from temper.data.spans import answer_place
+from temper.data.token_spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
 from temper.evaluation.predictor import (
     BROKEN,
+    Gives,
     Precision,
     Prediction,
     RowBatch,
@@ -29,7 +32,7 @@ from temper.evaluation.predictor import (
 )
 from temper.evaluation.text_predictor import TextPredictor
 from temper.functional.resampling import FloatArray
-from temper.heads import Tokens
+from temper.heads import Choices, Spans, Tokens, best_spans
 from temper.models.kinds import head_name, position_limit
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
@@ -82,8 +85,14 @@ class ClassifierPredictor(TextPredictor):
         self.model = model if device is None else model.to(device)
         self.batch_size = batch_size
         self.precision = precision
-        if head_name(model) == Tokens.name:
-            self.gives = "tags"
+        of_head: dict[str | None, Gives] = {
+            Tokens.name: "tags",
+            Choices.name: "choices",
+            Spans.name: "spans",
+        }
+        self.gives = of_head.get(head_name(model), self.gives)
+        if self.gives in ("choices", "spans"):
+            self.label_names = None
         self._words: WholeWords | None = None
 
     @property
@@ -114,6 +123,8 @@ class ClassifierPredictor(TextPredictor):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
         if self.gives == "tags":
             return self._tags(examples, batch_size)
+        if self.gives == "spans":
+            return self._spans(examples, batch_size)
         found, cut = [], 0.0
         for window in self._windows(examples):
             encoded = self.encoded(window)
@@ -134,6 +145,26 @@ class ClassifierPredictor(TextPredictor):
                 for place, row in zip(part.indices, part.of_words(logits), strict=True):
                     found[place] = row
         return Prediction.of_tags(found, truncated=truncated)
+
+    def _spans(self, examples: Examples, batch_size: int | None) -> Prediction:
+        """Return the likeliest part of the context of each question."""
+        places = np.full((len(examples), 2), -1)
+        chances, cut, first = np.zeros(len(examples)), 0.0, 0
+        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
+            for window in self._windows(examples):
+                encoded = self.encoded(window)
+                for indices, batch in self._batches(encoded, batch_size):
+                    logits = Spans().logits(self.model(**batch.inputs), batch)
+                    ends, likely = best_spans(logits)
+                    ends = ends - batch.mask.int().argmax(-1, keepdim=True)
+                    for index, pair, chance in zip(
+                        indices, ends.tolist(), likely.tolist(), strict=True
+                    ):
+                        places[first + index] = answer_place(encoded[index], *pair)
+                        chances[first + index] = chance
+                cut += encoded.truncated * len(encoded)
+                first += len(window)
+        return Prediction.of_spans(places, chances, truncated=cut / len(examples))
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
@@ -228,7 +259,7 @@ class ClassifierPredictor(TextPredictor):
         for window in self._windows(examples):
             encoded = self.encoded(window)
             for indices, batch in self._batches(encoded, batch_size):
-                marks = torch.isin(batch.inputs["input_ids"], special) & batch.mask
+                marks = torch.isin(batch.ids, special) & batch.mask
                 rows = [window.rows[index] for index in indices]
                 places = [start + index for index in indices]
                 words = None
@@ -330,7 +361,8 @@ class ClassifierPredictor(TextPredictor):
         for indices in ordered_batches(encoded.lengths, batch_size=size):
             found = Batch.of(collate([encoded[index] for index in indices]))
             inputs = {name: value.to(self.device) for name, value in found.inputs.items()}
-            yield list(indices), Batch(inputs)
+            context = None if found.context is None else found.context.to(self.device)
+            yield list(indices), Batch(inputs, context=context)
 
     def _special_ids(self) -> Tensor:
         """Return the ids of special tokens."""

@@ -1,28 +1,38 @@
-"""Continue prompts with a causal language model."""
+"""Write texts with a language model: continue prompts, or answer what an encoder reads."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from temper.data.batches import ordered_batches
 from temper.data.completions import encoded_completions
-from temper.data.examples import Examples
+from temper.data.encode import Collator, encode
+from temper.data.examples import Examples, Kind
 from temper.errors import ModelError
 from temper.evaluation.predictor import Gives, Prediction
+from temper.heads import HEADS, Seq2Seq, per_row
+from temper.models.kinds import head_name
 from temper.models.modes import in_mode
+from temper.models.probing import innermost
+from temper.types import Batch
 
 
 class TextGenerator:
-    """A causal language model that continues prompts.
+    """A causal language model that continues prompts, or an encoder with a decoder.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer, with a padding token.
-        max_length: Tokens of a prompt; a longer one loses its beginning.
-        batch_size: Prompts that are continued at a time, >= 1.
+        max_length: Tokens of a prompt; a longer one loses its beginning, or its end if an encoder
+            reads it.
+        batch_size: Prompts that are read at a time, >= 1.
         max_new_tokens: Tokens of a completion at most, >= 1.
     """
 
@@ -38,17 +48,45 @@ class TextGenerator:
         self.model, self.tokenizer = model, tokenizer
         self.max_length, self.batch_size = max_length, batch_size
         self.max_new_tokens = max_new_tokens
+        self.reads_apart = head_name(model) == Seq2Seq.name
 
     gives: Gives = "texts"
     label_names: tuple[str, ...] | None = None
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Refuse to predict labels.
+        """Return how likely the model finds the completions of a set.
+
+        Args:
+            examples: Prompts with completions.
+            batch_size: Rows of a forward pass, None for the predictor's own.
 
         Raises:
-            ModelError: Always.
+            ModelError: There are no completions, or a loss is not finite.
         """
-        raise ModelError("A language model continues prompts and predicts no labels.")
+        if examples.labels is None:
+            raise ModelError(
+                f"Set {examples.name!r} has no completions, whose loss a language model is judged "
+                "by. Give them, or use `temper predict`."
+            )
+        kind: Kind = "seq2seq" if self.reads_apart else "completions"
+        encoded = encode(examples, self.tokenizer, max_length=self.max_length, kind=kind)
+        head, collate = HEADS[kind](), Collator(self.tokenizer)
+        device = next(self.model.parameters()).device
+        targets = np.zeros((len(examples), 2))
+        size = self.batch_size if batch_size is None else batch_size
+        with torch.no_grad(), in_mode(self.model, training=False):
+            for places in ordered_batches(encoded.lengths, batch_size=size):
+                rows = collate([encoded[place] for place in places])
+                batch = Batch.of({name: value.to(device) for name, value in rows.items()})
+                further = head.inputs(batch, innermost(self.model))
+                taken = inspect.signature(innermost(self.model).forward).parameters
+                known = {name: value for name, value in further.items() if name in taken}
+                logits = head.logits(self.model(**batch.inputs, **known), batch)
+                assert batch.labels is not None
+                mask = head.unit_mask(batch, logits)
+                targets[places, 0] = per_row(head.loss(logits, batch.labels), mask).double().cpu()
+                targets[places, 1] = mask.sum(1).cpu()
+        return Prediction.of_targets(targets, truncated=encoded.truncated)
 
     def complete(
         self, examples: Examples, tell: Callable[[int, int], None] | None = None
@@ -65,24 +103,17 @@ class TextGenerator:
         Raises:
             DataError: The prompts are messages, and the tokenizer has no chat template.
         """
-        rows = encoded_completions(
-            examples.text,
-            None,
-            self.tokenizer,
-            chat=bool(examples.source.get("messages")),
-            max_length=self.max_length,
-        )
-        ids = [row for row, _, _ in rows]
+        ids = self._encoded(examples)
         order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
         device = next(self.model.parameters()).device
         found = [""] * len(ids)
         with torch.no_grad(), in_mode(self.model, training=False):
             for start in range(0, len(order), self.batch_size):
                 places = order[start : start + self.batch_size]
-                # New tokens follow the last of a row, so padding stands before it.
+                # A decoder's new tokens follow the last of a row, so padding stands before it.
                 batch = self.tokenizer.pad(
                     [{"input_ids": ids[place]} for place in places],
-                    padding_side="left",
+                    padding_side="right" if self.reads_apart else "left",
                     return_tensors="pt",
                 ).to(device)
                 made = self.model.generate(  # type: ignore[operator]
@@ -91,11 +122,26 @@ class TextGenerator:
                     do_sample=False,
                     pad_token_id=self.tokenizer.pad_token_id,
                 )
-                texts = self.tokenizer.batch_decode(
-                    made[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
-                )
+                # A decoder's output begins with what it has read, that of another one does not.
+                read = 0 if self.reads_apart else batch["input_ids"].shape[1]
+                texts = self.tokenizer.batch_decode(made[:, read:], skip_special_tokens=True)
                 for place, text in zip(places, texts, strict=True):
                     found[place] = text
                 if tell is not None:
                     tell(start + len(places), len(order))
         return found
+
+    def _encoded(self, examples: Examples) -> list[list[int]]:
+        """Return the token ids of prompts."""
+        if self.reads_apart:
+            bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
+            encoded = encode(bare, self.tokenizer, max_length=self.max_length, kind="seq2seq")
+            return [item["input_ids"] for item in encoded.items]
+        rows = encoded_completions(
+            examples.text,
+            None,
+            self.tokenizer,
+            chat=bool(examples.source.get("messages")),
+            max_length=self.max_length,
+        )
+        return [row for row, _, _ in rows]

@@ -12,7 +12,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import digest, model_identity
 from temper.data.encode import ENCODED_FIRST, cut_notice, unknown_notices
-from temper.data.examples import Examples
+from temper.data.examples import LABELS_OF, Examples
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import (
@@ -24,19 +24,23 @@ from temper.evaluation.function import (
 )
 from temper.evaluation.generator import TextGenerator
 from temper.evaluation.int8 import Int8Predictor
-from temper.evaluation.predictor import Precision, Predictor
+from temper.evaluation.predictor import KINDS, Precision, Predictor
 from temper.evaluation.sources import PredictorSettings
 from temper.evaluation.text_predictor import TextPredictor
 from temper.functional.label_names import GivenNames, placeholders
+from temper.heads import Completions, Seq2Seq
 from temper.importing import import_named
 from temper.models.classical.registry import ARCHITECTURES
-from temper.models.hf import is_language_model, load_classifier, load_language_model
+from temper.models.headed import load_headed, other_head
+from temper.models.hf import load_classifier
 from temper.models.int8 import FOLDER as INT8
 from temper.models.int8 import RECORD
 from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.settings import known_device
 
 DEFAULT_LENGTH = 128
+WRITING = (Completions.name, Seq2Seq.name)
+"""Heads of models that write texts, which `load_generator` loads."""
 
 
 def load_predictor(
@@ -48,7 +52,7 @@ def load_predictor(
     precision: Precision = "fp32",
     settings: PredictorSettings | None = None,
 ) -> Predictor:
-    """Load a predictor of labels or values.
+    """Load a predictor of labels or values, or of the loss of completions.
 
     Args:
         model: Weights, a scikit-learn pipeline in a skops file, or code or an object in memory:
@@ -79,13 +83,19 @@ def load_predictor(
             known_device(device or "auto")
         except ValueError as error:
             raise SettingError(f"`device` {error}, got {device!r}.") from error
-        if is_language_model(model.name):
-            raise ModelError(
-                f"{model} continues prompts. This command needs a model that predicts labels or "
-                "values; `temper train` and `temper predict` support language models."
+        head = other_head(model.name)
+        if head in WRITING:
+            return load_generator(
+                model, head, max_length=max_length, batch_size=batch_size, settings=settings
             )
-        given = settings.given_names
-        network, tokenizer = load_classifier(model.name, device=device or "auto", given=given)
+        if head is None:
+            network, tokenizer = load_classifier(
+                model.name, device=device or "auto", given=settings.given_names
+            )
+        else:
+            why = f"its head ({head}) has no names of classes"
+            _refuse(model, why, settings, "label_names", "label_map")
+            network, tokenizer = load_headed(model.name, head, device=device or "auto")
         predictor = ClassifierPredictor(
             network,
             tokenizer,
@@ -166,11 +176,11 @@ def load_int8_predictor(
 
 
 def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
-    """Refuse a setting of language models for a model that predicts labels or values."""
+    """Refuse a setting of texts that are written where none are."""
     if settings.max_new_tokens is not None:
         raise SettingError(
-            f"`predictor.max_new_tokens` is of language models, and {model} predicts labels or "
-            "values. Leave it out."
+            f"`predictor.max_new_tokens` is about texts that a language model writes, and {model} "
+            "writes none here. Leave it out."
         )
 
 
@@ -183,9 +193,21 @@ def _length(model: Checkpoint, asked: int | None) -> int:
 
 
 def load_generator(
-    model: Checkpoint, *, max_length: int | None, batch_size: int, settings: PredictorSettings
+    model: Checkpoint,
+    head: str,
+    *,
+    max_length: int | None,
+    batch_size: int,
+    settings: PredictorSettings,
 ) -> TextGenerator:
-    """Load a causal language model that continues prompts; arguments as `load_predictor`.
+    """Load a model that writes texts, with a head of `WRITING`.
+
+    Args:
+        model: The checkpoint.
+        head: Its head.
+        max_length: As `load_predictor` takes it.
+        batch_size: As `load_predictor` takes it.
+        settings: As `load_predictor` takes them.
 
     Raises:
         ModelError: Where it cannot be loaded.
@@ -193,7 +215,7 @@ def load_generator(
     """
     why = "a language model predicts no labels"
     _refuse(model, why, settings, "gives", "trust", "label_names", "label_map")
-    network, tokenizer = load_language_model(model.name, device=settings.device or "auto")
+    network, tokenizer = load_headed(model.name, head, device=settings.device or "auto")
     return TextGenerator(
         network,
         tokenizer,
@@ -277,7 +299,7 @@ def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = N
 
 
 def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
-    """Raise if a model predicts several labels per text, or tags of words.
+    """Raise unless a model predicts one label or number per text.
 
     Args:
         predictor: The loaded model.
@@ -287,15 +309,11 @@ def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
     Raises:
         ModelError: If it does.
     """
-    gives = {
-        "labels": "several labels per text",
-        "tags": "tags of words",
-        "texts": "completions of prompts",
-    }.get(predictor.gives)
-    if gives is not None:
+    kind = KINDS[predictor.gives]
+    if kind not in ("classification", "regression"):
         raise ModelError(
-            f"{model} predicts {gives}. {what} needs one label per text; `temper train` and "
-            "`temper predict` support others."
+            f"{model} predicts {LABELS_OF[kind]}. {what} needs one label per text; `temper train` "
+            "and `temper predict` support others."
         )
 
 

@@ -67,8 +67,10 @@ def load_evaluated(
             ``kind`` is not what the model answers.
     """
     wanted = KINDS[predictor.gives]
-    # Lists of words and their tags are recognized by themselves.
-    kind: LabelKind | None = None if wanted == "tokens" else wanted
+    # Other labels are recognized by their columns.
+    kind: LabelKind | None = None
+    if wanted in ("classification", "regression", "multi_label"):
+        kind = wanted
     if settings.kind not in (None, kind):
         raise SettingError(
             f"`data.kind` is {settings.kind!r}, and what {model} answers is {wanted}. Leave it out."

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from temper.data.examples import Examples, without_misfits
+from temper.data.spans import texts_at
 from temper.errors import DataError, shortened
 from temper.evaluation.folder import Texts
 from temper.evaluation.predictor import (
@@ -23,7 +24,8 @@ from temper.evaluation.predictor import (
     TokenPredictor,
     in_order,
 )
-from temper.evaluation.rows import LABEL, Block, Condition
+from temper.evaluation.rows import LABEL, TARGETS, Block, Condition
+from temper.functional.answers import SPAN_SCORES, answer_scores
 from temper.functional.calibration import probabilities_of
 from temper.functional.entities import COUNTS, tag_counts
 from temper.functional.label_names import are_indices, are_named
@@ -520,7 +522,8 @@ def block_of(
     Raises:
         DataError: A label is outside the predictor's classes.
     """
-    if prediction.applies is not None or prediction.words is not None:
+    units = (prediction.applies, prediction.words, prediction.spans, prediction.targets)
+    if any(each is not None for each in units):
         measured = _counted(examples, prediction, labelled=labelled)
         several = prediction.applies is not None
         nothing = np.full(len(examples), np.nan)
@@ -560,7 +563,7 @@ def block_of(
 def _counted(
     examples: Examples, prediction: Prediction, *, labelled: bool
 ) -> dict[str, FloatArray]:
-    """Return what scores of several labels, or of the tags of words, are computed from.
+    """Return what scores of several labels, tags of words, or answers are computed from.
 
     Args:
         examples: The set, n rows.
@@ -568,11 +571,17 @@ def _counted(
         labelled: Whether labels are written.
 
     Returns:
-        [n] each: 0 or 1 for each of several labels, or the counts of `temper.functional.entities`;
-        empty without labels.
+        [n] each: 0 or 1 for each of several labels, the counts of `temper.functional.entities`, or
+        the scores of `temper.functional.answers`; empty without labels.
     """
     if not labelled or examples.labels is None:
         return {}
+    if prediction.targets is not None:
+        return dict(zip(TARGETS, prediction.targets.T, strict=True))
+    if prediction.spans is not None:
+        found = texts_at(prediction.spans.tolist(), examples.text_pair or ())
+        right = ([text for _, text in answers] for answers in examples.labels)
+        return dict(zip(SPAN_SCORES, answer_scores(found, right).T, strict=True))
     if prediction.words is None:
         applies = np.array(examples.labels, dtype=np.float64)
         return {

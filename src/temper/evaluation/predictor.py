@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from temper.data.corruptions import Vocabulary
-from temper.data.encode import EncodedExamples, Span
+from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples, ScoredKind
 from temper.data.tags import of_words
+from temper.data.token_spans import Span
 from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
 from temper.functional.resampling import FloatArray, IntegerArray, stretches
@@ -53,6 +54,11 @@ class Prediction:
             ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
         words: Number of words of each example, [n], if words have tags. The arrays above then have
             a row for each word, [W, C] and [W], NaN for words that the model did not read.
+        spans: First character of the answer in the context of each question, and the one behind its
+            last, [n, 2]; -1 where there is none. ``probabilities`` [n, 1] then are those of the
+            answers, and ``prediction`` is NaN.
+        targets: Sum of the losses of each given completion's tokens, and their number, [n, 2]; the
+            arrays above then are NaN.
     """
 
     probabilities: FloatArray
@@ -61,6 +67,43 @@ class Prediction:
     truncated: float | None = None
     applies: NDArray[np.bool_] | None = None
     words: IntegerArray | None = None
+    spans: IntegerArray | None = None
+    targets: FloatArray | None = None
+
+    @classmethod
+    def of_targets(cls, targets: FloatArray, *, truncated: float | None = None) -> Prediction:
+        """Take how likely a language model finds the given completions.
+
+        Args:
+            targets: Sum of the losses of each completion's tokens, and their number, [n, 2].
+            truncated: Share of the examples that were cut.
+
+        Raises:
+            ModelError: A loss is not finite.
+        """
+        if not bool(np.isfinite(targets).all()):
+            raise ModelError(f"The loss of a completion must be finite. {BROKEN}")
+        nothing = np.full(len(targets), np.nan)
+        return cls(nothing[:, np.newaxis], nothing, None, truncated, targets=targets)
+
+    @classmethod
+    def of_spans(
+        cls, places: IntegerArray, probabilities: FloatArray, *, truncated: float | None = None
+    ) -> Prediction:
+        """Take answers in contexts.
+
+        Args:
+            places: Characters of each, [n, 2]; -1 where there is none.
+            probabilities: Of each, [n].
+            truncated: Share of the examples that were cut.
+
+        Raises:
+            ModelError: A probability is not finite.
+        """
+        if not bool(np.isfinite(probabilities).all()):
+            raise ModelError(f"Probabilities must be finite. {BROKEN}")
+        nothing = np.full(len(places), np.nan)
+        return cls(probabilities[:, np.newaxis], nothing, None, truncated, spans=places)
 
     @classmethod
     def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
@@ -260,13 +303,16 @@ def _likeliest(values: FloatArray) -> FloatArray:
     return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
-Gives = Literal["logits", "probabilities", "values", "labels", "tags", "texts"]
+Gives = Literal["logits", "probabilities", "values", "labels", "tags", "choices", "spans", "texts"]
 KINDS: dict[Gives, ScoredKind] = {
     "logits": "classification",
     "probabilities": "classification",
     "values": "regression",
     "labels": "multi_label",
     "tags": "tokens",
+    "choices": "choices",
+    "spans": "spans",
+    "texts": "completions",
 }
 """What the labels of rows must be, by what a predictor gives."""
 Precision = Literal["fp32", "bf16"]
@@ -277,7 +323,8 @@ class Predictor(Protocol):
     """What every perspective can ask.
 
     ``gives`` says what the answers are (``logits``, ``probabilities``, ``values`` of a regression,
-    a logit for each of several ``labels``, logits for the ``tags`` of each word, or ``texts``);
+    a logit for each of several ``labels``, logits for the ``tags`` of each word or for the
+    ``choices`` of a question, ``spans`` of a context, or ``texts``);
     ``label_names`` are the classes by index, or None where the predictor does not know them.
     """
 
@@ -507,6 +554,7 @@ def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
         rows = [row for part in parts for row in part.by_example(part.logits)]  # type: ignore[arg-type]
         ordered = [rows[place] for place in places]
         return Prediction.of_tags(ordered)
+    spans = [part.spans for part in parts if part.spans is not None]
     cut = [part.truncated * len(part) for part in parts if part.truncated is not None]
     return Prediction(
         whole([part.probabilities for part in parts]),
@@ -514,6 +562,7 @@ def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
         whole(logits) if len(logits) == len(parts) else None,
         sum(cut) / len(places) if len(cut) == len(parts) else None,
         np.concatenate(applies)[places] if applies else None,
+        spans=np.concatenate(spans)[places] if spans else None,
     )
 
 

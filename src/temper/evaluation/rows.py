@@ -351,6 +351,8 @@ def _names(part: pa.Table, column: str) -> list[str | None] | None:
 
 STRETCH = 4096
 """Rows for which what all of them share is written out; further ones repeat it at no cost."""
+TARGETS = ("target_loss", "target_tokens")
+"""What is measured of a completion: the sum of its tokens' losses, and their number."""
 
 
 @contextmanager

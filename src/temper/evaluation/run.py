@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from temper.data.encode import WARNED
-from temper.data.examples import Examples, Kind
+from temper.data.examples import LABELS_OF, Examples, Kind
 from temper.errors import DataError, SettingError, TemperError, unknown
 from temper.evaluation import perspectives
 from temper.evaluation.folder import Evaluation as Evaluation
@@ -236,7 +236,9 @@ def check_before_training(
     """
     numbers = [str(index) for index in range(train.classes)]
     names = None if train.kind == "regression" else train.label_names or numbers
-    _refuse_misfits(data, settings, names, kind=train.kind)
+    # The rows are the same, whether an encoder reads the prompts or not.
+    kind: Kind = "completions" if train.kind == "seq2seq" else train.kind
+    _refuse_misfits(data, settings, names, kind=kind)
     _aligned(data, names)
 
 
@@ -265,8 +267,8 @@ def _refuse_misfits(
     """
     if kind not in METRICS_OF:
         raise SettingError(
-            "The rows are prompts with completions, which `temper train` and `temper predict` "
-            "support; an evaluation does not score them."
+            f"The labels are {LABELS_OF[kind]}, which `temper train` and `temper predict` support; "
+            "an evaluation does not score them."
         )
     metrics = METRICS_OF[kind]
     found = list(faults)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from temper.data.examples import Kind
-from temper.evaluation.rows import Block, Condition, rows_at
+from temper.evaluation.rows import TARGETS, Block, Condition, rows_at
 from temper.functional import calibration, scores
+from temper.functional.answers import SPAN_SCORES
 from temper.functional.entities import RATIOS
 from temper.functional.intervals import Centered, Statistic, fewest_rows, score_intervals
 from temper.functional.proportions import OfKinds, Share, ShareDifference
@@ -23,15 +24,23 @@ SEVERAL_METRICS = ("map", "micro_f1", "label_f1", "exact_match")
 ENTITY_METRICS = (
     "entity_f1", "entity_precision", "entity_recall", "lenient_entity_f1", "word_accuracy",
 )  # fmt: skip
+CHOICE_METRICS = ("accuracy",)
 METRICS_OF: dict[Kind, tuple[str, ...]] = {
     "classification": CLASSIFICATION_METRICS,
     "regression": REGRESSION_METRICS,
     "multi_label": SEVERAL_METRICS,
     "tokens": ENTITY_METRICS,
+    "choices": CHOICE_METRICS,
+    "spans": SPAN_SCORES,
+    "completions": ("completion_loss",),
 }
 """Scores of which one leads a task, by the kind of its labels."""
 
-METRICS = tuple(metric for metrics in METRICS_OF.values() for metric in metrics)
+EMBEDDED: tuple[Kind, ...] = (
+    "classification", "regression", "multi_label", "tokens", "choices",
+)  # fmt: skip
+"""Kinds of labels that are scored under perturbed embeddings."""
+METRICS = tuple(dict.fromkeys(metric for each in METRICS_OF.values() for metric in each))
 
 ScoreEntry = dict[str, Any]
 
@@ -70,6 +79,10 @@ class Scoring:
             usual = SEVERAL_METRICS
         elif block.tagged:
             usual = ENTITY_METRICS if self.metric != "word_accuracy" else ()
+        elif SPAN_SCORES[0] in block.measured:
+            usual = SPAN_SCORES
+        elif TARGETS[0] in block.measured:
+            usual = ()
         return tuple(dict.fromkeys((self.metric, *usual)))
 
     def entry(
@@ -218,6 +231,11 @@ def statistic_of(name: str, block: Block) -> Statistic:
     """
     if name == "accuracy":
         return Share(block.correct)
+    if name in SPAN_SCORES:
+        return mean_of(block.measured[name])
+    if name == "completion_loss":
+        losses, tokens = (block.measured[part] for part in TARGETS)
+        return lambda counts: divide(counts @ losses, counts @ tokens)
     if name in RATIOS:
         return _ratio_of(name, block)
     if name in SEVERAL_METRICS:

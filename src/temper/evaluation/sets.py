@@ -99,10 +99,10 @@ def load_sets(
         DataError: Where a set is wrong.
         SettingError: Where the suite is for other labels.
     """
-    # Lists of words and their tags are recognized by themselves.
+    # Other labels are recognized by their columns.
     shown = "classification" if dev.kind == "unlabelled" else dev.kind
     kind: LabelKind | None = None
-    if shown != "tokens" and shown != "completions":
+    if shown in ("classification", "regression", "multi_label"):
         kind = shown
     told = [*notices]
     if (suite := sources.found_suite) is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples
 from temper.errors import ModelError
-from temper.evaluation.predictor import Gives, Prediction
+from temper.evaluation.predictor import KINDS, Gives, Prediction
 from temper.functional.label_names import are_named
 from temper.functional.resampling import FloatArray
 from temper.heads import MultiLabel, head_of
@@ -58,8 +58,7 @@ class TextPredictor:
             Its rows, unpadded and without labels.
         """
         bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
-        tagged = self.gives == "tags"
-        return encode(bare, self.tokenizer, max_length=self.max_length, words=tagged)
+        return encode(bare, self.tokenizer, max_length=self.max_length, kind=KINDS.get(self.gives))
 
     def truncated(self, examples: Examples) -> float:
         """Return the share of the examples that are cut to ``max_length``."""

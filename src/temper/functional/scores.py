@@ -96,6 +96,8 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("entity_recall", "Entity recall", True, 1.0, "no text has an entity"),
         ScoreFacts("lenient_entity_f1", "Entity F1, lenient", True, 1.0, _NO_ENTITY),
         ScoreFacts("word_accuracy", "Accuracy over words", True, 1.0, NO_ROWS),
+        ScoreFacts("span_f1", "F1 of answers", True, 1.0, NO_ROWS),
+        ScoreFacts("span_exact_match", "Exact answers", True, 1.0, NO_ROWS),
         ScoreFacts("completion_loss", "Loss per token", False, 0.0, NO_ROWS, PLAIN),
         ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined", None),
         ScoreFacts(

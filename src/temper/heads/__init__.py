@@ -9,7 +9,7 @@ from temper.heads.head import UNLABELED, Head, per_row
 from temper.heads.multi_label import MultiLabel
 from temper.heads.registry import HEADS, Heads, head_of
 from temper.heads.regression import Regression
-from temper.heads.spans import Spans
+from temper.heads.spans import Spans, best_spans
 from temper.heads.tokens import Tokens
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Seq2Seq",
     "Spans",
     "Tokens",
+    "best_spans",
     "head_of",
     "per_row",
 ]

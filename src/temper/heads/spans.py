@@ -91,6 +91,38 @@ class Spans(Classification):
         return losses.masked_fill(~known, 0.0)
 
 
+LONGEST = 30
+"""Most tokens of a predicted answer, as in Transformers' examples."""
+
+
+def best_spans(logits: Tensor, *, longest: int = LONGEST) -> tuple[Tensor, Tensor]:
+    """Return the likeliest answers, whose end is not before their start.
+
+    The probability of an answer is ``softmax(z_start)[i] softmax(z_end)[j]``, as the two positions
+    are trained apart; the answer is its maximum over ``i <= j < i + longest``.
+
+    Args:
+        logits: Those of start and end [B, 2, T], with the lowest number where no answer is allowed.
+        longest: Most tokens of an answer, >= 1.
+
+    Returns:
+        The positions [B, 2] of the first and the last token, and the probabilities [B] in float64.
+
+    Example:
+        >>> positions, _ = best_spans(torch.tensor([[[0.0, 3.0, 0.0], [5.0, 0.0, 1.0]]]))
+        >>> positions.tolist()
+        [[1, 2]]
+    """
+    scores = logits.double().log_softmax(-1)
+    pairs = scores[:, 0, :, None] + scores[:, 1, None, :]
+    tokens = pairs.shape[-1]
+    allowed = torch.ones(tokens, tokens, dtype=torch.bool, device=pairs.device)
+    allowed = allowed.triu().tril(longest - 1)
+    best, places = pairs.masked_fill(~allowed, -torch.inf).flatten(1).max(-1)
+    ends = (torch.div(places, tokens, rounding_mode="floor"), places % tokens)
+    return torch.stack(ends, 1), best.exp()
+
+
 def _inside(labels: Tensor, tokens: int) -> Tensor:
     """Replace positions outside the text by -100, which has no loss."""
     return torch.where((labels >= 0) & (labels < tokens), labels, UNLABELED)

@@ -11,9 +11,19 @@ from safetensors.torch import load_file
 from torch import nn
 
 from temper.errors import ModelError, unknown
+from temper.heads import Choices, Completions, Seq2Seq, Spans, Tokens
 from temper.models.blocks import find_head, is_linear
 from temper.models.kinds import head_name
 from temper.seeding import derive_seed, seeded
+
+TASKS: dict[str, str | None] = {
+    Tokens.name: "TOKEN_CLS",
+    Completions.name: "CAUSAL_LM",
+    Seq2Seq.name: "SEQ_2_SEQ_LM",
+    Spans.name: "QUESTION_ANS",
+    Choices.name: None,
+}
+"""What PEFT calls the task of each head; others are ``SEQ_CLS``, and it has none for choices."""
 
 
 def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str], seed: int) -> Any:
@@ -39,7 +49,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     References:
         LoRA: Hu et al., ICLR 2022 (arXiv 2106.09685).
     """
-    from peft import PeftType, PromptLearningConfig, TaskType, get_peft_model
+    from peft import PeftType, PromptLearningConfig, get_peft_model
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
     kind = str(settings.get("peft_type"))
@@ -60,12 +70,10 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     dropped = {"peft_type", "base_model_name_or_path", "revision", "inference_mode"}
     arguments = {name: value for name, value in settings.items() if name not in dropped}
     head = head_name(model)
-    task = {"tokens": TaskType.TOKEN_CLS, "completions": TaskType.CAUSAL_LM}.get(
-        head or "", TaskType.SEQ_CLS
-    )
-    if head == "completions":
+    if head in (Completions.name, Seq2Seq.name):
         # Its output layer is pre-trained, and often the embedding table itself.
         saved = set(settings.get("modules_to_save") or ())
+    task = TASKS.get(head or "", "SEQ_CLS")
     arguments |= {"task_type": task, "modules_to_save": sorted(saved) or None}
     try:
         config = configuration(**arguments)

@@ -13,7 +13,6 @@ from huggingface_hub import snapshot_download
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -83,8 +82,8 @@ def load_classifier(
     where = device_of(device)
     _check_labels(labels, regression=regression)
     source = resolve(name)
-    with _loading(name):
-        source, adapter, base, config = _configured(source, name)
+    with loading(name):
+        source, adapter, base, config = configured(source, name)
         if adapter is not None and new_adapter is not None:
             raise ModelError(
                 f"{name!r} is an adapter already, which trains on as it is. Leave --lora or "
@@ -98,7 +97,7 @@ def load_classifier(
             )
         # PEFT by itself saves no tokenizer beside an adapter.
         beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
-        tokenizer = _load_tokenizer(source if beside else base, name)
+        tokenizer = load_tokenizer(source if beside else base, name)
         auto = _auto_class(config, adapter, kind)
         classes = _own_classes(source, config, adapter, auto)
         wanted = labels is not None or regression
@@ -120,10 +119,10 @@ def load_classifier(
                 config.num_labels = classes
             if own is not None:
                 config.update(names_setting(own))
-        _set_padding(tokenizer, config, name)
+        set_padding(tokenizer, config, name)
         with seeded(derive_seed(seed, "head")):
             is_new = wanted or adapter is not None
-            model, drawn = _load_weights(auto, base, config, new_head=is_new)
+            model, drawn = load_weights(auto, base, config, new_head=is_new)
             if adapter is not None:
                 model = _add_adapter(model, source, classes=classes, trained=wanted)
             if new_head:
@@ -133,68 +132,6 @@ def load_classifier(
     if new_adapter is not None:
         model = add_adapter(model, new_adapter, drawn=drawn, seed=seed)
     return model.eval().to(where), tokenizer
-
-
-def load_language_model(
-    name: str,
-    *,
-    device: str = "cpu",
-    seed: int = 0,
-    new_adapter: Mapping[str, Any] | None = None,
-) -> tuple[Any, Any]:
-    """Load a causal language model and its tokenizer.
-
-    Args:
-        name: A Hub id, a folder with a checkpoint, or a folder with a PEFT adapter.
-        device: Where to put the model; ``auto`` takes a GPU if there is one.
-        seed: Seed of a new adapter.
-        new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
-
-    Returns:
-        (model, tokenizer), the model in evaluation mode.
-
-    Raises:
-        ModelError: If nothing whole can be loaded under that name, or it is no such model.
-    """
-    where = device_of(device)
-    source = resolve(name)
-    with _loading(name):
-        source, adapter, base, config = _configured(source, name)
-        if not _continues_texts(config):
-            raise ModelError(
-                f"{name!r} is no causal language model (architectures: {config.architectures}). "
-                "Prompts with completions train one, such as SmolLM2; encoders with decoders are "
-                "trained by RobustTrainer."
-            )
-        beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
-        tokenizer = _load_tokenizer(source if beside else base, name)
-        _set_padding(tokenizer, config, name)
-        model, _ = _load_weights(AutoModelForCausalLM, base, config, new_head=False)
-        if adapter is not None:
-            model = _put_on(model, source)
-    if new_adapter is not None:
-        model = add_adapter(model, new_adapter, drawn=(), seed=seed)
-    return model.eval().to(where), tokenizer
-
-
-def is_language_model(name: str) -> bool:
-    """Return whether a checkpoint continues texts, without reading weights.
-
-    Args:
-        name: As `load_language_model` takes it.
-
-    Raises:
-        ModelError: If there is no such model.
-    """
-    with _loading(name):
-        _, adapter, _, config = _configured(resolve(name), name)
-    return _continues_texts(config) and getattr(adapter, "task_type", None) in (None, "CAUSAL_LM")
-
-
-def _continues_texts(config: Any) -> bool:
-    """Return whether a checkpoint was saved as a causal language model."""
-    endings = ("ForCausalLM", "LMHeadModel")
-    return any(each.endswith(endings) for each in config.architectures or ())
 
 
 def head_names(
@@ -214,8 +151,8 @@ def head_names(
     Raises:
         ModelError: If there is no such model, or the user's names do not fit its head.
     """
-    with _loading(name):
-        source, adapter, _, config = _configured(resolve(name), name)
+    with loading(name):
+        source, adapter, _, config = configured(resolve(name), name)
         auto = _auto_class(config, adapter, kind)
         classes = _own_classes(source, config, adapter, auto)
         return _class_names(config, classes, source, given)
@@ -270,10 +207,10 @@ class PretrainedReader:
             ModelError: There is none under that name, or it is of another kind.
         """
         source = resolve(name)
-        with _loading(name):
+        with loading(name):
             if _located(source)[1] is not None:
                 raise ModelError(_adapter_given(name))
-            config, tokenizer = _load_config(source, weights=source), _load_tokenizer(source, name)
+            config, tokenizer = _load_config(source, weights=source), load_tokenizer(source, name)
         cls.check_kind(config, tokenizer)
 
     @classmethod
@@ -291,10 +228,10 @@ class PretrainedReader:
         """
         where = device_of(device)
         source = resolve(name)
-        with _loading(name):
+        with loading(name):
             if _located(source)[1] is not None:
                 raise ModelError(_adapter_given(name))
-            tokenizer = _load_tokenizer(source, name)
+            tokenizer = load_tokenizer(source, name)
             model, report = cls.kind.from_pretrained(
                 source,
                 config=_load_config(source, weights=source),
@@ -368,7 +305,7 @@ def _check_labels(labels: Sequence[str] | None, *, regression: bool) -> None:
 
 
 @contextmanager
-def _loading(name: str) -> Iterator[None]:
+def loading(name: str) -> Iterator[None]:
     """Turn what the libraries raise at a model they cannot load into one error."""
     try:
         yield
@@ -400,7 +337,7 @@ def _located(source: str) -> tuple[str, Any | None]:
     return str(path), PeftConfig.from_pretrained(str(path))
 
 
-def _configured(source: str, name: str) -> tuple[str, Any | None, str, Any]:
+def configured(source: str, name: str) -> tuple[str, Any | None, str, Any]:
     """Return a model's folder or id, its PEFT config if any, its base, and its config."""
     source, adapter = _located(source)
     base = source if adapter is None else _base_of(adapter, name)
@@ -427,7 +364,16 @@ def _load_config(source: str, *, weights: str) -> Any:
     return config
 
 
-def _load_tokenizer(source: str, name: str) -> Any:
+def load_tokenizer(source: str, name: str) -> Any:
+    """Load a tokenizer.
+
+    Args:
+        source: Where it is.
+        name: What the user called it, for the error.
+
+    Raises:
+        ModelError: There is none.
+    """
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         # Transformers makes up an empty one where the files are missing.
@@ -452,8 +398,9 @@ def _auto_class(config: Any, adapter: Any | None, kind: str | None) -> Any:
 def _has_other_head(config: Any) -> bool:
     """Return whether a checkpoint comes with a head for classes."""
     return any(
-        "ForSequenceClassification" in each or "ForTokenClassification" in each
+        kind in each
         for each in config.architectures or ()
+        for kind in ("ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice")
     )
 
 
@@ -490,7 +437,7 @@ def _class_names(
     return given.applied(names) if given else names
 
 
-def _set_padding(tokenizer: Any, config: Any, name: str) -> None:
+def set_padding(tokenizer: Any, config: Any, name: str) -> None:
     """Make tokenizer and model agree on a padding token: decoders look for the last other one."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -509,7 +456,7 @@ def _set_padding(tokenizer: Any, config: Any, name: str) -> None:
     config.pad_token_id = tokenizer.pad_token_id
 
 
-def _load_weights(auto: Any, source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
+def load_weights(auto: Any, source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
     """Return the model, and the names of the weights that had to be drawn."""
     model, report = auto.from_pretrained(
         source,
@@ -569,10 +516,10 @@ def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool)
         )
     if trained and not _brings_head(PeftConfig.from_pretrained(source)):
         return with_trained_head(model, source)
-    return _put_on(model, source)
+    return put_on(model, source)
 
 
-def _put_on(model: Any, source: str) -> Any:
+def put_on(model: Any, source: str) -> Any:
     """Put the adapter in a folder on a model."""
     from peft import PeftModel
 

@@ -42,6 +42,15 @@ def position_limit(model: nn.Module) -> int | None:
     return min(limits, default=None)
 
 
+def classes_of(head: str) -> frozenset[str]:
+    """Return the names of Transformers' classes with a head.
+
+    Args:
+        head: A key of `CLASSES`.
+    """
+    return frozenset(map(str, getattr(modeling_auto, CLASSES[head], {}).values()))
+
+
 def head_name(model: nn.Module) -> str | None:
     """Return the name of a model's head, a key of `temper.heads.HEADS`.
 
@@ -57,8 +66,8 @@ def head_name(model: nn.Module) -> str | None:
     """
     inner = innermost(unwrap(model))
     name = type(inner).__name__
-    for head, mapping in CLASSES.items():
-        if name in getattr(modeling_auto, mapping, {}).values():
+    for head in CLASSES:
+        if name in classes_of(head):
             return head
     if name in getattr(modeling_auto, _MASKED, {}).values():
         raise ModelError(

@@ -88,9 +88,11 @@ def _next(record: RunRecord, folder: str) -> str:
     elif wanted is not None:
         command += f" --eval-rows {wanted}"
     # The command comes last and bare, to be copied.
-    if record.task is not None and record.task.kind == "completions":
+    if record.task is not None and record.task.kind in ("completions", "seq2seq"):
         return f"To continue prompts: temper predict {quote(folder)} --data FILE"
-    if record.task is not None and record.task.kind in ("multi_label", "tokens"):
+    if record.task is not None and record.task.kind == "spans":
+        return f"To measure distribution shift, with --shift NAME=FILE: {command}"
+    if record.task is not None and record.task.kind in ("multi_label", "tokens", "choices"):
         return (
             "Robustness to attacks and noise is not measured yet (with --shift: distribution shift "
             f"too): {command}"

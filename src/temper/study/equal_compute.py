@@ -7,7 +7,7 @@ from typing import Any
 
 from temper import methods
 from temper.data.encode import Collator, LazilyEncoded
-from temper.data.examples import Splits
+from temper.data.examples import NAMED, Splits
 from temper.display.folders import is_plain
 from temper.methods.soup import trainings_of
 from temper.progress import Progress
@@ -80,10 +80,8 @@ def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
     runs = {column.name: config.runs[column.name, config.seeds[0]] for column in config.columns}
     reference = runs[config.reference]
     rows = with_head(reference, splits).train
-    unnamed = rows.kind in ("regression", "completions")
-    model, tokenizer, _ = make_network(
-        reference, rows, labels=None if unnamed else label_names(rows)
-    )
+    labels = label_names(rows) if rows.kind in NAMED else None
+    model, tokenizer, _ = make_network(reference, rows, labels=labels)
     encoded = LazilyEncoded(rows, tokenizer, max_length=reference.data.max_length)
     batch = Collator(tokenizer)(encoded.shortest(2))
 

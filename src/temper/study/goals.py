@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
@@ -89,7 +90,8 @@ def fold_evaluation(weights: Mapping[str, float]) -> dict[str, Any]:
 def part_scores(evaluation: Path, weights: Mapping[str, float]) -> dict[str, float]:
     """Read the score of each part; 1 is perfect.
 
-    Accuracy is the task's own score; calibration one minus half the Brier score (it is at most 2)
+    Accuracy is the task's own score, of completions the (geometric) mean probability of a token,
+    ``exp(-loss)``; calibration one minus half the Brier score (it is at most 2)
     after temperature scaling in two folds, if possible; robustness the mean accuracy under PGD on
     the embeddings and under random tokens. The Brier score is proper: unlike ECE, it cannot be won
     by predicting the class frequencies for every row.
@@ -114,6 +116,8 @@ def part_scores(evaluation: Path, weights: Mapping[str, float]) -> dict[str, flo
         ]
 
     found = {ACCURACY: values("task", metric)}
+    if metric == "completion_loss":
+        found[ACCURACY] = [math.exp(-loss) for loss in found[ACCURACY]]
     if CALIBRATION in weights:
         scaled = values("calibration", "brier", "temperature")
         brier = scaled or values("calibration", "brier", "clean")

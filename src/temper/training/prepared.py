@@ -11,13 +11,14 @@ import numpy as np
 from temper import methods
 from temper.data.augmentation import AugmentedExamples, augmented
 from temper.data.encode import LazilyEncoded, unknown_notices
-from temper.data.examples import Examples, Splits, label_counts
+from temper.data.examples import LABELS_OF, NAMED, Examples, Splits, label_counts
 from temper.data.tasks.registry import default_metric
 from temper.errors import SettingError
 from temper.functional.label_names import are_named, is_numeral, match_names
 from temper.models.classical.build import build_classifier
+from temper.models.headed import HEADED, is_encoder_decoder, load_headed
 from temper.models.heads import order_of_head
-from temper.models.hf import head_names, load_classifier, load_language_model
+from temper.models.hf import head_names, load_classifier
 from temper.training.checks import check_head
 from temper.training.config import RunConfig, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
@@ -79,12 +80,18 @@ def prepare(
     check_unlabelled(method, given=splits.unlabeled is not None)
     check_head(method, {f"Method {config.method_name!r}": splits.train.kind})
     weights = class_weights(config.train.class_weights, splits.train)
-    unnamed = splits.train.kind in ("regression", "completions")
-    labels = None if unnamed else label_names(splits.train)
+    labels = label_names(splits.train) if splits.train.kind in NAMED else None
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)
     clean = LazilyEncoded(splits.train, tokenizer, max_length=config.data.max_length)
     notices += unknown_tokens(config, clean, tokenizer)
-    if folders := teachers_of(method):
+    folders = teachers_of(method)
+    if splits.train.kind in HEADED and (folders or splits.unlabeled is not None):
+        raise SettingError(
+            f"Method {config.method_name!r} learns from texts without labels or from a teacher, "
+            f"which is not supported if the labels are {LABELS_OF[splits.train.kind]}. Choose "
+            "another method."
+        )
+    if folders:
         notices += (ask_teachers(clean, splits.train, folders, config, labels=labels),)
     unlabelled = None
     if splits.unlabeled is not None:
@@ -129,14 +136,19 @@ def make_network(
         ModelError: Nothing whole can be loaded, or its head does not fit.
         DataError: The texts give no vocabulary, or the word vectors cannot be read.
     """
-    if rows.kind == "completions":
+    if rows.kind in HEADED:
         if config.architecture is not None:
             raise SettingError(
-                f"{config.model} is a classifier from scratch, and the rows are prompts with "
-                "completions. Give a language model."
+                f"{config.model} is a classifier from scratch, and the labels are "
+                f"{LABELS_OF[rows.kind]}. Give a pre-trained model, such as a language model for "
+                "prompts."
             )
-        model, tokenizer = load_language_model(
-            config.model, seed=config.seed, new_adapter=config.train.adapter
+        model, tokenizer = load_headed(
+            config.model,
+            rows.kind,
+            seed=config.seed,
+            new_adapter=config.train.adapter,
+            trained=True,
         )
         return model, tokenizer, ()
     if config.architecture is None:
@@ -268,14 +280,19 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
         DataError: The labels do not fit the names.
     """
     train, given = splits.train, config.train.given_names
-    if train.kind == "completions":
+    from_scratch = config.architecture is not None
+    if train.kind in HEADED:
         if given or config.train.new_head:
             raise SettingError(
                 "`train.label_names`, `train.label_map` and `train.new_head` are about the head of "
-                "a classifier, and the rows are prompts with completions. Leave them out."
+                f"a classifier, and the labels are {LABELS_OF[train.kind]}. Leave them out."
             )
+        writes = train.kind == "completions" and not from_scratch
+        if writes and is_encoder_decoder(config.model):
+            dev = splits.dev
+            dev = dev if dev.kind == "unlabelled" else replace(dev, kind="seq2seq")
+            return replace(splits, train=replace(train, kind="seq2seq"), dev=dev)
         return splits
-    from_scratch = config.architecture is not None
     head = (
         None
         if from_scratch or config.train.new_head
@@ -352,10 +369,10 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
         raise SettingError(
             "`train.class_weights` needs classes, but the labels are numbers. Leave it out."
         )
-    if train_rows.kind == "completions":
+    if train_rows.kind in HEADED:
         raise SettingError(
-            "`train.class_weights` needs classes, but the rows are prompts with completions. Leave "
-            "it out."
+            "`train.class_weights` needs classes, but the labels are "
+            f"{LABELS_OF[train_rows.kind]}. Leave it out."
         )
     classes = len(label_names(train_rows))
     if setting == "balanced" and train_rows.kind == "multi_label":

@@ -19,10 +19,13 @@ from torch import Tensor, nn
 from temper.checkpoints.folder import PARTIAL, RunFolder
 from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples, Kind
+from temper.data.spans import answer_place, texts_at
 from temper.data.tags import of_words
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
+from temper.functional.answers import SPAN_SCORES, answer_scores
 from temper.functional.entities import COUNTS, tag_counts, tag_score
+from temper.heads import Spans, best_spans
 from temper.memory import MEBIBYTE, Gauge, gauge_of
 from temper.models.modes import in_mode
 from temper.progress import Progress
@@ -178,7 +181,7 @@ class ScoredSet:
         Returns:
             The score, None where it is undefined.
         """
-        if self.kind == "completions":
+        if self.kind in ("completions", "seq2seq"):
             return self._loss_per_token(model, collate, batch_size)
         # A DataLoader would draw from the global generator, which training may use.
         order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
@@ -188,9 +191,15 @@ class ScoredSet:
         with torch.no_grad(), in_mode(model, training=False):
             for start in range(0, len(order), batch_size):
                 places = order[start : start + batch_size]
-                batch = Batch.of(collate([self.rows[place] for place in places]))
-                inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
-                logits = model(**inputs, **further).logits.float()
+                collated = collate([self.rows[place] for place in places])
+                batch = Batch.of({name: tensor.to(device) for name, tensor in collated.items()})
+                output = model(**batch.inputs, **further)
+                if self.kind == "spans":
+                    spans = self._spans(batch, places, Spans().logits(output, batch))
+                    for place, answer in zip(places, spans, strict=True):
+                        found[place] = answer
+                    continue
+                logits = output.logits.float()
                 answers = _answers(logits, self.kind).cpu()
                 if self.kind == "tokens":
                     # Padding may stand before or behind a row.
@@ -202,12 +211,26 @@ class ScoredSet:
                 for place, answer in zip(places, answers.tolist(), strict=True):
                     found[place] = answer
         labels = self.rows.columns["labels"]
-        if self.kind == "tokens":
+        if self.kind == "spans":
+            right = [[text for _, text in answers] for answers in labels]
+            column = SPAN_SCORES.index(self.metric)
+            value = float(answer_scores(found, right)[:, column].mean())
+        elif self.kind == "tokens":
             counts = tag_counts(labels, found, self.names).sum(0)
             value = float(tag_score(self.metric, dict(zip(COUNTS, counts, strict=True))))
         else:
             value = float(scores.measure_of(self.metric)(labels, found))
         return value if math.isfinite(value) else None
+
+    def _spans(self, batch: Batch, places: Sequence[int], logits: Tensor) -> list[str]:
+        """Return the predicted answers of a batch of questions."""
+        contexts = self.rows.examples.text_pair
+        assert contexts is not None
+        begins = batch.mask.int().argmax(-1)
+        ends = (best_spans(logits)[0] - begins.unsqueeze(1)).tolist()
+        rows = zip(places, ends, strict=True)
+        spans = [answer_place(self.rows[place], *pair) for place, pair in rows]
+        return texts_at(spans, [contexts[place] for place in places])
 
     def _loss_per_token(
         self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
@@ -220,8 +243,9 @@ class ScoredSet:
             for start in range(0, len(order), batch_size):
                 rows = [self.rows[place] for place in order[start : start + batch_size]]
                 batch = {name: tensor.to(device) for name, tensor in collate(rows).items()}
-                # The first token of a row is predicted from nothing.
-                targets = int((batch["labels"][:, 1:] != UNLABELED).sum())
+                # The first token of a row is predicted from nothing, unless an encoder has read.
+                first = 0 if self.kind == "seq2seq" else 1
+                targets = int((batch["labels"][:, first:] != UNLABELED).sum())
                 total += float(model(**batch).loss) * targets
                 tokens += targets
         return total / tokens if tokens else None

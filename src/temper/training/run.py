@@ -17,7 +17,7 @@ from temper.checkpoints.folder import RunFolder, is_finished
 from temper.checkpoints.identity import versions
 from temper.data.augmentation import AugmentedExamples
 from temper.data.encode import Collator, LazilyEncoded, cut_notices
-from temper.data.examples import Splits
+from temper.data.examples import NAMED, Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, TemperError, WriteError
@@ -253,7 +253,6 @@ class ActiveRun:
     def record(self, status: str) -> dict[str, Any]:
         """Return the record as docs/formats.md describes it."""
         train_rows = self.splits.train
-        unnamed = train_rows.kind in ("regression", "completions")
         return {
             "status": status,
             "key": self.key,
@@ -264,7 +263,7 @@ class ActiveRun:
             "task": {
                 "kind": train_rows.kind,
                 "metric": metric_of(self.config, train_rows),
-                "labels": [] if unnamed else label_names(train_rows),
+                "labels": label_names(train_rows) if train_rows.kind in NAMED else [],
             },
             "data": self._sets(),
             "notices": [*self.splits.notices, *self.prepared.notices],
@@ -427,7 +426,15 @@ def make_trainer(
     """
     trainer = RobustTrainer(
         prepared.model,
-        training_arguments(config.train, folder, seed=config.seed, disable_tqdm=True, **arguments),
+        training_arguments(
+            config.train,
+            folder,
+            seed=config.seed,
+            disable_tqdm=True,
+            # The collator needs more of a row than the model does.
+            remove_unused_columns=False,
+            **arguments,
+        ),
         method=prepared.method,
         class_weights=prepared.class_weights,
         bucket_by_length=config.train.group_by_length,

@@ -11,13 +11,14 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
+from temper.data.examples import Kind
 from temper.errors import SettingError, unknown
 from temper.files import asset
 from temper.functional.entities import are_entities
 
 Metric = Literal[
     "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "map", "entity_f1", "word_accuracy",
-    "completion_loss",
+    "completion_loss", "span_f1",
 ]  # fmt: skip
 
 
@@ -163,7 +164,7 @@ def task_source(name: str, root: Path | str | None) -> str:
 
 def default_metric(
     source: str,
-    kind: Literal["classification", "regression", "multi_label", "tokens", "completions"],
+    kind: Kind,
     *,
     task: str | None = None,
     names: Sequence[str] = (),
@@ -179,7 +180,8 @@ def default_metric(
     Returns:
         The task's score where it was named, or the source is recognised and its kind agrees; else
         accuracy for classes, Pearson's correlation for a regression, mAP for several labels, F1 of
-        entities or accuracy over words for tags, loss per token for completions.
+        entities or accuracy over words for tags, F1 of words for answers in a context, loss per
+        token for texts that are written.
 
     Example:
         >>> default_metric("glue:cola", "classification"), default_metric("my_scores", "regression")
@@ -194,7 +196,10 @@ def default_metric(
         "classification": "accuracy",
         "regression": "pearson",
         "multi_label": "map",
+        "choices": "accuracy",
+        "spans": "span_f1",
         "completions": "completion_loss",
+        "seq2seq": "completion_loss",
         "tokens": "entity_f1" if are_entities(names) else "word_accuracy",
     }
     return usual[kind]

@@ -23,7 +23,7 @@ from temper.display.folders import Run, Source
 from temper.display.views import Question, mean_or_first
 from temper.errors import DataError
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.contract import ONE_ANSWER, Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
@@ -274,7 +274,7 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
     """Refuse held-out labels that are not the model's, as a set of two merged classes has."""
     classes = prediction.probabilities.shape[1]
     named = classes if examples.label_names is None else len(examples.label_names)
-    if examples.kind != "classification" or named != classes:
+    if examples.kind not in ("classification", "choices") or named != classes:
         raise DataError(
             f"The held-out set {examples.name!r} must be labelled with the model's {classes} "
             f"classes; it is of kind {examples.kind!r} with {named} classes. Give rows like dev's."
@@ -395,6 +395,7 @@ CALIBRATION = Perspective(
     without_training=TEMPERATURE,
     averaged=True,
     rescores=RESCORED,
+    kinds=ONE_ANSWER,
     summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; as they are and "
     "after temperature scaling",
     scores=SCORES,

@@ -33,6 +33,12 @@ NEEDS: dict[Need, tuple[type, str]] = {
 """What a perspective may ask of a predictor: the contract that it must keep, and it in words."""
 
 
+ONE_LABEL: tuple[Kind, ...] = ("classification", "regression")
+"""Kinds of labels that a text has one of."""
+ONE_ANSWER: tuple[Kind, ...] = (*ONE_LABEL, "choices")
+"""Those, and choices, of which one is right and each has a probability."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Perspective(View):
     """One way of looking at a classifier: what it measures, how it scores, how a report shows it.
@@ -76,7 +82,7 @@ class Perspective(View):
         lambda predictor, data, settings: []
     )
     lacking: Callable[[Predictor, EvaluationData], str] = lambda predictor, data: ""
-    kinds: tuple[Kind, ...] = ("classification", "regression")
+    kinds: tuple[Kind, ...] = ONE_LABEL
     left_out: str = ""
     repeats: bool = True
     paired: bool = True

@@ -29,12 +29,12 @@ from temper.evaluation.measurement import (
     block_of,
     labels_of,
 )
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.contract import ONE_ANSWER, Perspective
 from temper.evaluation.predictor import RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import (
+    EMBEDDED,
     METRICS,
-    METRICS_OF,
     ScoreEntry,
     Scoring,
     drop_of,
@@ -101,7 +101,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the dev rows, batch by batch; the clean answers on the way are kept for the task."""
     examples, index = measurement.attacked()
     measurement.texts.keep("dev", examples, index)
-    labels = labels_of(examples, labelled=examples.kind in ("classification", "regression"))
+    labels = labels_of(examples, labelled=examples.kind in ONE_ANSWER)
     settings = measurement.settings.section("embedding_attack", EmbeddingAttackSettings)
     budget = _budget(settings, measurement.settings.seed)
     indices: list[int] = []
@@ -223,7 +223,7 @@ EMBEDDING_ATTACK = Perspective(
     unchanged_texts=True,
     summary="the metric under FGM and PGD on the word embeddings, by radius, and the drop",
     scores=(*METRICS, "drop"),
-    kinds=tuple(METRICS_OF),
+    kinds=EMBEDDED,
     rows=rows,
     score=score,
     settings=EmbeddingAttackSettings,

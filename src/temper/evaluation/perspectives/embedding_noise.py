@@ -26,7 +26,7 @@ from temper.evaluation.measurement import Measurement, PerspectiveSettings, Posi
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring, curve_entries
+from temper.evaluation.scoring import EMBEDDED, METRICS, ScoreEntry, Scoring, curve_entries
 from temper.functional.smoothness import root_mean_square
 from temper.lazy import torch
 from temper.seeding import derive_seed, generator
@@ -143,7 +143,7 @@ EMBEDDING_NOISE = Perspective(
     figures=figures,
     summary="the metric under Gaussian noise on the embeddings, and the area under its curve",
     scores=("area", *METRICS),
-    kinds=tuple(METRICS_OF),
+    kinds=EMBEDDED,
     rows=rows,
     score=score,
     settings=EmbeddingNoiseSettings,

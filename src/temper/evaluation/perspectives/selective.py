@@ -18,7 +18,7 @@ from temper.display.drawing import Axis, Curve, Figure, Lines, Point, style
 from temper.display.folders import Source
 from temper.display.views import Question
 from temper.evaluation.measurement import Measurement
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.contract import ONE_ANSWER, Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.intervals import Statistic
@@ -166,6 +166,7 @@ SELECTIVE = Perspective(
     judged=False,
     ranked=False,
     rescores=RESCORED,
+    kinds=ONE_ANSWER,
     summary="risk where the model answers only 80, 90 or 95% of the texts, AURC and E-AURC",
     scores=(
         ScoreFacts("aurc", "AURC", False, 0.0, NO_ROWS),

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from temper.data.encode import Span
+from temper.data.token_spans import Span
 from temper.data.words import is_stop_word
 from temper.errors import ModelError
 from temper.evaluation.attack import ascent_loss, check_finite

@@ -1,0 +1,46 @@
+"""Say which choice of a question, or which part of its context, a model picks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from temper.calibration.answers import Span
+from temper.data.choices import choices_of
+from temper.evaluation.predictor import Prediction
+
+
+def picked_choices(
+    fields: Sequence[dict[str, Any]], own: Prediction, choices: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Name the picked choice of each question.
+
+    Args:
+        fields: Of each answer, as of a class; the classes are the choices by their index.
+        own: The answers, n rows.
+        choices: The choices of each question, as JSON (`temper.data.choices`).
+
+    Returns:
+        The fields, with the index of the choice as ``choice``, and its text as ``label``.
+    """
+    rows = zip(fields, own.prediction.astype(int).tolist(), choices, strict=True)
+    return [{**each, "choice": best, "label": choices_of(text)[best]} for each, best, text in rows]
+
+
+def picked_spans(own: Prediction, contexts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the answer to each question.
+
+    Args:
+        own: The answers, n rows, with ``spans``.
+        contexts: The context of each question.
+
+    Returns:
+        The answer as ``span``, its text empty if no token of the context was read.
+    """
+    assert own.spans is not None
+    fields = []
+    rows = zip(own.spans.tolist(), own.probabilities[:, 0].tolist(), contexts, strict=True)
+    for (start, end), chance, context in rows:
+        start, end = max(start, 0), max(end, 0)
+        fields.append({"span": Span(context[start:end], start, end, chance)})
+    return fields

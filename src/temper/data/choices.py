@@ -1,0 +1,170 @@
+"""Questions with answers to choose from (multiple choice).
+
+The question is a row's text; its choices are the second text, as a JSON list. Each choice is
+encoded as a pair of texts with the question.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from temper.data.examples import Examples
+from temper.data.stored import StoredTexts
+from temper.data.table import Table, read_rows
+from temper.errors import DataError, brief
+
+QUESTION_COLUMNS = ("question", "prompt", "ctx")
+CHOICE_COLUMNS = ("choices", "options", "endings")
+ANSWER_COLUMNS = ("answer", "label", "answerkey")
+"""Usual names of the columns, in lower case."""
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def choice_columns(table: Table) -> tuple[str, ...] | None:
+    """Return the columns of questions, choices, and answers if there are any.
+
+    Args:
+        table: The table.
+
+    Returns:
+        Two or three names; None if the table has other rows.
+    """
+    known = {name.casefold(): name for name in table.names}
+    roles = (QUESTION_COLUMNS, CHOICE_COLUMNS, ANSWER_COLUMNS)
+    found = [next((known[name] for name in role if name in known), None) for role in roles]
+    if found[0] is None or found[1] is None:
+        return None
+    first = next(iter(table.column(found[1])), None)
+    if not isinstance(first, list | tuple | Mapping):
+        return None
+    return tuple(name for name in found if name is not None)
+
+
+def choice_rows(
+    table: Table, columns: Sequence[str], *, name: str, labelled: bool, skip: bool
+) -> Examples:
+    """Read questions with their choices; all rows must have equally many.
+
+    Args:
+        table: The table.
+        columns: What `choice_columns` returned.
+        name: Name of the set.
+        labelled: Whether the answers are read, if there are any.
+        skip: Whether rows that cannot be read are left out, with a notice.
+
+    Raises:
+        DataError: A row cannot be read, or has another number of choices.
+    """
+    question, choices, *answers = columns
+    answer = answers[0] if answers else None
+    if answer is not None and all(value in (None, "", -1) for value in table.column(answer)):
+        answer = None
+    if not labelled:
+        answer = None
+    sizes = Counter(map(_size, table.column(choices)))
+    read = partial(_row, size=sizes.most_common(1)[0][0])
+    names = (question, choices) if answer is None else (question, choices, answer)
+    rows, table = read_rows(table, names, read, skip=skip)
+    roles = {"text": question, "text_pair": choices, "label": answer}
+    return Examples(
+        name=name,
+        text=StoredTexts.of(asked for asked, _, _ in rows),
+        text_pair=StoredTexts.of(as_text(given) for _, given, _ in rows),
+        labels=None if answer is None else [place for _, _, place in rows],
+        kind="unlabelled" if answer is None else "choices",
+        source={
+            **table.source,
+            "columns": {role: column for role, column in roles.items() if column is not None},
+        },
+        notices=table.notices,
+        numbers=table.numbers,
+    )
+
+
+def as_text(choices: Sequence[str]) -> str:
+    """Write choices as the second text of a row."""
+    return json.dumps(list(choices), ensure_ascii=False)
+
+
+def choices_of(text: str) -> list[str]:
+    """Read the choices from the second text of a row.
+
+    Raises:
+        DataError: It is no JSON list of two or more texts.
+
+    Example:
+        >>> choices_of('["yes", "no"]')
+        ['yes', 'no']
+    """
+    try:
+        return _texts(json.loads(text))
+    except ValueError as error:
+        raise DataError(
+            f'A question needs its choices as a JSON list such as ["yes", "no"], got {brief(text)}.'
+        ) from error
+
+
+def _size(value: object) -> int:
+    texts = value.get("text") if isinstance(value, Mapping) else value
+    return len(texts) if isinstance(texts, list | tuple) else 0
+
+
+def _texts(value: object) -> list[str]:
+    """Return choices as texts.
+
+    Raises:
+        ValueError: They are no list of two or more texts.
+    """
+    texts = list(value) if isinstance(value, list | tuple) else []
+    if len(texts) > 1 and all(isinstance(each, str) and each for each in texts):
+        return texts
+    raise ValueError(f"choices must be a list of two or more texts, got {brief(value)}")
+
+
+def _row(question: object, choices: object, *answer: Any, size: int) -> Any:
+    """Return a question, its choices, and the index of the right one.
+
+    Args:
+        question: The question.
+        choices: A list of texts, or a mapping with the lists ``text`` and ``label``.
+        answer: The index of the right one, its label, its letter or its text; none if not read.
+        size: How many choices there must be.
+
+    Raises:
+        ValueError: They are something else.
+    """
+    if not isinstance(question, str) or not question:
+        raise ValueError(f"the question must be a text, got {brief(question)}")
+    labels: list[Any] = []
+    if isinstance(choices, Mapping):
+        labels = [*choices.get("label", ())]
+        choices = choices.get("text")
+    texts = _texts(choices)
+    if len(texts) != size:
+        raise ValueError(f"expected {size} choices as most rows have, got {len(texts)}")
+    return question, texts, _index(answer[0], texts, labels) if answer else None
+
+
+def _index(answer: Any, texts: Sequence[str], labels: Sequence[Any]) -> int:
+    """Return the index of the right choice.
+
+    Raises:
+        ValueError: It is unknown.
+    """
+    if isinstance(answer, int | float) and not isinstance(answer, bool):
+        index = int(answer)
+        if index == answer and 0 <= index < len(texts):
+            return index
+    word = answer.strip() if isinstance(answer, str) else None
+    # Labels of the row come first; a text may look like a letter or a number.
+    for known in (labels, texts, _LETTERS[: len(texts)], [*map(str, range(len(texts)))]):
+        if word is not None and list(known).count(word) == 1:
+            return list(known).index(word)
+    raise ValueError(
+        f"the answer must be the index from 0, the letter or the text of one of {len(texts)} "
+        f"choices, got {brief(answer)}"
+    )

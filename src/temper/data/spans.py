@@ -1,0 +1,177 @@
+"""Questions whose answer is a part of a text (extractive questions, as in SQuAD).
+
+The question is a row's text; the context that has the answer is the second one. A label is all
+right answers of a row, each with the index of its first character: the model learns the first, and
+a prediction may equal any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from temper.data.examples import Examples
+from temper.data.stored import StoredTexts
+from temper.data.table import Table, read_rows
+from temper.errors import brief
+from temper.types import UNLABELED
+
+QUESTION, CONTEXT, ANSWERS = "question", "context", "answers"
+"""Usual names of the columns, in lower case."""
+
+Answer = tuple[int, str]
+"""The index of an answer's first character in the context, and its text."""
+
+
+def span_columns(names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the columns of questions, contexts, and answers if there are any.
+
+    Args:
+        names: Names of all columns.
+
+    Returns:
+        Two or three names; None if the table has other rows.
+
+    Example:
+        >>> span_columns(["id", "question", "context", "answers"])
+        ('question', 'context', 'answers')
+        >>> span_columns(["question", "answer"])
+    """
+    known = {name.casefold(): name for name in names}
+    if QUESTION not in known or CONTEXT not in known:
+        return None
+    return tuple(known[name] for name in (QUESTION, CONTEXT, ANSWERS) if name in known)
+
+
+def span_rows(
+    table: Table, columns: Sequence[str], *, name: str, labelled: bool, skip: bool
+) -> Examples:
+    """Read questions with their contexts and answers.
+
+    Args:
+        table: The table.
+        columns: What `span_columns` returned.
+        name: Name of the set.
+        labelled: Whether the answers are read, if there are any.
+        skip: Whether rows that cannot be read are left out, with a notice.
+
+    Raises:
+        DataError: A row cannot be read.
+    """
+    labelled = labelled and len(columns) > 2
+    columns = columns if labelled else columns[:2]
+    rows, table = read_rows(table, columns, _row, skip=skip)
+    roles = zip(("text", "text_pair", "label"), columns, strict=False)
+    return Examples(
+        name=name,
+        text=StoredTexts.of(question for question, _, _ in rows),
+        text_pair=StoredTexts.of(context for _, context, _ in rows),
+        labels=[answers for _, _, answers in rows] if labelled else None,
+        kind="spans" if labelled else "unlabelled",
+        source={**table.source, "columns": dict(roles)},
+        notices=table.notices,
+        numbers=table.numbers,
+    )
+
+
+def _row(question: object, context: object, *answers: Any) -> Any:
+    """Return a question, its context and its answers.
+
+    Args:
+        question: The question.
+        context: The context.
+        answers: A mapping with the lists ``text`` and ``answer_start``, or a list of mappings with
+            one of each; none if they are not read.
+
+    Raises:
+        ValueError: They are something else, or an answer does not occur where it should.
+    """
+    for what, value in ((QUESTION, question), (CONTEXT, context)):
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"{what!r} must be a text, got {brief(value)}")
+    return question, context, _answers(answers[0], str(context)) if answers else ()
+
+
+def _answers(value: Any, context: str) -> tuple[Answer, ...]:
+    """Return the answers of a row.
+
+    Raises:
+        ValueError: There is none, or one does not occur where it should.
+    """
+    if isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value):
+        value = {key: [each.get(key) for each in value] for key in ("text", "answer_start")}
+    texts, starts = (
+        (value.get("text"), value.get("answer_start")) if isinstance(value, Mapping) else ((), ())
+    )
+    if not isinstance(texts, list | tuple) or not isinstance(starts, list | tuple):
+        texts = starts = ()
+    if not texts or len(texts) != len(starts):
+        raise ValueError(
+            '\'answers\' must have one answer or more, {"text": [...], "answer_start": [...]}, '
+            f"got {brief(value)} (questions without an answer are not supported)"
+        )
+    found = []
+    for text, start in zip(texts, starts, strict=True):
+        fits = isinstance(text, str) and text.strip() and isinstance(start, int) and start >= 0
+        if not fits or context[start : start + len(text)] != text:
+            raise ValueError(f"the answer {brief(text)} does not begin at character {start!r}")
+        found.append((start, text))
+    return tuple(found)
+
+
+def answer_place(item: Mapping[str, Any], first: int, last: int) -> tuple[int, int]:
+    """Return the characters of the context between two tokens, -1 and -1 outside it.
+
+    Args:
+        item: The encoded row, with ``starts`` and ``ends``.
+        first: Position of the first token in the row, without padding.
+        last: Position of the last one.
+    """
+    start, end = item["starts"][first], item["ends"][last]
+    return (start, end) if min(start, end) >= 0 else (-1, -1)
+
+
+def texts_at(places: Sequence[Sequence[int]], contexts: Sequence[str]) -> list[str]:
+    """Return the parts of contexts at some places, empty where there is none (-1).
+
+    Args:
+        places: The first character, and the one behind the last, of each part.
+        contexts: The contexts.
+
+    Example:
+        >>> texts_at([(4, 7), (-1, -1)], ["the cat", "the dog"])
+        ['cat', '']
+    """
+    rows = zip(contexts, places, strict=True)
+    return [context[max(start, 0) : max(end, 0)] for context, (start, end) in rows]
+
+
+def token_positions(
+    answers: Sequence[Answer], starts: Sequence[int], ends: Sequence[int]
+) -> tuple[int, int]:
+    """Return the first and the last token of the first answer.
+
+    Args:
+        answers: The answers.
+        starts: Index in the context of each token's first character, -1 for other tokens.
+        ends: Index behind its last character.
+
+    Returns:
+        Both positions; both are -100 if the answer was cut off.
+
+    Example:
+        >>> token_positions([(4, "b")], [-1, -1, 0, 4, -1], [-1, -1, 1, 5, -1])
+        (3, 3)
+        >>> token_positions([(4, "b")], [-1, -1, 0, -1], [-1, -1, 1, -1])
+        (-100, -100)
+    """
+    start, text = answers[0]
+    # Some vocabularies count a space to the word behind it, and offsets here do not.
+    end = start + len(text.rstrip())
+    start += len(text) - len(text.lstrip())
+    inside = [place for place, at in enumerate(starts) if at >= 0]
+    touched = [place for place in inside if ends[place] > start and starts[place] < end]
+    # An answer is whole if its last character is.
+    if not touched or ends[inside[-1]] < end:
+        return UNLABELED, UNLABELED
+    return touched[0], touched[-1]

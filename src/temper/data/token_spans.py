@@ -1,0 +1,94 @@
+"""Say where tokens stand in their texts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from temper.data.examples import Examples
+from temper.errors import DataError
+
+
+class Span(NamedTuple):
+    """The characters that a token stands for, without spaces around them.
+
+    Args:
+        side: 0 in the text, 1 in the second text of a pair task.
+        start: Of its first character.
+        end: Behind its last one.
+    """
+
+    side: int
+    start: int
+    end: int
+
+
+def lacks_spans(tokenizer: Any) -> str:
+    """Say why a tokenizer cannot tell where tokens stand; empty where it can.
+
+    Args:
+        tokenizer: A Transformers tokenizer.
+
+    Example:
+        >>> lacks_spans(object())
+        'its tokenizer (object) does not say where a token stands in the text'
+    """
+    if getattr(tokenizer, "is_fast", False):
+        return ""
+    return (
+        f"its tokenizer ({type(tokenizer).__name__}) does not say where a token stands in the text"
+    )
+
+
+def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[list[Span | None]]:
+    """Locate the tokens of each row, as `temper.data.encode.encode` cuts and orders them.
+
+    Args:
+        examples: The rows.
+        tokenizer: A fast Transformers tokenizer.
+        max_length: Most tokens of a row, special tokens included.
+
+    Returns:
+        For each row one entry a token, None for those that the tokenizer adds.
+
+    Raises:
+        DataError: The tokenizer does not know.
+    """
+    if reason := lacks_spans(tokenizer):
+        raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
+    if not len(examples):
+        return []
+    encoded = tokenizer(
+        examples.text,
+        examples.text_pair,
+        truncation=True,
+        max_length=max_length,
+        padding=False,
+        return_offsets_mapping=True,
+        verbose=False,
+    )
+    found = []
+    for row, offsets in enumerate(encoded["offset_mapping"]):
+        texts = [examples.text[row]]
+        if examples.text_pair is not None:
+            texts.append(examples.text_pair[row])
+        found.append(
+            [
+                None if side is None else trimmed(texts[side], side, *offset)
+                for side, offset in zip(encoded.sequence_ids(row), offsets, strict=True)
+            ]
+        )
+    return found
+
+
+def trimmed(text: str, side: int, start: int, end: int) -> Span:
+    """Leave out the space that some vocabularies count to the word behind it.
+
+    Args:
+        text: The text.
+        side: 0 for a text, 1 for the second text of a pair task.
+        start: Index of the token's first character.
+        end: Index behind its last.
+    """
+    piece = text[start:end]
+    left = len(piece) - len(piece.lstrip())
+    return Span(side, start + left, max(start + left, start + len(piece.rstrip())))

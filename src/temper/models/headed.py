@@ -1,0 +1,133 @@
+"""Load models whose labels have no names: next tokens, choices, positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+)
+
+from temper.errors import ModelError
+from temper.heads import Choices, Completions, Seq2Seq, Spans
+from temper.models.adapters import TASKS, add_adapter
+from temper.models.heads import draw_head
+from temper.models.hf import (
+    configured,
+    device_of,
+    load_tokenizer,
+    load_weights,
+    loading,
+    put_on,
+    set_padding,
+)
+from temper.models.kinds import classes_of
+from temper.models.names import resolve
+from temper.seeding import derive_seed, seeded
+
+HEADED = {
+    Completions.name: AutoModelForCausalLM,
+    Seq2Seq.name: AutoModelForSeq2SeqLM,
+    Choices.name: AutoModelForMultipleChoice,
+    Spans.name: AutoModelForQuestionAnswering,
+}
+"""Classes of Transformers that load such models, by the name of the head."""
+
+
+def load_headed(
+    name: str,
+    head: str,
+    *,
+    device: str = "cpu",
+    seed: int = 0,
+    new_adapter: Mapping[str, Any] | None = None,
+    trained: bool = False,
+) -> tuple[Any, Any]:
+    """Load a model whose labels have no names (next tokens, choices, positions), and its tokenizer.
+
+    Args:
+        name: A short name, a Hub id, a folder with a checkpoint, or one with a PEFT adapter.
+        head: A key of `HEADED`.
+        device: Where to put the model; ``auto`` takes a GPU if there is one.
+        seed: Seed of a new head or adapter.
+        new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
+        trained: Whether a missing head is drawn; those that write texts are pre-trained.
+
+    Returns:
+        (model, tokenizer), the model in evaluation mode.
+
+    Raises:
+        ModelError: If nothing whole can be loaded under that name, or it has no such head.
+    """
+    where = device_of(device)
+    source = resolve(name)
+    with loading(name):
+        source, adapter, base, config = configured(source, name)
+        own = _other_head(config, adapter) == head
+        writes = head in (Completions.name, Seq2Seq.name)
+        # BART is published without its head, which is its embedding table.
+        if not own and not (trained and (not writes or config.is_encoder_decoder)):
+            kind = "causal language model" if writes else f"model with a head for {head}"
+            raise ModelError(
+                f"{name!r} is no {kind} (architectures: {config.architectures}). Prompts with "
+                "completions train a language model, such as SmolLM2, or an encoder with a "
+                "decoder, such as T5; other rows train other models."
+            )
+        beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
+        tokenizer = load_tokenizer(source if beside else base, name)
+        set_padding(tokenizer, config, name)
+        if head == Spans.name:
+            config.num_labels = 2
+        new_head = not writes and (not own or adapter is not None)
+        with seeded(derive_seed(seed, "head")):
+            model, drawn = load_weights(HEADED[head], base, config, new_head=new_head)
+            if not own and not writes:
+                # Another head may have weights of the same names and sizes.
+                drawn = sorted({*drawn, *draw_head(model)})
+        # The folder of an adapter has no other record of the head.
+        model.config.architectures = [type(model).__name__]
+        if adapter is not None:
+            model = put_on(model, source)
+    if new_adapter is not None:
+        model = add_adapter(model, new_adapter, drawn=drawn, seed=seed)
+    return model.eval().to(where), tokenizer
+
+
+def other_head(name: str) -> str | None:
+    """Return which head of `HEADED` a checkpoint has, without reading weights; None for others.
+
+    Args:
+        name: As `load_headed` takes it.
+
+    Raises:
+        ModelError: If there is no such model.
+    """
+    with loading(name):
+        _, adapter, _, config = configured(resolve(name), name)
+    return _other_head(config, adapter)
+
+
+def _other_head(config: Any, adapter: Any | None) -> str | None:
+    task = getattr(adapter, "task_type", None)
+    if task is not None:
+        return next((head for head in HEADED if TASKS[head] == task), None)
+    classes = {*(config.architectures or ())}
+    return next((head for head in HEADED if classes & classes_of(head)), None)
+
+
+def is_encoder_decoder(name: str) -> bool:
+    """Return whether a checkpoint is an encoder with a decoder, without reading weights.
+
+    Args:
+        name: As `load_headed` takes it.
+
+    Raises:
+        ModelError: If there is no such model.
+    """
+    with loading(name):
+        return bool(configured(resolve(name), name)[-1].is_encoder_decoder)
