@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from reproduction.multi_task import MultiTaskStudyConfig
 from reproduction.specification import (
     Case,
     CaseAtScale,
@@ -21,7 +22,6 @@ from temper.display.cells import Comparison
 from temper.errors import CheckpointError, SettingError
 from temper.evaluation.sources import SetSources
 from temper.settings import Tree, override
-from temper.study.multi_task import MultiTaskStudyConfig
 from temper.study.plan import Column, StudyConfig
 
 SAME = "same"

@@ -22,7 +22,7 @@ from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import InitialWeightsRule, UpdateRule
 from temper.lazy import torch
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.methods.variants import Off, Variant
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
@@ -198,14 +198,6 @@ class Recall(InitialWeightsRule):
 )
 class RecAdam(Method):
     """Settings of RecAdam."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "anneal": Published("sigmoid", "the paper"),
-        "anneal.k": Published("0.5; searched 0.05 to 1", "released code"),
-        "anneal.t0": Published("250; searched 100 to 1000", "released code"),
-        "gamma": Published("5000", "the paper"),
-        "train.learning_rate": Published("1e-5 and 2e-5", "the paper"),
-    }
 
     PRETRAINED = "pulls the weights to pre-trained ones"
 

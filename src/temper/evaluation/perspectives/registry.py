@@ -18,8 +18,7 @@ from functools import cache, partial
 from importlib.metadata import entry_points
 from types import ModuleType
 
-from temper.display.wording import pipe_table
-from temper.errors import DataError, SettingError, unknown
+from temper.errors import SettingError, unknown
 from temper.evaluation.perspectives.contract import Perspective
 from temper.importing import run_import
 
@@ -130,39 +129,6 @@ def perspective(name: str) -> Perspective:
     if name not in known:
         raise SettingError(unknown("perspective", name, known))
     return known[name]
-
-
-MARK = "<!-- Written by `temper list perspectives --write FILE.md`. -->"
-
-
-def markdown() -> str:
-    """Return the table of the documents: what each says, asks for, and when it is measured."""
-    rows = [
-        [
-            f"`{entry.name}`",
-            entry.summary,
-            entry.needs,
-            "yes" if entry.by_default else f"no: {entry.left_out}",
-        ]
-        for entry in perspectives().values()
-    ]
-    return pipe_table(["perspective", "what it says", "asks for", "default"], rows)
-
-
-def rewrite(text: str) -> str:
-    """Return a document with the table made anew behind its mark.
-
-    Args:
-        text: The document.
-
-    Raises:
-        DataError: There is no mark.
-    """
-    head, mark, rest = text.partition(MARK)
-    if not mark:
-        raise DataError(f"There is no line {MARK!r} to write the table behind.")
-    _, _, after = rest.lstrip("\n").partition("\n\n")
-    return f"{head}{mark}\n\n{markdown()}\n\n{after}"
 
 
 def listing() -> list[dict[str, object]]:
