@@ -20,7 +20,7 @@ from temper.data.reading import CARVE
 from temper.data.tasks.registry import TASKS, task_source
 from temper.display.cells import Comparison
 from temper.errors import CheckpointError, SettingError
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.settings import Tree, override
 from temper.study.plan import Column, StudyConfig
 

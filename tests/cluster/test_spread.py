@@ -20,7 +20,7 @@ from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError, TemperError
 from temper.evaluation.loading import load_predictor, predictor_identity
 from temper.evaluation.predictor import Prediction, Predictor
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.export.verify import verify
 
 pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")

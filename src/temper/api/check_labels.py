@@ -143,7 +143,7 @@ def _check_unseen(model: str, rows: Examples) -> None:
         SettingError: It was.
     """
     from temper.checkpoints.checkpoint import Checkpoint
-    from temper.evaluation.seen import seen_among
+    from temper.evaluation.sets import seen_among
 
     if trained := seen_among(Checkpoint.of(model), rows).trained:
         raise SettingError(

@@ -23,7 +23,7 @@ from temper.api.quick_checks import (
 )
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.errors import SettingError
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.progress import LoggedNotices, Progress
 from temper.results import EvaluationResult, TrainingResult
 from temper.settings import section

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from temper.api.keywords import Paths
 from temper.data.settings import source_name
 from temper.errors import SettingError, brief, unknown
-from temper.evaluation.sources import ROOT
+from temper.evaluation.settings import ROOT
 from temper.settings import Faults, Tree, override, parse_assignment, parse_value, read_toml
 from temper.training.settings import without_alias
 

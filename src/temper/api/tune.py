@@ -20,13 +20,12 @@ from temper.api.quick_checks import of_paths, of_sources, of_tables, refuse
 from temper.checkpoints.folder import check_room
 from temper.cluster.store import is_url
 from temper.errors import SettingError, install_command
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.methods.recipes import PLAIN, Recipe, recipe_named
 from temper.methods.recipes import recipes as known_recipes
 from temper.progress import LoggedNotices, Progress
 from temper.settings import section
-from temper.study.budget import Budget
-from temper.study.goals import goal_weights
+from temper.study.goals import Budget, goal_weights
 
 RECORD = "tune.json"
 MODEL = "minilm"

@@ -16,7 +16,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import print_json, say
 from temper.errors import SettingError
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.models.names import checkpoint_folder
 from temper.settings import section
 

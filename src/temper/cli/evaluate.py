@@ -146,8 +146,7 @@ def _print_lines(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bool) -> None:
     """Estimate accuracy and macro-F1 of rows without labels."""
     from temper.calibration.classifier import Classifier
-    from temper.evaluation.evaluate import EvaluationRequest
-    from temper.evaluation.measure import load_evaluated
+    from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
     from temper.files import write_json
 
     request = EvaluationRequest.of(tree, model=Checkpoint(model))

@@ -13,7 +13,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import SettingError
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.settings import section
 
 

@@ -20,7 +20,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, print_json, print_table, say
 from temper.errors import DataError, SettingError, unknown
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.settings import section
 
 if TYPE_CHECKING:

@@ -60,8 +60,8 @@ def report(
     options.import_methods(imports)
     refuse([partial(check_reported, folder)])
     from temper.report import build, comparison, overview
-    from temper.report.exports import export_figures
     from temper.report.markdown import markdown as table
+    from temper.report.page import export_figures
 
     if markdown:
         compared = comparison(folder, margin=margin, detect=detect)

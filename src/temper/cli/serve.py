@@ -15,7 +15,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, say
 from temper.errors import SettingError, install_command
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.service.settings import ServiceSettings
 from temper.settings import section
 

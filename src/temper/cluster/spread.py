@@ -19,7 +19,7 @@ from temper.data.examples import Examples
 from temper.errors import TemperError
 from temper.evaluation.loading import load_predictor, predictor_identity
 from temper.evaluation.predictor import Prediction, Predictor, joined
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.models.hf import lasting_name
 
 ROWS = 512

@@ -25,7 +25,7 @@ from temper.evaluation.function import (
 from temper.evaluation.generator import TextGenerator
 from temper.evaluation.int8 import Int8Predictor
 from temper.evaluation.predictor import Precision, Predictor
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.evaluation.text_predictor import TextPredictor
 from temper.functional.label_names import GivenNames, placeholders
 from temper.importing import import_named

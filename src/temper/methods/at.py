@@ -15,7 +15,7 @@ from typing import Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, SubModels
-from temper.forward.attack import gradient_at
+from temper.forward.perturbations import gradient_at
 from temper.methods import register
 from temper.methods.attack import AttackConfig, Projected, Single
 from temper.types import Step

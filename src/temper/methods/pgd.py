@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Perturbation, Plan, StepContext, plain
-from temper.forward.attack import gradient_at
+from temper.forward.perturbations import gradient_at
 from temper.functional import norms
 from temper.lazy import torch
 from temper.methods import register

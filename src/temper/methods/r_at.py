@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
-from temper.forward.attack import gradient_at
+from temper.forward.perturbations import gradient_at
 from temper.functional.losses import Divergence
 from temper.methods import register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence

@@ -20,7 +20,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import RunFolder, difference_in_words, held_folder, read_json
 from temper.checkpoints.identity import digest, model_identity
 from temper.errors import CheckpointError, ModelError, SettingError
-from temper.evaluation.measure import evaluation_key, measure, stored_key
+from temper.evaluation.evaluate import evaluation_key, measure, stored_key
 from temper.evaluation.sets import EvaluationSets
 from temper.files import make_folder, write_json, write_text
 from temper.methods.recipes import PLAIN, Recipe

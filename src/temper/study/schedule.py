@@ -24,9 +24,9 @@ from temper.display import folders
 from temper.display.folders import is_plain
 from temper.display.wording import plural
 from temper.errors import CheckpointError, SettingError, TemperError
+from temper.evaluation.evaluate import stored_key
 from temper.evaluation.folder import read
 from temper.evaluation.loading import load_predictor
-from temper.evaluation.measure import stored_key
 from temper.evaluation.named_models import check_named_models
 from temper.evaluation.pairing import (
     RESAMPLES,

@@ -25,16 +25,22 @@ from temper.checkpoints.identity import model_identity
 from temper.cluster.machines import Cluster
 from temper.data.examples import Splits
 from temper.errors import NonFiniteError, SettingError
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.methods.recipes import PLAIN, Recipe
 from temper.progress import Progress
 from temper.seeding import derive_seed
 from temper.settings import Tree, override
 from temper.study.alternatives import Alternative, alternatives
-from temper.study.budget import Budget
 from temper.study.cluster import Job, do_runs
 from temper.study.dev_folds import FOLDS, FoldFolder
-from temper.study.goals import ATTACKED, fold_evaluation, goal_weights, improvement, part_scores
+from temper.study.goals import (
+    ATTACKED,
+    Budget,
+    fold_evaluation,
+    goal_weights,
+    improvement,
+    part_scores,
+)
 from temper.study.plan import Column, StudyConfig
 from temper.study.work import Work, evaluation_sets
 from temper.training.config import RunConfig, run_key
