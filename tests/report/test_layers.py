@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from temper.display.drawing import Figure, Lines
+from temper.display.charts import Figure, Lines
 from temper.display.folders import read
 from temper.display.views import Question
 from temper.display.wording import unit

@@ -15,8 +15,15 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from temper.api.keywords import COMPARE, CompareKeywords, Many, Source
-from temper.api.nested import default_folder, nested, split_list
-from temper.api.quick_checks import of_paths, of_sources, of_tables, refuse
+from temper.api.nested import (
+    default_folder,
+    nested,
+    of_paths,
+    of_sources,
+    of_tables,
+    refuse,
+    split_list,
+)
 from temper.checkpoints.folder import check_room
 from temper.cluster.store import is_url
 from temper.errors import SettingError, install_command

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from temper.api.keywords import CALIBRATE
-from temper.api.nested import nested
-from temper.api.quick_checks import of_paths, of_sources, of_tables, refuse
+from temper.api.nested import nested, of_paths, of_sources, of_tables, refuse
 from temper.calibration.settings import CalibrationSettings, known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options

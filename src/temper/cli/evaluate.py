@@ -11,8 +11,7 @@ import typer
 
 from temper.api.evaluate import evaluate as evaluate_classifier
 from temper.api.keywords import EVALUATE
-from temper.api.nested import nested
-from temper.api.quick_checks import check_loadable, refuse
+from temper.api.nested import check_loadable, nested, refuse
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, print_headline, print_json, print_table, say

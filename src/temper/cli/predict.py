@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from temper.api.keywords import PREDICT
-from temper.api.nested import split_list
-from temper.api.quick_checks import check_loadable, of_sources, refuse
+from temper.api.nested import check_loadable, of_sources, refuse, split_list
 from temper.calibration.settings import known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options

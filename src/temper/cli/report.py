@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from temper.api.nested import split_list
-from temper.api.quick_checks import check_reported, refuse
+from temper.api.nested import check_reported, refuse, split_list
 from temper.cli import options
 from temper.cli.screen import notice, print_headline, print_json, say
 from temper.errors import SettingError

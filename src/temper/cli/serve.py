@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from temper.api.keywords import SERVE
-from temper.api.quick_checks import check_loadable, refuse
+from temper.api.nested import check_loadable, refuse
 from temper.calibration.settings import known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options

@@ -31,14 +31,16 @@ from temper.errors import CheckpointError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.folder import write_files
 from temper.evaluation.loading import (
+    check_named_models,
     check_pairs,
     load_predictor,
     longest_row,
+    named_models,
     predictor_identity,
     unknown_in,
+    with_reference,
 )
 from temper.evaluation.measurement import without_unknown
-from temper.evaluation.named_models import check_named_models, named_models, with_reference
 from temper.evaluation.predictor import KINDS, Predictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.sets import EvaluationSets, load_sets, trained_among, trained_rows

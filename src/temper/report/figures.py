@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from temper.display.cells import Comparison, Row
-from temper.display.charts import many_columns, numbers_of
-from temper.display.drawing import (
+from temper.display.charts import (
     Axis,
     Bars,
     Curve,
@@ -18,6 +17,8 @@ from temper.display.drawing import (
     Look,
     Mark,
     Point,
+    many_columns,
+    numbers_of,
     style,
 )
 from temper.display.folders import Source

@@ -389,7 +389,7 @@ def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str
 
     Returns:
         Column to column; empty if the reference is not plain fine-tuning. Compute is counted in
-        whole multiples of the reference's, as `temper.study.equal_compute` does; columns of the
+        whole multiples of the reference's, as `temper.study.schedule` does; columns of the
         reference's compute are left out, and those that no plain fine-tuning costs as much as.
     """
     plain = [each.name for each in source.columns if is_plain(each.method, each.settings)]

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from temper.display.cells import Comparison
-from temper.display.drawing import Bars, HeatMap, style
+from temper.display.charts import Bars, HeatMap, style
 from temper.display.folders import Source, read
 from temper.display.views import Question
 from temper.display.wording import folded, slug

@@ -26,11 +26,10 @@ from temper.files import make_folder, write_json, write_text
 from temper.methods.recipes import PLAIN, Recipe
 from temper.progress import Progress
 from temper.study.alternatives import Alternative, fit_alternative
-from temper.study.dev_folds import dev_folds
 from temper.study.goals import ACCURACY
 from temper.study.plan import Column, StudyConfig
 from temper.study.schedule import Study, load_study, run_study
-from temper.study.search import Candidate, Request, Search, run_search
+from temper.study.search import Candidate, Request, Search, dev_folds, run_search
 from temper.study.work import evaluation_sets
 
 RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"

@@ -20,7 +20,7 @@ from temper.methods.description import settings
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.testing.tiny import rows, tiny_bert
-from temper.training.requirements import wants_unlabelled
+from temper.training.config import wants_unlabelled
 from temper.training.stepper import Stepper
 from temper.types import Step
 

@@ -32,6 +32,7 @@ from temper.models.kinds import head_name
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
 from temper.training.checkpoint_files import read_state, write_state
+from temper.training.config import check_kept, check_sharded
 from temper.training.loading import (
     ROW,
     JoinedBatches,
@@ -43,7 +44,6 @@ from temper.training.loading import (
     training_loader,
 )
 from temper.training.method_callback import MethodCallback
-from temper.training.requirements import check_kept, check_sharded
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks
 from temper.types import CONTEXT, TEACHER, Batch, Step

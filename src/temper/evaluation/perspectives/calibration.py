@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison
-from temper.display.drawing import Axis, Curve, Figure, Lines, Look, Point, diagonal, style
+from temper.display.charts import Axis, Curve, Figure, Lines, Look, Point, diagonal, style
 from temper.display.folders import Run, Source
 from temper.display.views import Question, mean_or_first
 from temper.errors import DataError
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of

@@ -17,14 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison
-from temper.display.charts import condition_bars
-from temper.display.drawing import Figure
+from temper.display.charts import Figure, condition_bars
 from temper.display.folders import Source
 from temper.display.views import Question
 from temper.display.wording import title
 from temper.errors import DataError, SettingError, unknown
 from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement, block_of
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Prediction, Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import (
