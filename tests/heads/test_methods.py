@@ -14,6 +14,7 @@ from temper.errors import SettingError
 from temper.heads import HEADS, UNLABELED
 from temper.methods import configure
 from temper.methods.registry import names
+from temper.types import Batch
 from tests.heads.models import MODELS, Inputs, model_of
 
 OF_TEXTS = ("cross_holder", "hidden_cut", "jachess", "jachess_unlabeled", "jacobian", "mixup")
@@ -176,3 +177,34 @@ def test_transformers_weighs_micro_batches_of_tokens_alike_and_temper_by_tokens(
 def test_every_head_has_a_model() -> None:
     of_models = {name.partition("-")[0] for name in MODELS}
     assert of_models | {"classification", "regression"} == set(HEADS)
+
+
+def test_attacks_move_prompts_alone_and_neftune_moves_the_completion_too() -> None:
+    model, inputs = model_of("completions")
+    labels = inputs["labels"].clone()
+    labels[1] = torch.where(inputs["attention_mask"][1] == 1, inputs["input_ids"][1], UNLABELED)
+    inputs = inputs | {"labels": labels}  # the second row has no prompt
+    batch, real = Batch.of(inputs), inputs["attention_mask"].bool()
+    prompt = real & (labels == UNLABELED)
+    prompt[1] = real[1]
+    for name, settings, expected in (
+        ("at", {}, prompt),
+        ("freelb", {}, prompt),
+        ("vat", {"site": "word"}, prompt),
+        ("r3f", {}, prompt),
+        ("embedding_noise", {}, real),
+    ):
+        stepper = Stepper(model, configure(name, settings), seed=4)
+        stepper.network.probe(batch)
+        words, seen = model.get_input_embeddings(), list[Tensor]()
+        plain = words(batch.ids)
+        # Registered after the stepper's own hook, so it sees what the model reads.
+        hook = words.register_forward_hook(lambda _, __, output, to=seen: to.append(output))
+        stepper.backward(inputs)
+        hook.remove()
+        stepper.release()
+        rows = torch.cat(seen).unflatten(0, (-1, len(labels)))
+        moved = (rows != plain).any(-1).any(0)
+        assert not (moved & ~expected).any(), name
+        # What follows the last target has no gradient.
+        assert moved[:, :-1][expected[:, 1:]].all(), name

@@ -220,6 +220,8 @@ def test_an_attacked_pass_lies_where_the_gradient_points(name: str, model_name: 
 
     rows = len(inputs["input_ids"])
     mask = inputs["attention_mask"].reshape(rows, -1, 1).double()
+    if head == "completions":  # attacks move the prompt alone
+        mask = mask * (inputs["labels"] == UNLABELED).unsqueeze(-1)
     g = gradient.reshape(*mask.shape[:2], -1) * mask
     size = g.abs().amax(2, True) if name == "roast" else g.flatten(1).norm(dim=1).view(-1, 1, 1)
     step = EPSILON * g / size.clamp(min=1e-300)

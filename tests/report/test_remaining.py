@@ -68,7 +68,14 @@ def test_a_gain_that_longer_plain_fine_tuning_has_is_not_recommended() -> None:
     lost = headline(replace(whole, equal={"new": longer}))
     assert (lost.recommended, "`vanilla_x3`" in lost.sentence) == ("vanilla", True)
     also = compared(ACCURACY, BETTER, BETTER_AFTER, reference="vanilla_x3")
-    assert headline(replace(whole, equal={"new": also})).recommended == "new"
+    compared_too = headline(replace(whole, equal={"new": also}))
+    assert compared_too.recommended == "new"
+    costs = {"vanilla": TrainingCost(passes=3.0), "new": TrainingCost(passes=9.0)}
+    untested = headline(replace(whole, costs=costs))
+    assert "not compared" in untested.sure
+    assert "not compared" not in compared_too.sure
+    costs["new"] = TrainingCost(passes=4.0)
+    assert "not compared" not in headline(replace(whole, costs=costs)).sure
 
 
 def test_a_loss_that_vanishes_with_temperature_scaling_does_not_stand_against_a_gain() -> None:

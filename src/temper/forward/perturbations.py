@@ -149,6 +149,7 @@ class Noise:
             draw is size / sqrt 3 for every length.
         site: ``word`` embeddings or the ``output`` of the embeddings block.
         special_tokens: Whether special tokens move too.
+        targets: Whether tokens that a language model is to predict move too.
     """
 
     size: float
@@ -156,6 +157,7 @@ class Noise:
     per: NoiseSize = "entry"
     site: Site = "word"
     special_tokens: bool = True
+    targets: bool = False
 
     def draw(self, network: Network, batch: Batch, *, seed: int) -> Tensor:
         """Draw noise for a batch.
@@ -172,7 +174,7 @@ class Noise:
             FreeLB (arXiv 1909.11764), Algorithm 1, line 3; NEFTune (arXiv 2310.05914), Algorithm 1.
         """
         width = network.width(batch, site=self.site)
-        mask = network.movable(batch, special_tokens=self.special_tokens)
+        mask = network.movable(batch, special_tokens=self.special_tokens, targets=self.targets)
         shape = (*batch.ids.shape, width)
         draws = generator(seed, batch.device)
         values = torch.empty(shape, device=batch.device, dtype=network.delta_dtype)

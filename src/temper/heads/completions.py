@@ -61,6 +61,15 @@ class Completions(Classification):
         """Count the target tokens."""
         return int(self._targets(batch).sum())
 
+    def movable(self, batch: Batch) -> Tensor:
+        """Return which tokens an attack may move [B, T]: the prompt's; of rows without one, all."""
+        if batch.labels is None:
+            return batch.mask
+        prompt = batch.mask & (batch.labels == UNLABELED)
+        # The first token is never predicted, so alone it is no prompt.
+        alone = ~prompt[:, 1:].any(1, keepdim=True)
+        return prompt | (batch.mask & alone)
+
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the target ids [B, U].
 
@@ -145,6 +154,10 @@ class Seq2Seq(Completions):
         if batch.labels is None:
             return super(Completions, self).unit_mask(batch, logits)
         return batch.labels != UNLABELED
+
+    def movable(self, batch: Batch) -> Tensor:
+        """Return which tokens an attack may move [B, T]: all real ones that the encoder reads."""
+        return batch.mask
 
     def units(self, batch: Batch) -> int:
         """Count the target tokens."""

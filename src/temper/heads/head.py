@@ -125,6 +125,10 @@ class Head(ABC):
         """
         return batch.size
 
+    def movable(self, batch: Batch) -> Tensor:
+        """Return which tokens an attack may move [B, T], boolean: all real ones."""
+        return batch.mask
+
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return one label per unit [B, U].
 

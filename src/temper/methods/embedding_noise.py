@@ -66,7 +66,7 @@ class EmbeddingNoise(Method):
 
     def _noise(self, step: StepContext) -> Tensor:
         """Draw n = U(-1, 1) * alpha / sqrt(n_b D), [B, T, D]."""
-        noise = Noise(self.alpha, per="length", special_tokens=self.special_tokens)
+        noise = Noise(self.alpha, per="length", special_tokens=self.special_tokens, targets=True)
         return step.noise(noise, "clean")
 
     def losses(self, step: StepContext) -> Iterator[Losses]:

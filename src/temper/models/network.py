@@ -346,12 +346,15 @@ class Network:
         assert self._found is not None
         return torch.promote_types(self._found.module.weight.dtype, torch.float32)
 
-    def movable(self, batch: Batch, *, special_tokens: bool = True) -> Tensor:
+    def movable(
+        self, batch: Batch, *, special_tokens: bool = True, targets: bool = False
+    ) -> Tensor:
         """Return which tokens a perturbation may move.
 
         Args:
             batch: B rows.
             special_tokens: Whether special tokens may.
+            targets: Whether tokens that a language model is to predict may.
 
         Returns:
             [B, T], boolean; never padding.
@@ -359,7 +362,7 @@ class Network:
         Raises:
             ModelError: If special tokens are to be spared and none are known.
         """
-        mask = batch.mask
+        mask = batch.mask if targets else self.heads.of(batch.labels).movable(batch)
         if special_tokens:
             return mask
         if not self.special_ids:

@@ -406,6 +406,8 @@ def _sentences(
         second = f"This remains {claims.tested}." if claims.tested else ""
         if against and not claims.losses:
             second += f" What it loses does not remain {POST_HOC} (`temper calibrate`)."
+        if _untested(comparison, column):
+            second += " It was not compared with plain fine-tuning of equal compute."
         return f"Recommended: `{column}`. It {listed(remain or gained)}{but}{note}.", second
     kept = "Keep plain fine-tuning" if reference in PLAIN else f"Keep `{reference}`"
     if against:
@@ -513,14 +515,29 @@ def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
     ]
 
 
+def _untested(comparison: Comparison, column: str) -> bool:
+    """Return whether longer plain fine-tuning could explain the gains of a column."""
+    tested = column in comparison.equal or column in PLAIN
+    # A compute that was not recorded may be larger too.
+    cheap = 0 < _compute(comparison, column) < 1.5
+    return comparison.reference in PLAIN and not tested and not cheap
+
+
+def _compute(comparison: Comparison, column: str) -> float:
+    """Return a column's training compute relative to the reference's; 0 where it is not known."""
+    costs = (comparison.costs.get(str(name)) for name in (column, comparison.reference))
+    ours, theirs = (cost.passes if cost and cost.passes else 0.0 for cost in costs)
+    return ours / theirs if theirs else 0.0
+
+
 def _price(comparison: Comparison, column: str) -> str:
     """Say what a column costs relative to the reference: training, memory, inference."""
     ours, theirs = (
         comparison.costs.get(str(name), TrainingCost()) for name in (column, comparison.reference)
     )
     said = []
-    if ours.passes and theirs.passes:
-        said.append(f"trains with {ours.passes / theirs.passes:.1f}x the compute (forward passes)")
+    if times := _compute(comparison, column):
+        said.append(f"trains with {times:.1f}x the compute (forward passes)")
     if ours.memory and theirs.memory:
         said.append(f"uses {ours.memory / theirs.memory:.1f}x the memory")
     if ours.parameters and ours.parameters == theirs.parameters:
