@@ -38,6 +38,7 @@ from temper.evaluation.text_attack.contract import RecipeName, TextAttackSetting
 from temper.evaluation.text_attack.search import (
     Outcome,
     answers_of,
+    attack,
     attacked,
     drafts_of,
     starved,
@@ -66,18 +67,23 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         examples, index = _without(target, examples, index, measurement)
     drafts = drafts_of(examples, target)
     before = answers_of(clean.take(index), drafts)
-    similarity = recipes.similarity(
-        measurement.predictor, settings, batch_size=measurement.settings.batch_size
-    )
+    predictor, size = measurement.predictor, measurement.settings.batch_size
+    encoder = None
+    if settings.similarity_model is not None:
+        # Transformers takes seconds to import.
+        from temper.models.sentence import SentenceEncoder
+
+        device = str(getattr(predictor, "device", "cpu"))
+        encoder = SentenceEncoder.load(settings.similarity_model, device=device, batch_size=size)
     for name in settings.recipes:
         chosen = attacked(drafts, before, name, settings, measurement.settings.seed)
-        found = recipes.run(
-            name,
+        found = attack(
             list(chosen.values()),
-            measurement.predictor,
+            predictor,
+            recipes.recipe(name, predictor, settings, batch_size=size),
             settings,
-            similarity=similarity,
-            batch_size=measurement.settings.batch_size,
+            encoder=encoder,
+            batch_size=size,
             tell=measurement.teller(f"text attack ({name})"),
         )
         if said := starved(found, name, settings):
