@@ -17,9 +17,8 @@ from temper.functional.scores import SCORES
 from temper.functional.units import ANY_SIZE
 from temper.report.figures import sections
 from temper.report.markdown import NEITHER, markdown
-from temper.report.overview import overview
 from temper.report.table import compare, comparison, write
-from temper.report.view import TableCell, groups
+from temper.report.view import TableCell, groups, overview
 from tests.report.conftest import Plan, score, write_run, write_study
 
 LAYERS = (1, 2, 3, None)

@@ -26,7 +26,7 @@ from temper.display.views import Question, View
 from temper.display.wording import plural, slug
 from temper.functional.units import ABSENT
 from temper.report.derived import views
-from temper.report.overview import error_of, leading
+from temper.report.view import error_of, leading
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
     """Draw how far each column closes the reference's gap to a perfect score, by perspective.
 
     Each bar is ``(s - s_reference) / (s_perfect - s_reference)`` of the perspective's leading score
-    (`temper.report.overview`), as the average relative improvement is made of: to the right is
+    (`temper.report.view`), as the average relative improvement is made of: to the right is
     better whichever way the score points. One column beside the reference has its place on the
     first screen, and no such figure.
 

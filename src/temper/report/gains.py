@@ -20,7 +20,7 @@ from temper.functional.effects import LEVEL
 from temper.functional.intervals import holm
 from temper.functional.scores import SCORES
 from temper.report.derived import AFTER, ALL_IN, SUMMARY, views
-from temper.report.overview import error_of, leading
+from temper.report.view import error_of, leading
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ from temper.report.examples import MOST, gallery
 from temper.report.figures import Section, figures, sections
 from temper.report.headline import USUAL
 from temper.report.markdown import document
-from temper.report.overview import leading, overview
 from temper.report.svg import sample, svg
 from temper.report.table import compare, write, write_scores
 from temper.report.trained import verdict
+from temper.report.view import leading, overview
 
 logger = logging.getLogger(__name__)
 

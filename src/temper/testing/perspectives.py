@@ -21,9 +21,9 @@ from temper.evaluation.settings import EvaluationSettings
 from temper.report.card import CardSources, card
 from temper.report.derived import RANK, views
 from temper.report.markdown import markdown
-from temper.report.overview import overview
 from temper.report.page import build
 from temper.report.table import comparison
+from temper.report.view import overview
 from temper.testing.predictors import differences, snapshot
 from temper.testing.tiny import tiny_classifier, tiny_data
 

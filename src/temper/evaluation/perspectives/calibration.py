@@ -35,9 +35,9 @@ from temper.functional.calibration import (
     scaled,
 )
 from temper.functional.intervals import Centered, Statistic, fewest_rows
-from temper.functional.refitted import FittedOn, Refitted
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
+from temper.functional.thresholds import FittedOn, Refitted
 from temper.functional.units import PLAIN
 from temper.seeding import derive_seed
 
