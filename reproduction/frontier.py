@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reproduction.table import ReproductionTable
-from temper.display.drawing import Bars, Figure, Look, Mark
+from temper.display.charts import Bars, Figure, Look, Mark
 from temper.errors import SettingError
 
 

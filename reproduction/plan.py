@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from reproduction.multi_task import MultiTaskStudyConfig
 from reproduction.specification import (
     Case,
     CaseAtScale,
@@ -19,9 +20,8 @@ from temper.data.reading import CARVE
 from temper.data.tasks.registry import TASKS, task_source
 from temper.display.cells import Comparison
 from temper.errors import CheckpointError, SettingError
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.settings import Tree, override
-from temper.study.multi_task import MultiTaskStudyConfig
 from temper.study.plan import Column, StudyConfig
 
 SAME = "same"

@@ -6,14 +6,15 @@ import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from reproduction.kept import keep_study
+from reproduction.multi_task import MultiTaskStudyConfig, run_multi_task_study
 from reproduction.plan import CasePlan, Request, chosen_plan, plan_cases
 from reproduction.specification import Specification
 from temper.checkpoints.folder import check_room, read_json
-from temper.display.folders import Source, keep_study, read
+from temper.display.folders import Source, read
 from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
 from temper.files import make_folder, write_json
 from temper.progress import Progress
-from temper.study.multi_task import MultiTaskStudyConfig, run_multi_task_study
 from temper.study.schedule import run_study
 from temper.study.workers import check_workers
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from temper.errors import SettingError
 from temper.functional.effects import effect
-from temper.functional.masks import exact_ranks, keep_probability, levels_of, quantise, thin
+from temper.functional.masks import keep_probability, levels_of, quantise, thin
 from temper.seeding import derive_seed, generator
 
 PLACE = ("UEGR", "Theorem 1", "mean and variance of the selective update, by simulation")
@@ -26,6 +26,24 @@ SETTINGS = ((0.6, 1.0), (0.9, 10.0))
 ENTRIES, DRAWS = 2048, 4000
 
 Statement = Literal["mean", "variance", "less"]
+
+
+def exact_ranks(values: Tensor) -> Tensor:
+    """Rank magnitudes by sorting: the reference of the bucketed rank.
+
+    Args:
+        values: [n], non-zero entries only count; ties take their mid-rank.
+
+    Returns:
+        [n] fp64 in (0, 1); 0 for zeros.
+    """
+    size = values.abs().double()
+    ordered = size[size > 0].sort().values
+    if not len(ordered):
+        return torch.zeros_like(size)
+    low = torch.searchsorted(ordered, size, right=False)
+    high = torch.searchsorted(ordered, size, right=True)
+    return torch.where(size > 0, (low + high).double() / (2 * len(ordered)), 0.0)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from dev.benchmarks.workload import METHODS, synthetic
+from dev.tables import between
 from temper.backward.averaging import FinalAverage, RunningAverage
 from temper.backward.rule import UpdateRule, rules_of
 from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
@@ -26,7 +27,6 @@ from temper.methods.awp import RelativeAscent
 from temper.methods.cautious import AgreeingUpdate
 from temper.methods.child_tuning_d import ChosenMask
 from temper.methods.child_tuning_f import RandomMask
-from temper.methods.description import between
 from temper.methods.mixout import Mixing
 from temper.methods.rec_adam import Recall
 from temper.methods.smart import WeightAverage
@@ -167,7 +167,7 @@ def main() -> None:
         print(markdown())
         return
     text = document.read_text(encoding="utf-8")
-    document.write_text(between(text, OPENING, CLOSING, markdown), encoding="utf-8")
+    document.write_text(between(text, OPENING, CLOSING, lambda _: markdown()), encoding="utf-8")
 
 
 if __name__ == "__main__":

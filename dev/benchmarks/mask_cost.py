@@ -21,8 +21,9 @@ from torch import Tensor
 
 from dev.benchmarks.record import write
 from dev.benchmarks.workload import Workload
+from reproduction.theorem import exact_ranks
 from temper.backward.selective import SelectiveUpdate
-from temper.functional.masks import exact_ranks, keep_probability
+from temper.functional.masks import keep_probability
 from temper.seeding import Streams
 from temper.types import Gradients
 

@@ -2,10 +2,10 @@
 
 Run ``python -m dev.benchmarks.sft`` after ``pip install trl``. Both train the same rows (a prompt
 and a completion each) from the same weights, in the same order, with the same optimizer, each round
-in a process of its own; rounds take turns. Printed are the largest difference between their losses
-over all steps, how many rows Temper encodes to the same tokens as TRL, and the ratios of the time of
-a step and of the memory in use. Without ``--model``, a Llama of two layers with MiniLM's vocabulary
-and random weights is trained.
+in a process of its own; rounds take turns. Printed are the largest difference of their losses over
+all steps, how many rows Temper encodes to the same tokens as TRL, and the ratios of a step's time
+and of the memory in use. Without ``--model``, a Llama of two layers with MiniLM's vocabulary and
+random weights is trained.
 """
 
 from __future__ import annotations

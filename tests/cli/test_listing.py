@@ -10,7 +10,6 @@ import pytest
 
 from temper import methods
 from temper.methods import registry
-from temper.methods.description import CLOSING, OPENING, markdown
 from tests.cli.calls import answer, call, refused
 from tests.methods.test_plugins import METHOD
 
@@ -78,52 +77,6 @@ def test_a_file_s_methods_are_listed_and_trained(
     )  # fmt: skip
     assert record["method"] == "mine"
     refused(call("list", "methods", "--import", tmp_path / "gone.py"), "There is no file")
-
-
-def test_the_table_is_written_between_its_markers(tmp_path: Path) -> None:
-    printed = call("list", "methods", "--markdown").stdout
-    for name in methods.names():
-        assert f"`{name}`" in printed
-        assert methods.entry(name).paper in printed
-    document = tmp_path / "README.md"
-    document.write_text(f"before\n{OPENING}\nold\n{CLOSING}\nafter\n", encoding="utf-8")
-    assert call("list", "methods", "--write", document).stdout == f"Written: {document}\n"
-    text = document.read_text(encoding="utf-8")
-    assert text == f"before\n{OPENING}\n{markdown(tmp_path)}{CLOSING}\nafter\n"
-    assert call("list", "methods", "--write", document).stdout == f"As it was: {document}\n"
-
-
-def test_the_table_links_to_the_cards_that_there_are(tmp_path: Path) -> None:
-    cards = tmp_path / "docs" / "methods"
-    cards.mkdir(parents=True)
-    (cards / "uegr.md").touch()
-    assert "| [`uegr`](docs/methods/uegr.md) |" in markdown(tmp_path)
-    assert "| [`uegr`](uegr.md) |" in markdown(cards)
-    assert "| `at` |" in markdown(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text", ["no markers", f"{CLOSING}\n{OPENING}\n", f"{OPENING}\n{OPENING}\n{CLOSING}\n"]
-)
-def test_a_document_without_its_markers_is_left_as_it_is(text: str, tmp_path: Path) -> None:
-    whole = f"{OPENING}\n{CLOSING}\n"
-    for name, content in (("a.md", whole), ("b.md", text)):
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    words = ("list", "methods", "--write", tmp_path / "a.md", "--write", tmp_path / "b.md")
-    refused(call(*words), "b.md", "must hold the lines")
-    assert (tmp_path / "a.md").read_text(encoding="utf-8") == whole
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("tasks", "--markdown"), "is for methods"),
-        (("methods", "--markdown", "--json"), "Give one of"),
-        (("methods", "--write", "nowhere.md"), "nowhere.md cannot be read"),
-    ],
-)
-def test_what_a_list_cannot_do_is_refused(words: tuple[str, ...], message: str) -> None:
-    refused(call("list", *words), message)
 
 
 def test_a_new_method_is_written_where_it_was_asked(tmp_path: Path) -> None:

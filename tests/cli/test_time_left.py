@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.cli.time_left import TimeLeft
+from temper.cli.bars import TimeLeft
 
 
 class Work:

@@ -14,13 +14,12 @@ import pytest
 import temper
 from dev.drills.cluster import two_machines
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.cluster.machines import Cluster, cause_of
-from temper.cluster.spread import _predict, spread, whole_name
+from temper.cluster.machines import Cluster, _predict, cause_of, spread, whole_name
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError, TemperError
 from temper.evaluation.loading import load_predictor, predictor_identity
 from temper.evaluation.predictor import Prediction, Predictor
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.export.verify import verify
 
 pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")
@@ -93,7 +92,7 @@ def test_machines_answer_in_the_rows_order_and_say_what_was_cut(
         sizes.append(len(rows))
         return _predict(rows, text_pairs, **loading)
 
-    monkeypatch.setattr("temper.cluster.spread.ROWS", 8)
+    monkeypatch.setattr("temper.cluster.machines.ROWS", 8)
     monkeypatch.setattr(Cluster, "at_once", 5)
     monkeypatch.setattr(Cluster, "task", lambda *_: SimpleNamespace(remote=remote))
     monkeypatch.setattr("ray.get", list)

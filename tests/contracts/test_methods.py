@@ -13,7 +13,7 @@ from temper import RobustTrainer, Stepper
 from temper.methods import Method, build, configure, entry, names
 from temper.methods.soup import trainings_of
 from temper.testing import check_method
-from temper.training.requirements import wants_unlabelled
+from temper.training.config import wants_unlabelled
 from temper.types import Step
 from tests.backward.test_rule import arguments, dataset
 from tests.contracts.architectures import inputs_of, tiny

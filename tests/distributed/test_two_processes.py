@@ -18,7 +18,7 @@ from temper.backward.hooks import Accumulates, RecomputesGradient
 from temper.backward.rule import implements
 from temper.methods import build
 from temper.methods.soup import trainings_of
-from temper.training.requirements import wants_unlabelled
+from temper.training.config import wants_unlabelled
 from tests.contracts.architectures import tiny
 from tests.distributed.launching import launch_script
 from tests.distributed.worker import EXACT, NOISY, STEPPER_CASES, exact_runs, stepper_run

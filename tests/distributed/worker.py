@@ -36,7 +36,7 @@ from temper.methods.rec_adam import RecAdam
 from temper.methods.uegr import UEGR
 from temper.methods.vanilla import Vanilla
 from temper.models.network import Parameters
-from temper.training.requirements import wants_unlabelled
+from temper.training.config import wants_unlabelled
 from temper.training.stepper import Stepper
 from temper.training.trainer import RobustTrainer
 from temper.types import Gradients, Reduction, State, Step, Term

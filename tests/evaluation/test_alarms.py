@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from temper.display.drawing import Bars
+from temper.display.charts import Bars
 from temper.display.folders import read
 from temper.evaluation.folder import write
 from temper.evaluation.function import CallablePredictor

@@ -10,7 +10,7 @@ import pytest
 
 from temper.calibration.calibration import Calibration, Detector, HeldOut, SetRule
 from temper.data.examples import Examples
-from temper.display.drawing import Figure
+from temper.display.charts import Figure
 from temper.display.folders import read
 from temper.evaluation.folder import write
 from temper.evaluation.function import CallablePredictor

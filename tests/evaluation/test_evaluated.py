@@ -13,9 +13,8 @@ import pytest
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import SettingError
-from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
+from temper.evaluation.evaluate import EvaluationRequest, evaluate_model, load_evaluated
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.measure import load_evaluated
 from temper.evaluation.predictor import Gives
 from tests.data.test_hub import cache, cached
 

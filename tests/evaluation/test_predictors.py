@@ -25,7 +25,7 @@ from temper.evaluation.loading import (
     longest_row,
     predictor_identity,
 )
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from tests.cli.tiny_project import make_model
 
 TEXTS = ["a good film", "a bad film", "fine", "poor"]

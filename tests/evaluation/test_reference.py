@@ -14,10 +14,9 @@ from safetensors.torch import load_file, save_file
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError
+from temper.evaluation.evaluate import evaluation_key
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.loading import load_predictor
-from temper.evaluation.measure import evaluation_key
-from temper.evaluation.named_models import with_reference
+from temper.evaluation.loading import load_predictor, with_reference
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.sets import EvaluationSets
 from temper.evaluation.settings import EvaluationSettings

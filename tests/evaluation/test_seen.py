@@ -13,7 +13,7 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.run import EvaluationData, evaluate, write
-from temper.evaluation.seen import seen_among, trained_among, trained_rows
+from temper.evaluation.sets import seen_among, trained_among, trained_rows
 from temper.evaluation.settings import EvaluationSettings
 from tests.cli.tiny_project import sentences, write_csv
 

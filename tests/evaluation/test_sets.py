@@ -13,10 +13,8 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.errors import DataError, SettingError
-from temper.evaluation.seen import trained_rows
-from temper.evaluation.sets import EvaluationSets, Trained, load_sets
-from temper.evaluation.settings import EvaluationSettings
-from temper.evaluation.sources import SetSources
+from temper.evaluation.sets import EvaluationSets, Trained, load_sets, trained_rows
+from temper.evaluation.settings import EvaluationSettings, SetSources
 
 HEAD = 'summary = "Of tests"\nlabels = ["bad", "good"]\n'
 ALL = EvaluationSettings()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn import metrics
 
-from temper.functional.confusion import class_scores, confusion_matrix
+from temper.report.error_analysis import class_scores, confusion_matrix
 
 CLASSES = 4
 

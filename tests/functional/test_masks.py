@@ -10,6 +10,7 @@ import torch
 from hypothesis import example, given
 from scipy import stats
 
+from reproduction.theorem import exact_ranks
 from temper.functional import masks
 from temper.functional.masks import (
     CODES,
@@ -21,7 +22,6 @@ from temper.functional.masks import (
     bucket_ranks,
     buckets_of,
     drop_codes,
-    exact_ranks,
     highest_kept,
     keyed_levels,
     nearest_codes,

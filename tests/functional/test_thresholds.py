@@ -14,9 +14,8 @@ from temper.functional.calibration import fit_temperature, scaled
 from temper.functional.conformal import conformal_quantile
 from temper.functional.intervals import difference_intervals, score_intervals
 from temper.functional.proportions import Share
-from temper.functional.refitted import FittedOn, Refitted
 from temper.functional.resampling import weighted_mean
-from temper.functional.thresholds import Judged, Thresholds, resampled_quantiles
+from temper.functional.thresholds import FittedOn, Judged, Refitted, Thresholds, resampled_quantiles
 
 STUDIES = 150
 # More false verdicts than this of 150 come with probability 0.01 where 5% is the truth.

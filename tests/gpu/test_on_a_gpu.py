@@ -23,7 +23,7 @@ from temper.functional.masks import (
 from temper.methods import configure, names
 from temper.methods.at import AT
 from temper.methods.uegr import UEGR
-from temper.training.requirements import wants_unlabelled
+from temper.training.config import wants_unlabelled
 from tests.methods.tiny import rows, tiny_bert
 
 pytestmark = pytest.mark.gpu

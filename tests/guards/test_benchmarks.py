@@ -10,7 +10,7 @@ import torch
 from dev.benchmarks import account
 from dev.benchmarks.ledger import Ledger
 from dev.benchmarks.step_cost import summary
-from temper.methods.description import between
+from dev.tables import between
 from temper.models.network import Network
 
 KILOBYTE = 256  # fp32 numbers
@@ -81,7 +81,7 @@ def test_rules_move_what_they_declare_of_the_weights_that_they_cover() -> None:
 @pytest.mark.slow
 def test_the_page_holds_the_account_that_the_methods_declare() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert between(text, account.OPENING, account.CLOSING, account.markdown) == text
+    assert between(text, account.OPENING, account.CLOSING, lambda _: account.markdown()) == text
 
 
 ROOT = Path(__file__).resolve().parents[2]

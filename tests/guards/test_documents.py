@@ -12,17 +12,16 @@ from typing import Any
 import pytest
 import typer
 
+from dev import tables
 from reproduction.command import parser as reproduction_parser
 from temper import methods
 from temper.cli.app import app
-from temper.evaluation.perspectives.registry import rewrite as rewrite_perspectives
+from temper.errors import DataError
 from temper.forward import Plan
 from temper.methods import registry
-from temper.training.cards import SETTINGS, rewrite
 from temper.types import Step
 
 ROOT = Path(__file__).resolve().parents[2]
-WRITE = "run: temper list methods --write docs/methods"
 ROOT_DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
 DOCUMENTS = [*ROOT_DOCUMENTS, *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = typer.main.get_command(app).commands
@@ -164,23 +163,29 @@ def test_every_method_has_a_card_and_every_card_a_method() -> None:
     assert cards == set(methods.names())
 
 
-def test_the_table_holds_the_registered_methods_as_they_describe_themselves() -> None:
-    document = ROOT / "docs" / "methods" / "README.md"
-    text = document.read_text(encoding="utf-8")
-    assert text == rewrite(text, document), WRITE
+def test_tables_are_as_the_code_describes_methods_perspectives_and_the_trainer() -> None:
+    stale = [path.name for path in tables.documents() if tables.rewrite(path) != path.read_text()]
+    assert not stale, "run: python -m dev.tables"
 
 
-def test_every_card_holds_the_methods_settings_as_its_class_has_them() -> None:
-    for name in methods.names():
-        card = ROOT / "docs" / "methods" / f"{name}.md"
-        text = card.read_text(encoding="utf-8")
-        assert SETTINGS in text
-        assert text == rewrite(text, card), WRITE
+def test_a_card_keeps_its_published_values_when_its_table_is_made_anew() -> None:
+    lines = tables.table_of_settings(
+        "uegr", "| `mask.alpha` | 1 | 2 | 0.6 to 0.95 | 4 | 5 |\n"
+    ).splitlines()
+    rows = {cells[1].strip(): [cell.strip() for cell in cells] for cells in map(_cells, lines)}
+    assert rows["`mask.alpha`"][2:5] == ["0.6", "≥ 0, ≤ 1", "0.6 to 0.95"]
+    assert rows["`adaptive.low`"][2] == "0.05; 0.3 from scratch"
+    assert rows["`train.learning_rate`"][2] == "2e-5"
 
 
-def test_the_guide_to_evaluation_has_the_table_of_the_registry() -> None:
-    text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
-    assert rewrite_perspectives(text) == text, "temper list perspectives --write docs/evaluation.md"
+def _cells(line: str) -> list[str]:
+    return line.split("|")
+
+
+@pytest.mark.parametrize("text", ["no markers", "B\nA\n", "A\nA\nB\n"])
+def test_a_document_without_its_markers_is_refused(text: str) -> None:
+    with pytest.raises(DataError):
+        tables.between(text, "A", "B", lambda old: old)
 
 
 def test_the_map_of_the_architecture_places_every_method_where_it_is() -> None:

@@ -70,7 +70,6 @@ HOURS = "takes hours at any scale; tests/reproduction run its grids with tiny mo
 NOT_RUN = {
     r"temper new-method small_logits$": CLONE,
     r"temper new-perspective fewer_words$": CLONE,
-    r"temper list methods --write": "writes into the clone; tests/cli/test_listing.py does so",
     r"temper train (?!--import).*small_logits": CLONE,
     r"temper (evaluate (?!.*--import).*fewer_words|report runs/mine-evaluation)": CLONE,
     r"temper .* --trust": "a reader's own type; tests/evaluation/test_predictors.py trusts one",

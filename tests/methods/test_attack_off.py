@@ -10,7 +10,7 @@ from torch import Tensor
 from temper import Stepper
 from temper.errors import SettingError
 from temper.methods import configure, entry, names
-from temper.training.requirements import wants_unlabelled
+from temper.training.config import wants_unlabelled
 from tests.methods.perturbed import deltas
 from tests.methods.tiny import rows, tiny_bert
 

@@ -10,19 +10,6 @@ from typer.testing import CliRunner
 from temper.cli.app import app
 from temper.errors import SettingError
 from temper.methods.description import settings
-from temper.training.cards import settings_table
-
-
-def test_uegrs_table_says_what_the_issue_missed() -> None:
-    split = [line.split("|") for line in settings_table("uegr").splitlines()]
-    lines = {cells[1].strip(" `"): [cell.strip() for cell in cells[2:]] for cells in split}
-    assert lines["adaptive.low"][:2] == ["0.05; 0.3 from scratch", "≥ 0, < 1"]
-    assert lines["adaptive.high"][0] == "0.2; 0.5 from scratch"
-    assert lines["mask.alpha"][:3] == ["0.6", "≥ 0, ≤ 1", "0.6 to 0.95 (Section VI-A)"]
-    assert lines["mask.beta"][0] == "1"
-    assert lines["train.learning_rate"][0] == "2e-5"
-    assert lines["train.epochs"][0] == "3"
-    assert lines["train.epochs"][2] == "10 (Section VI-A)"
 
 
 def test_the_command_shows_one_method() -> None:

@@ -24,7 +24,7 @@ from temper.methods.vanilla import Vanilla
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.testing.tiny import IDS, rows, tiny_bert
-from temper.training.requirements import wants_unlabelled
+from temper.training.config import wants_unlabelled
 from temper.types import Batch, LossTerms, State, Step
 
 __all__ = [

@@ -28,7 +28,7 @@ from transformers import BertForSequenceClassification
 
 from temper import Stepper
 from temper.methods import configure, names
-from temper.training.requirements import wants_unlabelled
+from temper.training.config import wants_unlabelled
 from tests.methods.tiny import rows, tiny_bert
 
 RECORDED = Path(__file__).with_name("trajectories.json")

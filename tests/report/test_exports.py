@@ -18,9 +18,9 @@ from temper.display.folders import read
 from temper.display.wording import escaped
 from temper.errors import CheckpointError
 from temper.report import build
-from temper.report.exports import export_figures
 from temper.report.figures import figures
 from temper.report.markdown import document
+from temper.report.page import export_figures
 from temper.report.table import compare
 from tests.report.conftest import Plan
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_curve
 
 from temper.display.cells import NAMED, Cell
-from temper.display.charts import ends
-from temper.display.drawing import Bars, Curve, Figure, HeatMap, Lines, style
+from temper.display.charts import Bars, Curve, Figure, HeatMap, Lines, ends, style
 from temper.display.folders import read
 from temper.evaluation.perspectives.anomaly import CORNERS, roc, roc_curves
 from temper.report import build

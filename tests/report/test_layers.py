@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from temper.display.drawing import Figure, Lines
+from temper.display.charts import Figure, Lines
 from temper.display.folders import read
 from temper.display.views import Question
 from temper.display.wording import unit
@@ -17,9 +17,8 @@ from temper.functional.scores import SCORES
 from temper.functional.units import ANY_SIZE
 from temper.report.figures import sections
 from temper.report.markdown import NEITHER, markdown
-from temper.report.overview import overview
 from temper.report.table import compare, comparison, write
-from temper.report.view import TableCell, groups
+from temper.report.view import TableCell, groups, overview
 from tests.report.conftest import Plan, score, write_run, write_study
 
 LAYERS = (1, 2, 3, None)

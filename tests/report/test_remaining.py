@@ -13,8 +13,8 @@ import pytest
 from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, TrainingCost, Verdict
 from temper.display.folders import Column, Source
 from temper.display.wording import unit
+from temper.report.gains import equal_compute
 from temper.report.headline import headline
-from temper.report.remaining import equal_compute
 from temper.report.table import _with_differences
 
 PLAIN_SCORES = {"accuracy": 0.90, "ece_10": 0.10}

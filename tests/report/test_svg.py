@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.display.drawing import (
+from temper.display.charts import (
     COLOURS,
     DASHES,
     SYMBOLS,

@@ -11,7 +11,7 @@ from reproduction.facts import costs
 from reproduction.frontier import frontier
 from reproduction.lines import Interval
 from reproduction.table import ReproductionTable
-from temper.display.drawing import Bars
+from temper.display.charts import Bars
 from temper.display.folders import read
 from temper.errors import SettingError
 from tests.reproduction.kept_studies import make_line, write_study

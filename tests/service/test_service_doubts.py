@@ -19,9 +19,9 @@ from temper.calibration.classifier import ALARM, Classifier
 from temper.errors import SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Prediction
+from temper.service.metrics import ShiftWindow
 from temper.service.settings import ServiceSettings
 from temper.service.web import Service
-from temper.service.window import ShiftWindow
 from tests.cli.calls import call, refused
 from tests.service.serving import Model, running
 

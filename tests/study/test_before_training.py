@@ -15,12 +15,10 @@ from temper import files, memory
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import DataError, MemoryLimitError, SettingError, TemperError, WriteError
-from temper.evaluation import measure
-from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
-from temper.evaluation.named_models import check_named_models
+from temper.evaluation.evaluate import EvaluationRequest, check_size, evaluate_model
+from temper.evaluation.loading import check_named_models
 from temper.evaluation.run import EvaluationData, check_before_training
-from temper.evaluation.settings import EvaluationSettings
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import EvaluationSettings, SetSources
 from temper.study import work
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
@@ -154,14 +152,14 @@ def test_rows_whose_answers_have_no_room_are_refused_before_any_is_answered(
     data = EvaluationData(dev=rows, shift={"films": rows})
     # Six texts of eight numbers each.
     monkeypatch.setattr(memory, "free_memory", lambda: 6 * 8 * 8)
-    measure.check_size(data, tmp_path / "out")
+    check_size(data, tmp_path / "out")
     monkeypatch.setattr(memory, "free_memory", lambda: 6 * 8 * 8 - 1)
     with pytest.raises(MemoryLimitError, match=r"answers to 6 texts take at least 384 bytes"):
-        measure.check_size(data, tmp_path / "out")
+        check_size(data, tmp_path / "out")
     monkeypatch.setattr(memory, "free_memory", lambda: None)
     monkeypatch.setattr(files, "free_bytes", lambda _: 6 * 8 - 1)
     with pytest.raises(WriteError, match=r"the rows of the evaluation takes at least 48 bytes"):
-        measure.check_size(data, tmp_path / "out")
+        check_size(data, tmp_path / "out")
 
 
 def test_classes_without_names_may_be_attacked_by_number_and_meet_no_named_sets() -> None:
@@ -247,7 +245,9 @@ def test_an_evaluation_loads_the_models_of_an_attack_before_it_measures(
         model=Checkpoint.of(tiny_model),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("temper.evaluation.measure.measure", lambda *_, **__: pytest.fail("measured"))
+        patch.setattr(
+            "temper.evaluation.evaluate.measure", lambda *_, **__: pytest.fail("measured")
+        )
         with pytest.raises(SettingError, match=r"text_attack\.masked_model`: .*masked_bare"):
             evaluate_model(asked, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -11,8 +11,8 @@ import temper
 from temper.data.sources import load_splits
 from temper.display.folders import is_plain
 from temper.progress import Progress
-from temper.study.equal_compute import costs, with_equal_compute
 from temper.study.plan import Column, StudyConfig, columns_of
+from temper.study.schedule import costs, with_equal_compute
 from tests.cli.tiny_project import study_tree
 
 

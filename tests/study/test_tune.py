@@ -28,10 +28,9 @@ from temper.export.verify import verify
 from temper.methods.recipes import Recipe, recipes
 from temper.progress import Progress
 from temper.study import search as module
-from temper.study.budget import Budget
 from temper.study.cluster import Job
-from temper.study.dev_folds import FOLDS, check_apart, dev_folds
-from temper.study.goals import GOALS, goal_weights, improvement
+from temper.study.goals import GOALS, Budget, goal_weights, improvement
+from temper.study.search import FOLDS, check_apart, dev_folds
 from tests.cli.tiny_project import make_model, sentences, write_csv
 from tests.training.listeners import Heard
 

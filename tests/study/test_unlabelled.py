@@ -12,8 +12,8 @@ import pytest
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.settings import DataSettings
 from temper.errors import SettingError
+from temper.evaluation.evaluate import load_evaluated
 from temper.evaluation.loading import load_predictor
-from temper.evaluation.measure import load_evaluated
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
 from tests.cli.tiny_project import sentences, study_tree, write_csv

@@ -12,7 +12,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from temper.errors import SettingError
 from temper.settings import section
-from temper.training.arguments import arguments_of
+from temper.training.run import arguments_of
 from temper.training.settings import TRACKERS, TrainSettings, known_tracker
 
 

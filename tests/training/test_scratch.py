@@ -14,8 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.sources import load_splits
 from temper.errors import DataError, SettingError
-from temper.evaluation.loading import load_predictor
-from temper.evaluation.named_models import with_reference
+from temper.evaluation.loading import load_predictor, with_reference
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.sets import EvaluationSets
 from temper.evaluation.settings import EvaluationSettings

@@ -15,7 +15,7 @@ from temper.errors import DataError, ModelError, NonFiniteError, SettingError, T
 from temper.methods import Method, build, names
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
-from temper.training.requirements import check_sharded
+from temper.training.config import check_sharded
 from temper.types import Gradients, State, Step
 from tests.methods.tiny import with_rules
 from tests.training.tiny_training import (

@@ -60,11 +60,6 @@ def test_methods_that_are_documented_for_overriding_are_public() -> None:
     assert named - {"_validate_args"} <= set(HOOKS)
 
 
-def test_the_document_holds_the_lists() -> None:
-    text = (ROOT / "docs" / "trainer.md").read_text(encoding="utf-8")
-    assert supported.markdown() in text, "run: temper list trainer --markdown"
-
-
 def test_what_is_refused_or_idle_says_why() -> None:
     for kind in supported.KINDS.values():
         assert all(each.note.endswith(".") for each in kind.values() if each.verdict != "works")

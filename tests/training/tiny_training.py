@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from temper.methods import build
-from temper.training.requirements import wants_unlabelled
+from temper.training.config import wants_unlabelled
 from temper.training.trainer import RobustTrainer
 
 # Every training begins with a full garbage collection, which looks through the libraries' own

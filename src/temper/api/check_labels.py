@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import TRAIN, Source, TrainKeywords
-from temper.api.nested import nested
-from temper.api.quick_checks import of_paths, refuse
+from temper.api.nested import nested, of_paths, refuse
 from temper.errors import SettingError, perhaps
 from temper.methods.recipes import with_recipe
 from temper.progress import LoggedNotices, Progress
@@ -143,7 +142,7 @@ def _check_unseen(model: str, rows: Examples) -> None:
         SettingError: It was.
     """
     from temper.checkpoints.checkpoint import Checkpoint
-    from temper.evaluation.seen import seen_among
+    from temper.evaluation.sets import seen_among
 
     if trained := seen_among(Checkpoint.of(model), rows).trained:
         raise SettingError(

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import COMPARE, CompareKeywords, Many, Source
-from temper.api.nested import default_folder, nested, split_list
-from temper.api.quick_checks import of_paths, of_sources, refuse
+from temper.api.nested import default_folder, nested, of_paths, of_sources, refuse, split_list
 from temper.checkpoints.folder import check_study_room
 from temper.cluster.store import is_url
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.functional.units import MARGIN, check_detect, check_margin
 from temper.progress import LoggedNotices, Progress
 from temper.settings import section

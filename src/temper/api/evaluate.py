@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import EVALUATE, EvaluateKeywords, Source
-from temper.api.nested import nested
-from temper.api.quick_checks import (
+from temper.api.nested import (
     check_loadable,
+    nested,
     of_paths,
     of_room,
     of_sources,
@@ -23,7 +23,7 @@ from temper.api.quick_checks import (
 )
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.errors import SettingError
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.progress import LoggedNotices, Progress
 from temper.results import EvaluationResult, TrainingResult
 from temper.settings import section
@@ -124,7 +124,7 @@ def _on_machines(
     if machines is None:
         yield predictor
         return
-    from temper.cluster.spread import spread
+    from temper.cluster.machines import spread
     from temper.evaluation.classifier import ClassifierPredictor
     from temper.evaluation.loading import longest_row
 

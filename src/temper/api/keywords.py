@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from temper.calibration.settings import CalibrationSettings
 from temper.cluster.settings import ClusterSettings
 from temper.data.settings import DataSettings
-from temper.evaluation.sources import PredictorSettings, SetSources
+from temper.evaluation.settings import PredictorSettings, SetSources
 from temper.service.settings import ServiceSettings
 from temper.training.settings import LoraSettings, TrainSettings
 
@@ -101,7 +101,7 @@ class LoopKeywords(TypedDict, total=False):
 
 
 class SetKeywords(TypedDict, total=False):
-    """Settings of `temper.evaluation.sources.SetSources`."""
+    """Settings of `temper.evaluation.settings.SetSources`."""
 
     shift: Sets
     adversarial: Sets
@@ -112,7 +112,7 @@ class SetKeywords(TypedDict, total=False):
 
 
 class PredictorKeywords(TypedDict, total=False):
-    """Settings of `temper.evaluation.sources.PredictorSettings`."""
+    """Settings of `temper.evaluation.settings.PredictorSettings`."""
 
     device: str | None
     gives: Literal["probabilities", "logits", "values"] | None

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import TRAIN, Source, TrainKeywords
-from temper.api.nested import default_folder, nested
-from temper.api.quick_checks import of_paths, of_tables, refuse
+from temper.api.nested import default_folder, nested, of_paths, of_tables, refuse
 from temper.errors import SettingError
 from temper.methods.recipes import default_recipe, with_recipe
 from temper.progress import LoggedNotices, Progress

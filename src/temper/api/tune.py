@@ -15,18 +15,24 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from temper.api.keywords import COMPARE, CompareKeywords, Many, Source
-from temper.api.nested import default_folder, nested, split_list
-from temper.api.quick_checks import of_paths, of_sources, of_tables, refuse
+from temper.api.nested import (
+    default_folder,
+    nested,
+    of_paths,
+    of_sources,
+    of_tables,
+    refuse,
+    split_list,
+)
 from temper.checkpoints.folder import check_room
 from temper.cluster.store import is_url
 from temper.errors import SettingError, install_command
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.methods.recipes import PLAIN, Recipe, recipe_named
 from temper.methods.recipes import recipes as known_recipes
 from temper.progress import LoggedNotices, Progress
 from temper.settings import section
-from temper.study.budget import Budget
-from temper.study.goals import goal_weights
+from temper.study.goals import Budget, goal_weights
 
 RECORD = "tune.json"
 MODEL = "minilm"

@@ -36,7 +36,7 @@ from temper.data.reading import read_as
 from temper.data.sources import load_examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
-from temper.evaluation.evaluate import EvaluationRequest
+from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
 from temper.evaluation.loading import (
     check_one_label,
     cut_in,
@@ -44,12 +44,11 @@ from temper.evaluation.loading import (
     longest_row,
     unknown_in,
 )
-from temper.evaluation.measure import load_evaluated
 from temper.evaluation.measurement import align, block_of, labels_of
 from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
-from temper.evaluation.seen import seen_among, trained_rows
+from temper.evaluation.sets import seen_among, trained_rows
 from temper.files import staged_folder, writing
 from temper.functional.calibration import EveryRowRightError, fit_temperature
 from temper.functional.conformal import BooleanArray, least_rows

@@ -37,7 +37,7 @@ from temper.evaluation.loading import (
     unknown_in,
 )
 from temper.evaluation.predictor import Prediction, Predictor, StateReader, joined
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.functional.resampling import FloatArray
 from temper.functional.selective import Selection
 from temper.functional.shift import alarm_level, mmd_test

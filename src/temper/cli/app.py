@@ -22,9 +22,9 @@ from temper.cli.predict import predict
 from temper.cli.push import push
 from temper.cli.report import report
 from temper.cli.reproduce import reproduce
-from temper.cli.scaffold import new_method, new_perspective
 from temper.cli.screen import fail, quiet
 from temper.cli.serve import serve
+from temper.cli.templates import new_method, new_perspective
 from temper.cli.train import train
 from temper.cli.tune import tune
 from temper.cli.verify import verify

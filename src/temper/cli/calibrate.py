@@ -9,14 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from temper.api.keywords import CALIBRATE
-from temper.api.nested import nested
-from temper.api.quick_checks import of_paths, of_sources, of_tables, refuse
+from temper.api.nested import nested, of_paths, of_sources, of_tables, refuse
 from temper.calibration.settings import CalibrationSettings, known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import print_json, say
 from temper.errors import SettingError
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.models.names import checkpoint_folder
 from temper.settings import section
 

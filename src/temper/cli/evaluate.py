@@ -11,8 +11,7 @@ import typer
 
 from temper.api.evaluate import evaluate as evaluate_classifier
 from temper.api.keywords import EVALUATE
-from temper.api.nested import nested
-from temper.api.quick_checks import check_loadable, refuse
+from temper.api.nested import check_loadable, nested, refuse
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, print_headline, print_json, print_table, say
@@ -146,8 +145,7 @@ def _print_lines(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bool) -> None:
     """Estimate accuracy and macro-F1 of rows without labels."""
     from temper.calibration.classifier import Classifier
-    from temper.evaluation.evaluate import EvaluationRequest
-    from temper.evaluation.measure import load_evaluated
+    from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
     from temper.files import write_json
 
     request = EvaluationRequest.of(tree, model=Checkpoint(model))

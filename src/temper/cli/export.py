@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from temper.api.keywords import EXPORT
-from temper.api.quick_checks import check_loadable, of_paths, of_tables, refuse
+from temper.api.nested import check_loadable, of_paths, of_tables, refuse
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import SettingError
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.settings import section
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -14,7 +11,7 @@ from pydantic import BaseModel
 
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
-from temper.errors import DataError, SettingError, unknown
+from temper.errors import SettingError, unknown
 
 if TYPE_CHECKING:
     from temper.methods import Entry
@@ -38,19 +35,6 @@ def show(
         ),
     ] = None,
     imports: options.Imports = None,
-    markdown: Annotated[
-        bool,
-        typer.Option("--markdown", help="Print methods or trainer as their document holds them."),
-    ] = False,
-    write: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--write",
-            metavar="FILE.md",
-            help="Write the table of methods or perspectives, or a card's settings, into that "
-            "document or the documents of that folder, at their markers.",
-        ),
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """List methods, models, perspectives and more (see KIND); or a method's settings."""
@@ -60,30 +44,17 @@ def show(
         return
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
-    if (markdown and kind not in MARKDOWN) or (write and kind not in WRITTEN):
-        raise SettingError(
-            f"--markdown is for {', '.join(MARKDOWN)} and --write for {', '.join(WRITTEN)}, got "
-            f"{kind!r}."
-        )
-    if sum([as_json, markdown, bool(write)]) > 1:
-        raise SettingError("Give one of --json, --markdown and --write.")
     options.import_methods(imports)
     if kind == "settings":
         _show_settings(name or "", as_json=as_json)
         return
     if name is not None:
-        if kind != "methods" or markdown or write:
+        if kind != "methods":
             raise SettingError(
                 "Only methods and settings take a further word (temper list methods NAME), got "
                 f"{name!r} after {kind}. Leave it out."
             )
         _show_method(name, as_json=as_json)
-        return
-    if write:
-        _write(write, WRITTEN[kind])
-        return
-    if markdown:
-        sys.stdout.write(MARKDOWN[kind]())
         return
     if kind == "methods" and not as_json:
         print_table(_methods(), COLUMNS[kind])
@@ -162,7 +133,7 @@ def _show_method(name: str, *, as_json: bool) -> None:
     if described:
         print_table(
             described,
-            ["setting", "default", "bounds", "published", "meaning"],
+            ["setting", "default", "bounds", "meaning"],
             title=f"method.SETTING of {name}",
         )
     else:
@@ -176,27 +147,6 @@ def _show_method(name: str, *, as_json: bool) -> None:
     ]
     if rows:
         print_table(rows, ["preset", "sets"], title=f"\nmethod.preset of {name}")
-
-
-def _write(documents: list[Path], rewrite: Callable[[str, Path], str]) -> None:
-    """Write tables into documents; all are read and made before one is written."""
-    from temper.files import write_text
-
-    made = {}
-    listed = (sorted(given.glob("*.md")) if given.is_dir() else [given] for given in documents)
-    for document in itertools.chain(*listed):
-        try:
-            text = document.read_text(encoding="utf-8")
-        except OSError as error:
-            raise DataError(f"{document} cannot be read: {error.strerror}.") from error
-        try:
-            made[document] = (text, rewrite(text, document))
-        except DataError as error:
-            raise DataError(f"{document}: {error}") from error
-    for document, (before, after) in made.items():
-        if before != after:
-            write_text(document, after)
-        say(f"{'As it was' if before == after else 'Written'}: {document}")
 
 
 def _methods() -> list[dict[str, Any]]:
@@ -263,15 +213,6 @@ def _later(module: str, function: str) -> Callable[..., Any]:
     return lambda *arguments: getattr(import_module(module), function)(*arguments)
 
 
-_rewrite_perspectives = _later("temper.evaluation.perspectives.registry", "rewrite")
-WRITTEN: dict[str, Callable[[str, Path], str]] = {
-    "methods": _later("temper.training.cards", "rewrite"),
-    "perspectives": lambda text, _: _rewrite_perspectives(text),
-}
-MARKDOWN: dict[str, Callable[[], str]] = {
-    "methods": _later("temper.methods.description", "markdown"),
-    "trainer": _later("temper.training.supported", "markdown"),
-}
 COLUMNS = {
     "methods": ("name", "summary", "passes"),
     "settings": ("setting", "default", "meaning"),

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from temper.api.keywords import PREDICT
-from temper.api.nested import split_list
-from temper.api.quick_checks import check_loadable, of_sources, refuse
+from temper.api.nested import check_loadable, of_sources, refuse, split_list
 from temper.calibration.settings import known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, print_json, print_table, say
 from temper.errors import DataError, SettingError, unknown
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.settings import section
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from temper.api.nested import split_list
-from temper.api.quick_checks import check_reported, refuse
+from temper.api.nested import check_reported, refuse, split_list
 from temper.cli import options
 from temper.cli.screen import notice, print_headline, print_json, say
 from temper.errors import SettingError
@@ -60,8 +59,8 @@ def report(
     options.import_methods(imports)
     refuse([partial(check_reported, folder)])
     from temper.report import build, comparison, overview
-    from temper.report.exports import export_figures
     from temper.report.markdown import markdown as table
+    from temper.report.page import export_figures
 
     if markdown:
         compared = comparison(folder, margin=margin, detect=detect)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from temper.api.keywords import SERVE
-from temper.api.quick_checks import check_loadable, refuse
+from temper.api.nested import check_loadable, refuse
 from temper.calibration.settings import known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, say
 from temper.errors import SettingError, install_command
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.service.settings import ServiceSettings
 from temper.settings import section
 

@@ -10,7 +10,7 @@ from temper.errors import SettingError
 from temper.importing import import_named
 from temper.methods.registry import registering
 
-CONTRACT = "temper.evaluation.perspectives.contract"
+CONTRACT = "temper.evaluation.perspectives.registry"
 _LOADED: dict[str, None] = {}
 
 

@@ -7,10 +7,8 @@ one column and one seed, an evaluation is a run without its record. Nothing here
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,24 +33,6 @@ from temper.lazy import parquet as pq
 from temper.lazy import pyarrow as pa
 
 FILE = "scores.parquet"
-
-
-@cache
-def schema() -> pa.Schema:
-    """Return the columns of kept scores."""
-    return pa.schema(
-        [
-            *(
-                (name, pa.string())
-                for name in ("column", "perspective", "set", "condition", "name")
-            ),
-            ("parameters", pa.string()),
-            *((name, pa.int64()) for name in ("seed", "n", "fewest")),
-            *((name, pa.float64()) for name in ("value", "low", "high", "standard_error")),
-            ("higher_is_better", pa.bool_()),
-            ("reason", pa.string()),
-        ]
-    )
 
 
 def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
@@ -97,39 +77,6 @@ def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
     return runs
 
 
-def shared(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what nested records have in common.
-
-    Example:
-        >>> shared([{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2, "d": 4}}])
-        {'a': 1, 'b': {'c': 2}}
-    """
-    if not records:
-        return {}
-    first, *others = records
-    common = {}
-    for name, value in first.items():
-        values = [value, *(other[name] for other in others if name in other)]
-        if len(values) < len(records):
-            continue
-        if all(_text(each) == _text(value) for each in values):
-            common[name] = value
-        elif all(isinstance(each, dict) for each in values):
-            common[name] = shared(values)
-    return common
-
-
-def own_part(record: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a nested record is not in what it shares with others; see `shared`."""
-    return {
-        name: own_part(value, common[name])
-        if isinstance(value, dict) and isinstance(common.get(name), dict)
-        else value
-        for name, value in record.items()
-        if name not in common or _text(common[name]) != _text(value)
-    }
-
-
 def joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Put a nested record together again; the inverse of `own_part`."""
     whole = dict(common)
@@ -137,17 +84,6 @@ def joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(whole.get(name), dict)
         whole[name] = joined(whole[name], value) if both else value
     return whole
-
-
-def _text(value: Any) -> str:
-    """Return a text that differs where values do, and where 1 stands for 1.0 or true."""
-    return json.dumps(value, sort_keys=True)
-
-
-def _row(run: Run, score: ScoreRecord) -> dict[str, Any]:
-    values = {name: getattr(score, name) for name in schema().names if hasattr(score, name)}
-    place = {"column": run.column, "seed": run.seed}
-    return {**values, **place, "parameters": Parameters(score.parameters).to_text()}
 
 
 def _score(row: Mapping[str, Any]) -> ScoreRecord:
@@ -510,35 +446,3 @@ def read(folder: Path | str) -> Source:
         f"{'has none of them' if folder.is_dir() else 'is not a folder'}. "
         "Give the --out folder of `temper compare`, `temper train` or `temper evaluate`."
     )
-
-
-def keep_study(source: Source, folder: Path) -> None:
-    """Write a study's plan, records and scores, without weights and rows (docs/formats.md).
-
-    Args:
-        source: The study.
-        folder: A new folder; `read` makes the same table of it.
-    """
-    study = parse(source.folder / "study.json", StudyRecord)
-    plan = study.model_dump(mode="json", exclude_unset=True, exclude={"record", "records"})
-    records = {}
-    rows: list[dict[str, Any]] = []
-    for run in source.runs:
-        if run.record is None or run.scores is None:
-            continue
-        # The files themselves are not kept.
-        record = run.record.model_dump(mode="json", exclude_unset=True, exclude={"files"})
-        scores = run.scores.model_dump(mode="json", exclude_unset=True, exclude={"scores"})
-        place = run.folder.relative_to(source.folder).as_posix()
-        records[place] = {**record, "evaluation": scores}
-        rows += [_row(run, score) for score in run.scores.scores]
-    common = shared(list(records.values()))
-    own = {place: own_part(each, common) for place, each in records.items()}
-    content = {**plan, "record": common, "records": own}
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    folder.mkdir(parents=True)
-    (folder / "study.json").write_text(text + "\n", encoding="utf-8", newline="\n")
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema()), folder / FILE, compression="zstd")
-    paired = source.folder / "paired.json"
-    if paired.exists():
-        shutil.copyfile(paired, folder / paired.name)

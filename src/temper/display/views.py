@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from temper.display.cells import Comparison, Row, ScoreKey
-from temper.display.drawing import Figure
+from temper.display.charts import Figure
 from temper.display.folders import Source
 from temper.display.wording import described, title
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -12,37 +13,308 @@ from typing import Any
 from pydantic import BaseModel
 
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.folder import check_room, read_json
+from temper.checkpoints.folder import check_room, difference_in_words, differences, read_json
+from temper.checkpoints.identity import digest, model_identity
+from temper.data.examples import Examples
+from temper.data.labels import LabelKind
 from temper.data.reading import read_as
-from temper.data.settings import TRAINING_ONLY, DataSettings
+from temper.data.settings import TRAINING_ONLY, UNLABELLED, DataSettings
+from temper.data.sources import (
+    is_taken_whole,
+    load_examples,
+    load_splits,
+    load_task_dev,
+    with_configuration,
+)
 from temper.display.wording import folded
-from temper.errors import CheckpointError, unknown
+from temper.errors import CheckpointError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.folder import write_files
 from temper.evaluation.loading import (
+    check_named_models,
     check_pairs,
     load_predictor,
     longest_row,
+    named_models,
     predictor_identity,
     unknown_in,
+    with_reference,
 )
-from temper.evaluation.measure import (
-    changed_since,
-    evaluation_key,
-    load_evaluated,
-    measure,
-    stored_key,
-    which_rows,
-)
-from temper.evaluation.named_models import check_named_models, with_reference
-from temper.evaluation.predictor import Predictor
-from temper.evaluation.seen import trained_among, trained_rows
-from temper.evaluation.sets import load_sets
-from temper.evaluation.settings import EvaluationSettings
-from temper.evaluation.sources import PredictorSettings, SetSources
-from temper.files import put_back
+from temper.evaluation.measurement import without_unknown
+from temper.evaluation.predictor import KINDS, Predictor
+from temper.evaluation.run import Evaluation, EvaluationData, evaluate
+from temper.evaluation.sets import EvaluationSets, load_sets, trained_among, trained_rows
+from temper.evaluation.settings import EvaluationSettings, PredictorSettings, SetSources
+from temper.files import check_free, check_memory, checksums, put_back, staged_folder, write_json
 from temper.functional.precision import bf16_notices
 from temper.progress import Progress
 from temper.settings import Faults, section
+
+# What may be said of a run's own data: which rows are drawn, and what is done with them. A kind
+# that the model answers is the run's, whether the run was told it or saw it.
+FREE = {"source", "task", "kind", "eval_rows", "eval_split", "seed", "max_length", "group_column"}
+
+
+NUMBER = 8
+"""Bytes of a number."""
+
+
+def load_evaluated(
+    model: Checkpoint, settings: DataSettings, *, predictor: Predictor, labelled: bool | None = True
+) -> Examples:
+    """Load the rows that a model is evaluated on.
+
+    The source that a run was trained on gives the run's own dev rows, carved ones included, so that
+    no training row is scored; they are read as the run read them. A single file, or a split that is
+    named, is taken whole; of other sources the evaluation split is taken. What the columns of the
+    run's data are called is looked for in other sources too.
+
+    Args:
+        model: The model.
+        settings: The source, its columns and the number of rows.
+        predictor: The loaded model.
+        labelled: None also takes a file or split without labels.
+
+    Returns:
+        The set, named ``dev``.
+
+    Raises:
+        DataError: Where the data is wrong.
+        SettingError: Where the run's own rows are to be read by other settings than the run's, or
+            ``kind`` is not what the model answers.
+    """
+    wanted = KINDS[predictor.gives]
+    # Other labels are recognized by their columns.
+    kind: LabelKind | None = None
+    if wanted in ("classification", "regression", "multi_label"):
+        kind = wanted
+    if settings.kind not in (None, kind):
+        raise SettingError(
+            f"`data.kind` is {settings.kind!r}, and what {model} answers is {wanted}. Leave it out."
+        )
+    trained, known = model.data, model.columns
+    if _is_run_data(trained, settings):
+        whole = {"eval_rows": None, **dict.fromkeys(UNLABELLED)}
+        if settings.group_column is not None:
+            whole["group_column"] = settings.group_column
+        run_data = DataSettings.model_validate({**trained, **whole})
+        _check_run_data(model, settings, run_data)
+        examples = load_splits(run_data).dev
+    elif settings.task is not None:
+        examples = load_task_dev(settings, known=known)
+    elif is_taken_whole(settings):
+        examples = load_examples(
+            with_configuration(settings),
+            split=settings.eval_split,
+            columns=settings.columns,
+            kind=kind,
+            labelled=labelled,
+            reading=settings.reading,
+            known=known,
+        )
+    else:
+        examples = load_splits(settings.model_copy(update={"eval_rows": None}), known=known).dev
+    if settings.skip_bad_rows:
+        examples = without_unknown(examples, predictor.label_names)
+    paired = examples.text_pair is not None
+    check_pairs(model, model.paired, paired, rows=f"the rows of {settings.source}")
+    if settings.eval_rows is not None:
+        examples = examples.sample(settings.eval_rows, seed=settings.seed)
+    return replace(examples, name="dev")
+
+
+def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, scored: int) -> str:
+    """Say which rows `load_evaluated` took.
+
+    Args:
+        model: The model.
+        settings: The source.
+        rows: What was loaded.
+        scored: How many of them are evaluated.
+    """
+    trained = model.data
+    split = rows.source.get("split")
+    drawn = f", drawn with seed {settings.seed}" if len(rows) == settings.eval_rows else ""
+    if not _is_run_data(trained, settings):
+        among = "" if split is None else f", split {split!r}"
+        return f"{scored:,} rows of {settings.source}{among}{drawn} are evaluated."
+    carved = split == trained.get("train_split", "train")
+    among = "held back from training" if carved else f"split {split!r}"
+    return (
+        f"{scored:,} rows of {settings.source}{drawn} are evaluated: the dev rows of {model}, "
+        f"{among}."
+    )
+
+
+def _is_run_data(trained: Mapping[str, Any], settings: DataSettings) -> bool:
+    """Say whether the rows asked for are the dev rows of the run that was trained so."""
+    return (
+        "source" in trained
+        and _same_source(str(trained["source"]), settings.source)
+        and settings.eval_split is None
+    )
+
+
+def measure(
+    predictor: Predictor,
+    sets: EvaluationSets,
+    settings: EvaluationSettings,
+    out: Path,
+    *,
+    model: str,
+    key: str,
+    run: str | None = None,
+    asked: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Measure a model and write the evaluation in one go.
+
+    Args:
+        predictor: The loaded model.
+        sets: The sets.
+        settings: What is measured.
+        out: Folder of the evaluation; an older one in its place is replaced once the new one is
+            whole.
+        model: Name of the model, for the record.
+        key: Recognizes the evaluation later on.
+        run: Key of the run that trained the model; None for other models.
+        asked: Further tables of settings, for the record.
+        progress: Hears how far it is.
+
+    Returns:
+        Rows and scores.
+
+    Raises:
+        MemoryLimitError: The answers would not fit into what memory is free.
+        WriteError: There is no room for them.
+        TemperError: The sets or the settings do not fit the model.
+    """
+    check_size(sets.data, out)
+    told = (progress or Progress()).evaluation
+    # Held while it is measured, so that no other process does the same work.
+    with staged_folder(out) as staged:
+        measured = evaluate(predictor, sets.data, settings, model=model, progress=told)
+        notices = dict.fromkeys((*sets.notices, *measured.notices))
+        evaluation = replace(measured, notices=tuple(notices), missing=sets.missing, seen=sets.seen)
+        write_files(evaluation, staged)
+        settings_file = {
+            "key": key,
+            **({} if run is None else {"run": run}),
+            "evaluate": settings.model_dump(mode="json"),
+            **(asked or {}),
+            "files": checksums(staged),
+        }
+        write_json(staged / "settings.json", settings_file)
+    return evaluation
+
+
+def check_size(data: EvaluationData, out: Path) -> None:
+    """Refuse more rows than there is memory or room on the disk for, before any is answered.
+
+    What is looked at is what one answer to each text takes at the least; perspectives add theirs.
+
+    Args:
+        data: The sets.
+        out: Where the evaluation will be written.
+
+    Raises:
+        MemoryLimitError: Memory is not enough.
+        WriteError: The room is not.
+    """
+    sets = (data.dev, *data.shift.values(), *data.adversarial.values(), *data.anomaly.values())
+    rows = sum(len(examples) for examples in sets)
+    # Place, label, prediction, loss and a hash of 16 digits beside the probabilities.
+    wanted = rows * NUMBER * (6 + data.dev.classes)
+    check_memory(wanted, what=f"The answers to {rows:,} texts")
+    # Hashes are as random as bytes can be, so that no format packs them smaller.
+    check_free(out, rows * NUMBER, what="the rows of the evaluation")
+
+
+def stored_key(folder: Path) -> str | None:
+    """Return the key that an evaluation was made under, None where there is no whole evaluation.
+
+    One whose files are damaged is not whole, so that it is made again.
+    """
+    try:
+        read_json(folder / "scores.json")
+        return str(read_json(folder / "settings.json").get("key"))
+    except CheckpointError:
+        return None
+
+
+def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say in what a folder's evaluation differs from what is asked for now.
+
+    Args:
+        folder: A whole evaluation.
+        model: Name of the model.
+        tables: Settings by table. What only one of both has is not compared: sections of what the
+            other does not measure, and tables that older versions did not keep.
+    """
+    record = read_json(folder / "settings.json")
+    before, now = {}, {}
+    for name in tables:
+        known = set(record.get(name, {})) & set(tables[name]) - {"batch_size"}
+        before[name], now[name] = (
+            {key: table[key] for key in sorted(known)}
+            for table in (record.get(name, {}), tables[name])
+        )
+    named = read_json(folder / "scores.json")["model"]
+    if os.path.realpath(named) == os.path.realpath(model):
+        named = model
+    return difference_in_words({"model": named, **before}, {"model": model, **now})
+
+
+def evaluation_key(
+    model: str, sets: EvaluationSets, settings: EvaluationSettings, *, max_length: int | None
+) -> str:
+    """Hash all that decides an evaluation's outcome.
+
+    Args:
+        model: What identifies the weights.
+        sets: The sets.
+        settings: What is measured; the batch size decides nothing.
+        max_length: Tokens a text is cut to, None where the predictor does not say.
+
+    Returns:
+        12 hexadecimal digits.
+    """
+    identities = {
+        setting.partition(".")[2]: model_identity(name)
+        for setting, name in named_models(settings).items()
+    }
+    # Without it where it is the default: keys of versions that had no such setting stand.
+    left_out = {"batch_size", *({"precision"} if settings.precision == "fp32" else ())}
+    return digest(
+        {
+            "model": model,
+            "evaluate": settings.model_dump(mode="json", exclude=left_out),
+            **sets.fingerprint(),
+            **identities,
+            "max_length": max_length,
+        }
+    )
+
+
+def _check_run_data(model: Checkpoint, settings: DataSettings, run_data: DataSettings) -> None:
+    """Refuse settings that were given and would be ignored, because a run's own are taken."""
+    given = settings.model_fields_set - FREE
+    changed = differences(
+        {"data": run_data.model_dump(include=given)}, {"data": settings.model_dump(include=given)}
+    )
+    if changed:
+        raise SettingError(
+            f"{model} was trained on {settings.source}, and its own dev rows are read as it read "
+            f"them, but {'; '.join(changed)}. Leave that out, or name the split that is to be read "
+            "otherwise with --set data.eval_split=NAME."
+        )
+
+
+def _same_source(first: str, second: str) -> bool:
+    if Path(first).exists() and Path(second).exists():
+        return Path(first).resolve() == Path(second).resolve()
+    return first == second
+
 
 PLACES = ("data", "evaluate", "sets", "predictor")
 OF_THE_RUN = (

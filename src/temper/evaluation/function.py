@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 from temper.data.encode import encode
 from temper.data.examples import Examples
 from temper.errors import ModelError, TemperError, unknown
+from temper.evaluation.classifier import label_names_of
 from temper.evaluation.predictor import Gives, Prediction
-from temper.evaluation.text_predictor import label_names_of
 from temper.functional.resampling import FloatArray
 from temper.importing import place_of
 from temper.models.pipelines import FunctionToApply, TextPipeline, estimator_answers

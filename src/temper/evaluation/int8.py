@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples
 from temper.errors import ModelError
+from temper.evaluation.classifier import TextPredictor
 from temper.evaluation.predictor import BROKEN, Prediction
-from temper.evaluation.text_predictor import TextPredictor
 from temper.lazy import torch
 from temper.models.int8 import load_int8
 

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError
 
-from temper.errors import unknown
+from temper.data.settings import source_name
+from temper.errors import SettingError, unknown
 from temper.evaluation import perspectives
 from temper.evaluation.measurement import CommonSettings
+from temper.functional.label_names import GivenNames
+from temper.settings import LabelMap, Tree, section
+
+if TYPE_CHECKING:
+    from temper.data.suites.suite import FoundSuite
 
 
 class _Section(NamedTuple):
@@ -106,3 +125,241 @@ def _resolved(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
     """Put the names that words such as ``all`` stand for in their place."""
     groups = {"all": perspectives.names(), "default": perspectives.defaults()}
     return tuple(each for name in names for each in groups.get(name, (name,)))
+
+
+ROOT = "TEMPER_DATA"
+"""Environment variable of the folder that suites look for their sets in."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class PredictorSettings(BaseModel):
+    """What a person says of a predictor that does not say it itself, and where it runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: str | None = Field(
+        default=None,
+        description="Device of a checkpoint: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`. Default: a "
+        "GPU if there is one.",
+    )
+    gives: str | None = Field(
+        default=None,
+        description="Output of a function: `probabilities`, `logits`, or `values` of a "
+        "regression. Default: its attribute `gives`.",
+    )
+    label_names: tuple[str, ...] | None = Field(
+        default=None,
+        description="Class names in the order of the model's outputs; they replace the model's "
+        "own.",
+    )
+    label_map: LabelMap = Field(
+        default_factory=dict,
+        description="Maps the model's class names to the data's, for example "
+        "`POSITIVE=pos,NEGATIVE=neg`.",
+    )
+    max_new_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens of a completion at most, of a language model. Default: 256.",
+    )
+    trust: tuple[str, ...] = Field(
+        default=(),
+        description="Types in a skops file that may be loaded although skops does not know them.",
+    )
+
+    @property
+    def given_names(self) -> GivenNames:
+        """The class names that the user gives."""
+        return GivenNames(self.label_names, self.label_map)
+
+
+def named_sources(given: Any, field: ValidationInfo) -> Any:
+    """Read sets that are written ``NAME=PATH``; a mapping of names to sources is left as it is.
+
+    Args:
+        given: What came.
+        field: The setting, which is an option too.
+
+    Raises:
+        ValueError: Where a text has another form or a name comes twice; pydantic turns it into a
+            fault.
+
+    Example:
+        >>> SetSources(shift=["yelp=data/yelp.csv"]).shift
+        {'yelp': 'data/yelp.csv'}
+    """
+    if isinstance(given, Mapping):
+        pairs = [(str(name), source_name(source)) for name, source in given.items()]
+    else:
+        pairs = []
+        for text in (given,) if isinstance(given, str) else given:
+            name, _, source = str(text).partition("=")
+            pairs.append((name.strip(), source.strip()))
+    sources: dict[str, str] = {}
+    for name, source in pairs:
+        if not _NAME.fullmatch(name) or not source:
+            option = f"--{field.field_name} NAME=PATH"
+            raise ValueError(f"is given as {option}, for example yelp=data/yelp.csv")
+        if name in sources:
+            raise ValueError(f"names {name!r} twice; give each set a name of its own")
+        sources[name] = source
+    return sources
+
+
+Sources = Annotated[dict[str, str], BeforeValidator(named_sources)]
+
+
+class SetSources(BaseModel):
+    """Where the sets come from that are evaluated beside the dev rows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shift: Sources = Field(
+        default_factory=dict, description="Labeled data under distribution shift, by name."
+    )
+    adversarial: Sources = Field(
+        default_factory=dict, description="Labeled adversarial data, by name."
+    )
+    anomaly: Sources = Field(
+        default_factory=dict, description="Out-of-distribution texts, by name."
+    )
+    suite: str | None = Field(
+        default=None,
+        description="All sets of a task at once: `sentiment`, `entailment`, or your own TOML file.",
+    )
+    data_root: Path | None = Field(
+        default=None,
+        description="Folder with the folders of tasks (as in GLUE, CLUE or Temper) and the sets "
+        "of `suite`. Default: the environment variable TEMPER_DATA.",
+    )
+    fit: Annotated[str | None, BeforeValidator(source_name)] = Field(
+        default=None,
+        description="In-distribution rows to fit anomaly detectors on. Default: the training rows "
+        "of the run.",
+    )
+    held_out: Annotated[str | None, BeforeValidator(source_name)] = Field(
+        default=None,
+        description="Labeled rows, neither trained on nor evaluated, to fit a temperature on.",
+    )
+    seen_rows: Literal["drop", "keep"] = Field(
+        default="drop",
+        description="Labeled rows that the model was trained on: `drop` removes them from the "
+        "scores, `keep` scores them.",
+    )
+    _found: Any = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _look_for_the_suite(self) -> Self:
+        suite = self._found = _suite(self.suite, self.data_root)
+        names = [
+            name
+            for kind in ("shift", "adversarial", "anomaly")
+            for name in (*getattr(self, kind), *(suite.suite.sets(kind) if suite else ()))
+        ]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise SettingError(
+                f"The set name {twice[0]!r} is given twice, counting those of the suite. Give each "
+                "set a name of its own."
+            )
+        return self
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """Check settings.
+
+        Args:
+            settings: By name, None where not given; sets are a mapping, or texts ``NAME=PATH``.
+
+        Raises:
+            SettingError: Where a text has another form, a name comes twice or the suite is wrong.
+        """
+        given = {name: value for name, value in settings.items() if value is not None}
+        return section(cls, "sets", given)
+
+    @property
+    def found_suite(self) -> FoundSuite | None:
+        """The suite, and what of it is there."""
+        suite: FoundSuite | None = self._found
+        return suite
+
+    def named(self, kind: str) -> dict[str, str]:
+        """Return name to source of a kind, those of the suite last.
+
+        Args:
+            kind: One of `temper.data.suites.suite.KINDS`.
+        """
+        sources: dict[str, str] = getattr(self, kind)
+        entries = {} if self._found is None else self._found.sets(kind)
+        return {**sources, **{name: entry.source for name, entry in entries.items()}}
+
+    def given(self) -> list[str]:
+        """Return the sources that options name, those of a suite left out."""
+        kinds = [*self.shift.values(), *self.adversarial.values(), *self.anomaly.values()]
+        return [source for source in (*kinds, self.fit, self.held_out) if source is not None]
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Why sets of the suite are not measured, by name."""
+        return {} if self._found is None else self._found.missing
+
+    def completed(self, tree: Mapping[str, Any]) -> Tree:
+        """Return nested settings with what the suite says and nobody else does.
+
+        Args:
+            tree: Settings with a table ``evaluate``, not checked yet.
+        """
+        table = tree.get("evaluate", {})
+        merge = None if self._found is None else self._found.suite.merge
+        if merge is None or not isinstance(table, Mapping):
+            return dict(tree)
+        return {**tree, "evaluate": {"merge": merge, **table}}
+
+    def detects(self, settings: EvaluationSettings) -> bool:
+        """Say whether detectors of anomalies, which learn from ordinary rows, are measured.
+
+        Args:
+            settings: What is measured.
+        """
+        anomalies = self.anomaly or (self._found is not None and self._found.suite.anomaly)
+        return bool(anomalies) and "anomaly" in settings.perspectives
+
+    def faults(self, settings: EvaluationSettings) -> list[str]:
+        """Say which rows are given that nothing that is measured reads.
+
+        Args:
+            settings: What is measured.
+        """
+        faults = []
+        if self.fit is not None and not self.detects(settings):
+            faults.append(
+                "`sets.fit` names rows that detectors of anomalies learn from, but no anomalies "
+                "are measured. Leave it out, or give --anomaly NAME=PATH."
+            )
+        if self.held_out is not None and "calibration" not in settings.perspectives:
+            faults.append(
+                "`sets.held_out` names rows that a temperature is fitted on, but `calibration` is "
+                "not measured. Leave it out, or add that perspective."
+            )
+        return faults
+
+
+def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:
+    """Read a suite and look what of it is there."""
+    if name is None:
+        if root is not None:
+            raise SettingError(
+                "`data_root` is the folder of a suite's sets, but there is no suite. Give --suite "
+                "NAME, or leave it out."
+            )
+        return None
+    from temper.data.suites.suite import find_sets, read_suite
+
+    suite = read_suite(name)
+    root = os.environ.get(ROOT) if root is None else root
+    if not root:
+        raise SettingError(
+            f"Suite {suite.name!r} looks for its sets in a folder of data, and none is named. Set "
+            f"the environment variable {ROOT}, or give --set data_root=DIR."
+        )
+    return find_sets(suite, root)

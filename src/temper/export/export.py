@@ -27,11 +27,10 @@ from temper.data.examples import Examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError
 from temper.evaluation.classifier import ClassifierPredictor
-from temper.evaluation.evaluate import EvaluationRequest
+from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
 from temper.evaluation.loading import check_one_label, predictor_identity
-from temper.evaluation.measure import load_evaluated
 from temper.evaluation.measurement import align
-from temper.evaluation.sources import PredictorSettings
+from temper.evaluation.settings import PredictorSettings
 from temper.files import checksums, put_back, staged_folder, write_json, write_text
 from temper.models.adapters import is_adapted
 from temper.models.classical import ARCHITECTURES

@@ -24,9 +24,8 @@ from temper.functional.proportions import (
     ShareDifference,
     paired_shares,
 )
-from temper.functional.refitted import Refitted
 from temper.functional.resampling import FloatArray
-from temper.functional.thresholds import Judged
+from temper.functional.thresholds import Judged, Refitted
 from temper.seeding import derive_seed
 
 CLOSED = (Share, ShareDifference, GroupShares)

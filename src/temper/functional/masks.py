@@ -428,24 +428,6 @@ def bucket_ranks(counts: Tensor) -> Tensor:
     return (before.double() + counts.double() / 2) / total
 
 
-def exact_ranks(values: Tensor) -> Tensor:
-    """Rank magnitudes by sorting: the reference of the bucketed rank.
-
-    Args:
-        values: [n], non-zero entries only count; ties take their mid-rank.
-
-    Returns:
-        [n] fp64 in (0, 1); 0 for zeros.
-    """
-    size = values.abs().double()
-    ordered = size[size > 0].sort().values
-    if not len(ordered):
-        return torch.zeros_like(size)
-    low = torch.searchsorted(ordered, size, right=False)
-    high = torch.searchsorted(ordered, size, right=True)
-    return torch.where(size > 0, (low + high).double() / (2 * len(ordered)), 0.0)
-
-
 def range_normalise(
     tensors: Sequence[Tensor],
     *,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from temper.methods.composition import compose as compose
     from temper.methods.composition import configure as configure
     from temper.methods.method import Method as Method
-    from temper.methods.method import Published as Published
     from temper.methods.registry import DEFAULT as DEFAULT
     from temper.methods.registry import Entry as Entry
     from temper.methods.registry import entry as entry
@@ -29,7 +28,6 @@ _PUBLIC = {
     "Composed": "composition",
     "Entry": "registry",
     "Method": "method",
-    "Published": "method",
     "build": "composition",
     "compose": "composition",
     "configure": "composition",

@@ -23,7 +23,7 @@ from temper.forward import Losses, Noise, Plan, StepContext, plain, with_weight
 from temper.forward.consistency import consistency, perturbed_pass
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
-from temper.methods import Published, register
+from temper.methods import register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.types import Reduction, Step
 
@@ -41,24 +41,6 @@ if TYPE_CHECKING:
 )
 class AdvEmbed(AttackConfig):
     """Settings of RoAST's objective, with those of the attack."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "epsilon": Published("0.1", "run.sh"),
-        "relative": Published("false", "released code"),
-        "norm": Published("linf_scaled", "released code"),
-        "attack_scope": Published("token", "released code"),
-        "site": Published("output", "released code"),
-        "noise": Published("1e-5", "released code"),
-        "clean_weight": Published("0.5", "the paper"),
-        "adversarial_weight": Published("0.5", "the paper; 0 in the released code"),
-        "divergence_weight": Published("0.01", "the paper"),
-        "divergence": Published("sym_kl", "the paper"),
-        "train.learning_rate": Published("1e-5", "run.sh"),
-        "train.epochs": Published("10", "run.sh"),
-        "train.batch_size": Published("16", "run.sh"),
-        "train.weight_decay": Published("0.01", "run.sh"),
-        "train.warmup_ratio": Published("0.06", "run.sh"),
-    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # transformers/models/*/modeling_*.py of the released code, run.sh's settings.

@@ -22,7 +22,7 @@ from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import UpdateRule
 from temper.backward.sharpness import WeightAscent, WeightPart, has_direction, l2_norms
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.methods.variants import Off, Variant
 
 if TYPE_CHECKING:
@@ -100,11 +100,6 @@ class SharpnessAware(WeightAscent):
 )
 class AdvWeight(Method):
     """Settings of sharpness-aware minimization."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "rho": Published("0.05", "the paper"),
-        "adaptive.eta": Published("0.01", "ASAM's paper"),
-    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # README of davda54/sam@3c3afdb.

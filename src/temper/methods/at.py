@@ -10,13 +10,13 @@ the attack share one backward, so a step costs 6F.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Self
+from typing import Self
 
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, SubModels
-from temper.forward.attack import gradient_at
-from temper.methods import Published, register
+from temper.forward.perturbations import gradient_at
+from temper.methods import register
 from temper.methods.attack import AttackConfig, Projected, Single
 from temper.types import Step
 
@@ -31,11 +31,6 @@ from temper.types import Step
 )
 class AT(AttackConfig):
     """Settings of adversarial training, with those of the attack."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "adversarial_weight": Published("1", "the paper"),
-        "norm": Published("l2", "the paper"),
-    }
 
     adversarial_weight: FiniteFloat = Field(
         default=1.0, ge=0.0, description="Weight of the attacked loss; 0 is plain fine-tuning."

@@ -19,7 +19,7 @@ from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import UpdateRule
 from temper.backward.sharpness import WeightAscent, WeightPart, has_direction, l2_norms
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,10 +75,6 @@ class RelativeAscent(WeightAscent):
 )
 class AWP(Method):
     """Settings of adversarial weight perturbation."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "gamma": Published("0.01; 0.005 with TRADES", "the paper; released script"),
-    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # trades_AWP/train_trades_cifar.py of csdongxian/AWP@00a8e85, without its warm-up of ten

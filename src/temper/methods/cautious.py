@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
 from temper.backward.rule import UpdateRule
 from temper.functional.precision import at_least_single
 from temper.lazy import torch
-from temper.methods.method import Method, Published
+from temper.methods.method import Method
 from temper.methods.registry import register
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
@@ -91,8 +91,6 @@ class AgreeingUpdate(UpdateRule):
 )
 class Cautious(Method):
     """Settings of cautious updates."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {"floor": Published("1e-3", "released code")}
 
     mask: Literal["sign", "off"] = Field(
         default="sign",

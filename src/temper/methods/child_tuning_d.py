@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
 from temper.backward.rule import UpdateRule
 from temper.errors import TemperError
 from temper.lazy import torch
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.seeding import Streams
 from temper.types import Gradients, State
 
@@ -157,11 +157,6 @@ def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
 )
 class ChildTuningD(Method):
     """Settings of Child-Tuning-D."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "reserve_p": Published("0.3", "released script"),
-        "largest_norm": Published("max_grad_norm, 1", "released code"),
-    }
 
     reserve_p: float = Field(
         default=0.3,

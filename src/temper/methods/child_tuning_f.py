@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, FiniteFloat
 
@@ -24,7 +24,7 @@ from temper.functional.masks import (
     touched_rows,
 )
 from temper.lazy import torch
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.seeding import Streams
 from temper.types import Gradients, State
 
@@ -103,10 +103,6 @@ class RandomMask(UpdateRule):
 )
 class ChildTuningF(Method):
     """Settings of Child-Tuning-F."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "reserve_p": Published("0.3", "released script"),
-    }
 
     reserve_p: FiniteFloat = Field(
         default=0.3,

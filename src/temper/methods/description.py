@@ -1,17 +1,13 @@
-"""Methods and their settings as their classes describe them, and the documents' table of them."""
+"""The settings of methods, as their classes describe them."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from temper.display.wording import pipe_table
-from temper.errors import DataError
-from temper.methods.registry import entry, names
+from temper.methods.registry import entry
 from temper.methods.variants import as_table, kinds_of
 
 _SIGNS = {"ge": "\u2265", "gt": ">", "le": "\u2264", "lt": "<"}
@@ -24,8 +20,7 @@ def settings(name: str) -> list[dict[str, Any]]:
         name: A registered name.
 
     Returns:
-        A mapping for each setting: ``setting``, ``default``, ``bounds``, ``published`` (what the
-        paper or its code gives, and where; empty where not known), ``meaning``.
+        A mapping for each setting: ``setting``, ``default``, ``bounds``, ``meaning``.
 
     Raises:
         SettingError: If no method has that name.
@@ -33,13 +28,11 @@ def settings(name: str) -> list[dict[str, Any]]:
     Example:
         >>> [each["setting"] for each in settings("r_drop")]
         ['weight', 'divergence', 'reduction']
-        >>> settings("r_drop")[0]["bounds"], settings("r_drop")[0]["published"]
-        ('≥ 0', '0.5 to 5 (the paper, for the batch mean)')
+        >>> settings("r_drop")[0]["bounds"]
+        '≥ 0'
     """
-    config = entry(name).config
-    sources = config.PUBLISHED
     found: list[dict[str, Any]] = []
-    for setting, field in config.model_fields.items():
+    for setting, field in entry(name).config.model_fields.items():
         kinds = kinds_of(field)
         default = field.default.kind if kinds else field.default
         takes = " or ".join(kinds) or bounds(field)
@@ -59,17 +52,11 @@ def settings(name: str) -> list[dict[str, Any]]:
             readers = row.pop("kinds")
             alone = "" if readers == [field.default.kind] else f"Of {' or '.join(readers)}: "
             found.append({**row, "meaning": alone + row["meaning"]})
-    return [{**row, "published": str(sources.get(row["setting"], ""))} for row in found]
+    return found
 
 
 def _described(setting: str, default: Any, takes: str, meaning: str) -> dict[str, Any]:
-    return {
-        "setting": setting,
-        "default": default,
-        "bounds": takes,
-        "published": "",
-        "meaning": meaning,
-    }
+    return {"setting": setting, "default": default, "bounds": takes, "meaning": meaning}
 
 
 def flat(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,55 +117,3 @@ def _choices(annotation: Any) -> list[Any]:
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     return [choice for part in get_args(annotation) for choice in _choices(part)]
-
-
-OPENING, CLOSING = "<!-- methods -->", "<!-- /methods -->"
-HEADINGS = ("method", "what it does", "cost", "memory", "claims", "source")
-CARDS = Path("docs") / "methods"
-
-
-def markdown(folder: Path | str = ".") -> str:
-    """Write the table of all methods, each with a link to its card.
-
-    Args:
-        folder: Folder of the document that will hold the table, a clone's root or its folder of
-            cards; a method without a card there is named without a link.
-
-    Returns:
-        Lines of Markdown.
-    """
-    cards = _cards(Path(folder))
-    rows = []
-    for name in names():
-        found, card = entry(name), cards / f"{name}.md"
-        link = Path(os.path.relpath(card, folder)).as_posix()
-        shown = f"[`{name}`]({link})" if card.exists() else f"`{name}`"
-        cells = (shown, found.summary, found.cost, found.memory, found.claims, found.paper)
-        rows.append([cell.replace("|", "\\|") for cell in cells])
-    return pipe_table(HEADINGS, rows) + "\n"
-
-
-def between(text: str, opening: str, closing: str, made: Callable[[], str]) -> str:
-    """Return a document with what stands between two marking lines made anew.
-
-    Args:
-        text: The document.
-        opening: The line before.
-        closing: The line after.
-        made: Returns what is to stand between them, whole lines.
-
-    Raises:
-        DataError: If the markers are missing, or do not stand once each and in order.
-    """
-    before, first, rest = text.partition(opening + "\n")
-    _, last, after = rest.partition(closing)
-    if not first or not last or opening in rest or closing in after:
-        raise DataError(
-            f"The document must hold the lines {opening!r} and {closing!r} once each, in that "
-            "order: the table is written between them."
-        )
-    return f"{before}{first}{made()}{last}{after}"
-
-
-def _cards(folder: Path) -> Path:
-    return folder if folder.resolve().parts[-2:] == CARDS.parts else folder / CARDS

@@ -21,7 +21,7 @@ from temper.backward.rule import UpdateRule
 from temper.errors import DataError
 from temper.forward import Losses, Plan, StepContext, plain
 from temper.lazy import torch
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.methods.variants import Variant
 from temper.models.modes import in_mode
 from temper.types import Step, Term
@@ -73,12 +73,6 @@ class Ensemble(Variant):
 )
 class Distil(Method):
     """Settings of distillation."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "teacher.decay": Published("0.99, then 0.999", "Tarvainen and Valpola, section 3"),
-        "teacher.warm_up": Published("1", "Tarvainen and Valpola, code"),
-        "temperature": Published("20; 2.5 to 4 for small students", "Hinton et al., section 3"),
-    }
 
     HALVES: ClassVar[dict[str, str]] = {"teacher": "both", "weight": "both"}
 

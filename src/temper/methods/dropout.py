@@ -5,12 +5,12 @@ Source: UEGR (arXiv 2503.16550), Table IV's "w/" rows, where classical models ru
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Self
 
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Plan, SubModels
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.types import Step
 
 
@@ -24,10 +24,6 @@ from temper.types import Step
 )
 class Dropout(Method):
     """Settings of dropout at a set rate."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "rate": Published("0.5", "UEGR, Table IV"),
-    }
 
     rate: FiniteFloat | None = Field(
         default=0.5,

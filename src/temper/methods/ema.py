@@ -17,7 +17,7 @@ from pydantic import Field
 
 from temper.backward.averaging import FinalAverage
 from temper.backward.rule import UpdateRule
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 
 
 @register(
@@ -30,12 +30,6 @@ from temper.methods import Method, Published, register
 )
 class EMA(Method):
     """Settings of weight averaging."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "decay": Published("0.999", "Tarvainen and Valpola, NeurIPS 2017"),
-        "warm_up": Published("9, 1", "tf.train.ExponentialMovingAverage, Mean Teacher's code"),
-        "begin": Published("0.75", "Izmailov et al."),
-    }
 
     # SWA: the mean over the last quarter of the run.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

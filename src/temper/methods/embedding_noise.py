@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Noise, Plan, StepContext
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.types import Step
 
 if TYPE_CHECKING:
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 )
 class EmbeddingNoise(Method):
     """Settings of NEFTune."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "alpha": Published("5, 10 or 15", "the paper, decoders of 7 billion weights"),
-    }
 
     # The sizes that the paper tries.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

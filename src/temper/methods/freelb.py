@@ -22,7 +22,7 @@ from pydantic import Field, FiniteFloat
 from temper.forward import Losses, Noise, Plan, StepContext, plain
 from temper.functional import norms
 from temper.lazy import torch
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.types import Step
 
 if TYPE_CHECKING:
@@ -54,19 +54,6 @@ def _published(step_size: float, init: float, max_norm: float, passes: int) -> d
 )
 class FreeLB(Method):
     """Settings of FreeLB."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "passes": Published("2 to 4", "scripts of the released code"),
-        "adversarial_weight": Published("1", "the paper"),
-        "clean_weight": Published("0", "the paper"),
-        "relative": Published("false", "released code"),
-        "step_size": Published("0.025 to 0.2", "scripts of the released code, absolute"),
-        "init": Published("0 to 1", "scripts of the released code, absolute"),
-        "max_norm": Published("0 to 0.7", "scripts of the released code, absolute"),
-        "train.learning_rate": Published(
-            "1e-5; MRPC 5e-6, STS-B 2e-5", "scripts of the released code, RoBERTa-large"
-        ),
-    }
 
     # Fairseq's script counts ascents (adv_steps), so that K is one more; ALBERT's counts passes.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, with_weight
 from temper.heads import Head
 from temper.lazy import torch
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.methods.method import check_whole_text
 from temper.seeding import generator
 from temper.types import Step
@@ -40,16 +40,6 @@ if TYPE_CHECKING:
 )
 class HiddenCut(Method):
     """Settings of HiddenCut."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "ratio": Published("0.1", "released code"),
-        "candidates": Published("0.4", "released code"),
-        "cut_weight": Published("1", "released code"),
-        "divergence_weight": Published("1", "released code"),
-        "train.learning_rate": Published("7e-6", "SST-2 script"),
-        "train.batch_size": Published("16", "SST-2 script"),
-        "train.epochs": Published("10", "SST-2 script"),
-    }
 
     ratio: float = Field(
         default=0.1,

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from temper.backward.layer_norms import LayerNorms
 from temper.forward.smoothness import Layers, Smoothness
-from temper.methods import Published, register
+from temper.methods import register
 from temper.methods.smoothness import SmoothnessConfig
 from temper.methods.variants import Variant
 
@@ -80,13 +80,6 @@ class Logits(Variant):
 )
 class JacHess(SmoothnessConfig):
     """Settings of JacHess, with those of every smoothness penalty."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "strength.weight": Published("the learning rate", "the paper"),
-        "jacobian_weight": Published("1", "the paper"),
-        "hessian_weight": Published("1", "the paper"),
-        "layers": Published("normalised", "the paper; logits as ablation"),
-    }
 
     # The paper: eta is the learning rate.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

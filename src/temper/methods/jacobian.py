@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pydantic import Field, FiniteFloat
 
 from temper.forward.smoothness import Smoothness
-from temper.methods import Published, register
+from temper.methods import register
 from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
 
 
@@ -28,12 +28,6 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
 )
 class Jacobian(SmoothnessConfig):
     """Settings of Jacobian regularization, with those of every smoothness penalty."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "strength.weight": Published("0.01", "the paper, images"),
-        "jacobian_weight": Published("1", "the paper"),
-        "hessian_weight": Published("0", "the paper has no such term"),
-    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"strength": {"weight": 0.01}}}
 

@@ -7,7 +7,7 @@ Source: Szegedy et al., CVPR 2016, section 7.
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Self
 
 from pydantic import Field, FiniteFloat
 
@@ -15,7 +15,7 @@ from temper.errors import SettingError
 from temper.forward import Plan
 from temper.heads import Head
 from temper.heads.regression import SMOOTHING_NEEDS_CLASSES
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.types import Step
 
 
@@ -29,10 +29,6 @@ from temper.types import Step
 )
 class LabelSmoothing(Method):
     """Settings of label smoothing."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "smoothing": Published("0.1", "the paper"),
-    }
 
     smoothing: FiniteFloat = Field(
         default=0.1,

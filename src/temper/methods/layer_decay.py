@@ -10,12 +10,12 @@ al., ICLR 2020 (0.8 and 0.9); Sun et al., CCL 2019 (0.95). Differs: docs/methods
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import UpdateRule
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.types import State, Step
 
 if TYPE_CHECKING:
@@ -54,10 +54,6 @@ class LayerDecay(UpdateRule):
 )
 class LayerDecayConfig(Method):
     """Settings of layer-wise learning rates."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "decay": Published("0.385, 0.8 or 0.9, 0.95", "Howard and Ruder; Clark et al.; Sun et al."),
-    }
 
     PRETRAINED = "trains pre-trained layers more slowly than the head"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -24,24 +23,6 @@ from temper.methods.variants import completed, merged
 from temper.types import Step
 
 
-@dataclass(frozen=True)
-class Published:
-    """A published value of a setting.
-
-    Args:
-        value: The value as text; several if the paper tries several.
-        where: Equation, section or table of the paper, or file of the released code; empty if the
-            paper has the value and the location is unknown.
-    """
-
-    value: str
-    where: str = ""
-
-    def __str__(self) -> str:
-        """Return the value with its source."""
-        return f"{self.value} ({self.where})" if self.where else self.value
-
-
 class Method(BaseModel, ABC):
     """A method: frozen settings, the losses of a step, and the update rule.
 
@@ -57,8 +38,6 @@ class Method(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    PUBLISHED: ClassVar[dict[str, Published]] = {}
-    """Published values of the settings; settings of training are named ``train.NAME``."""
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
     """Settings that belong together, most of them published, by name of the preset."""
     NEEDS_UNLABELED: ClassVar[bool] = False

@@ -21,7 +21,7 @@ from pydantic import Field, FiniteFloat
 from temper.backward.rule import InitialWeightsRule, UpdateRule
 from temper.functional.masks import LEVELS, highest_kept, pieces_with_draws, quantise
 from temper.lazy import torch
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.seeding import Streams
 from temper.types import State, Step
 
@@ -170,10 +170,6 @@ class Mixing(InitialWeightsRule):
 )
 class Mixout(Method):
     """Settings of mixout."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "probability": Published("0.7 to 0.9", "the paper"),
-    }
 
     PRETRAINED = "mixes the weights with pre-trained ones"
 

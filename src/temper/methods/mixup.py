@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from pydantic import Field, FiniteFloat
@@ -21,7 +21,7 @@ from temper.forward import Losses, Plan, StepContext, plain
 from temper.functional import norms
 from temper.heads import Head
 from temper.lazy import torch
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.methods.method import check_whole_text
 from temper.types import Batch, Step, Term
 
@@ -40,11 +40,6 @@ if TYPE_CHECKING:
 )
 class MixupConfig(Method):
     """Settings of mixup."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "alpha": Published("1", "Guo et al."),
-        "clean_weight": Published("0", "Guo et al."),
-    }
 
     weight: FiniteFloat = Field(default=1.0, ge=0.0, description="Weight of the mixtures' loss.")
     alpha: FiniteFloat = Field(

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Perturbation, Plan, StepContext, plain
-from temper.forward.attack import gradient_at
+from temper.forward.perturbations import gradient_at
 from temper.functional import norms
 from temper.lazy import torch
-from temper.methods import Published, register
+from temper.methods import register
 from temper.methods.attack import AttackConfig
 from temper.models.passes import Recording
 from temper.seeding import generator
@@ -40,14 +40,6 @@ if TYPE_CHECKING:
 )
 class PGD(AttackConfig):
     """Settings of adversarial training with projected steps, with those of the attack."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "adversarial_weight": Published("1", "the paper"),
-        "clean_weight": Published("0", "the paper"),
-        "steps": Published("7", "the paper, CIFAR-10"),
-        "step_size": Published("0.25", "the paper, CIFAR-10"),
-        "random_start": Published("true", "the paper"),
-    }
 
     adversarial_weight: FiniteFloat = Field(
         default=1.0, ge=0.0, description="Weight of the attacked loss."

@@ -21,7 +21,7 @@ from pydantic import Field, FiniteFloat
 from temper.forward import Losses, Noise, Plan, StepContext
 from temper.forward.consistency import consistency, perturbed_pass
 from temper.functional.losses import Divergence
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.methods.attack import warn_of_small_divergence
 from temper.types import Reduction, Step
 
@@ -41,19 +41,6 @@ SMALLEST_NOISE = 1e-3
 )
 class R3F(Method):
     """Settings of R3F."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "weight": Published("1 of a divergence without the half, 2 here", "the paper"),
-        "epsilon": Published("1e-5", "the paper"),
-        "law": Published("uniform and normal", "the paper"),
-        "divergence": Published("sym_kl", "the paper"),
-        "reduction": Published("mean", "the paper"),
-        "same_dropout": Published("false", "released code"),
-        "detached": Published("true", "released code"),
-        "site": Published("word", "the paper"),
-        "train.learning_rate": Published("1e-5", "RTE example"),
-        "train.batch_size": Published("8", "RTE example"),
-    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # fairseq examples/rxf, README: --r3f-lambda 0.7 for RTE; no half there, so twice that.

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
-from temper.forward.attack import gradient_at
+from temper.forward.perturbations import gradient_at
 from temper.functional.losses import Divergence
-from temper.methods import Published, register
+from temper.methods import register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.types import Reduction, Step, Term
 
@@ -37,16 +37,6 @@ if TYPE_CHECKING:
 )
 class RAT(AttackConfig):
     """Settings of R-AT, with those of the attack."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "adversarial_weight": Published("1", "the paper"),
-        "divergence_weight": Published("0.5", "the paper"),
-        "divergence": Published("sym_kl", "the paper"),
-        "reduction": Published("sum", "released code"),
-        "epsilon": Published("1, of the whole embedding matrix", "released code"),
-        "train.learning_rate": Published("5e-5", "released code"),
-        "train.batch_size": Published("32", "released code"),
-    }
 
     adversarial_weight: FiniteFloat = Field(
         default=1.0,

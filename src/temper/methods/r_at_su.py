@@ -5,11 +5,11 @@ Source: UEGR (arXiv 2503.16550), ablation study; the objective is R-AT's, the up
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Self
 
-from temper.methods import Published, register
+from temper.methods import register
 from temper.methods.r_at import RAT
-from temper.methods.selection import OF_UEGR, SelectionConfig
+from temper.methods.selection import SelectionConfig
 
 
 @register(
@@ -22,12 +22,6 @@ from temper.methods.selection import OF_UEGR, SelectionConfig
 )
 class RATSU(RAT, SelectionConfig):
     """Settings of R-AT and of the selective update."""
-
-    # R-AT's own runs are none of UEGR's.
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        **{name: own for name, own in RAT.PUBLISHED.items() if not name.startswith("train.")},
-        **OF_UEGR,
-    }
 
     def off(self) -> Self:
         """Switch the attacked passes and the mask off."""

@@ -17,7 +17,7 @@ from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, SubModels
 from temper.functional.losses import Divergence
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.types import Reduction, Step
 
 
@@ -31,16 +31,6 @@ from temper.types import Reduction, Step
 )
 class RDrop(Method):
     """Settings of R-Drop."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "weight": Published("0.5 to 5", "the paper, for the batch mean"),
-        "divergence": Published("sym_kl", "the paper"),
-        "reduction": Published("mean; sum in the released code", "the paper"),
-        "train.learning_rate": Published("1e-5", "README of the released code, GLUE"),
-        "train.batch_size": Published(
-            "32; RTE 8; MRPC, CoLA and STS-B 16", "README of the released code"
-        ),
-    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "released_bert": {"weight": 0.25, "reduction": "sum"},

@@ -22,7 +22,7 @@ from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import InitialWeightsRule, UpdateRule
 from temper.lazy import torch
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.methods.variants import Off, Variant
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
@@ -50,28 +50,7 @@ class Sigmoid(Variant):
     )
 
 
-class Rising(Variant):
-    """lambda(t) = min(1, t / t0)."""
-
-    kind: Literal["linear"] = "linear"
-    t0: int = Field(
-        default=250,
-        ge=1,
-        description="Step, counted from 1, at which it reaches 1. Set it below the number of "
-        "steps.",
-    )
-
-
-class Held(Variant):
-    """lambda(t) is the same in every step."""
-
-    kind: Literal["constant"] = "constant"
-    share: float = Field(default=0.5, gt=0.0, le=1.0, description="Weight lambda of the task.")
-
-
 logger = logging.getLogger(__name__)
-
-Anneal = Literal["sigmoid", "linear", "constant"]
 
 
 @dataclass(frozen=True)
@@ -84,27 +63,23 @@ class Recall(InitialWeightsRule):
         w <- w - lr * (1 - lambda(t)) * gamma * (w - w_start)
         w <- w - lr * weight_decay * w
 
-    The classifier takes the plain step of the optimizer. Weight decay must be decoupled (AdamW) or
-    0: it is removed from the optimizer's step and applied again without damping.
+    with ``lambda(t) = 1 / (1 + exp(-k (t - t0)))``. The classifier takes the plain step of the
+    optimizer. Weight decay must be decoupled (AdamW) or 0: it is removed from the optimizer's step
+    and applied again without damping.
 
     Args:
-        anneal: ``sigmoid``: ``lambda = 1 / (1 + exp(-k (t - t0)))``; ``linear``:
-            ``min(1, t / t0)``; ``constant``: ``share``.
         k: Steepness of the sigmoid.
-        t0: Step at which the sigmoid is 1/2, and at which the linear one reaches 1.
+        t0: Step at which it is 1/2.
         gamma: Strength of the pull.
-        share: lambda of ``constant``.
 
     References:
         RecAdam: Chen et al., EMNLP 2020 (arXiv 2004.12651), Algorithm 1; the released code,
         Sanyuan-Chen/RecAdam, for the order of the three lines and the counting of t.
     """
 
-    anneal: Anneal = "sigmoid"
     k: float = 0.5
     t0: int = 250
     gamma: float = 5000.0
-    share: float = 0.5
 
     name = "recall"
     supports_fsdp = True
@@ -126,10 +101,6 @@ class Recall(InitialWeightsRule):
         Args:
             number: t, from 1.
         """
-        if self.anneal == "constant":
-            return self.share
-        if self.anneal == "linear":
-            return min(1.0, number / self.t0)
         exponent = self.k * (number - self.t0)
         # This form keeps the exponential at most 1: for a late t0, exp(-k (t - t0)) would overflow.
         small = math.exp(-abs(exponent))
@@ -178,7 +149,7 @@ class Recall(InitialWeightsRule):
             )
 
     def _warn_of_early_end(self, total: int) -> None:
-        if self.anneal != "constant" and self.task_fraction(total) < 0.5:
+        if self.task_fraction(total) < 0.5:
             logger.warning(
                 "Training ends after %d steps, while the weight of the task is %.2g: the "
                 "pre-trained weights hardly move. Set t0 below the number of steps (now %d).",
@@ -199,14 +170,6 @@ class Recall(InitialWeightsRule):
 class RecAdam(Method):
     """Settings of RecAdam."""
 
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "anneal": Published("sigmoid", "the paper"),
-        "anneal.k": Published("0.5; searched 0.05 to 1", "released code"),
-        "anneal.t0": Published("250; searched 100 to 1000", "released code"),
-        "gamma": Published("5000", "the paper"),
-        "train.learning_rate": Published("1e-5 and 2e-5", "the paper"),
-    }
-
     PRETRAINED = "pulls the weights to pre-trained ones"
 
     # README of the released code: ALBERT-xxlarge on CoLA, BERT-base on STS-B.
@@ -215,12 +178,11 @@ class RecAdam(Method):
         "bert_sts": {"anneal": {"k": 1.0, "t0": 1000}},
     }
 
-    anneal: Sigmoid | Rising | Held | Off = Field(
+    anneal: Sigmoid | Off = Field(
         default=Sigmoid(),
         discriminator="kind",
-        description="How the weight lambda of the task grows: `sigmoid` (the paper), `linear` (in "
-        "the released code), `constant` (1 in the released code, which is plain "
-        "Adam), or `off`: plain fine-tuning.",
+        description="How the weight lambda of the task grows: `sigmoid`, or `off`: plain "
+        "fine-tuning.",
     )
     gamma: FiniteFloat = Field(
         default=5000.0,
@@ -238,4 +200,4 @@ class RecAdam(Method):
         """Return the update rule."""
         if isinstance(self.anneal, Off):
             return []
-        return [Recall(self.anneal.kind, gamma=self.gamma, **self.anneal.values)]
+        return [Recall(gamma=self.gamma, **self.anneal.values)]

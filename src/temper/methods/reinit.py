@@ -9,13 +9,13 @@ Source: Zhang et al., ICLR 2021, section 5. Differs: docs/methods/reinit.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
 from temper.backward.rule import UpdateRule
 from temper.errors import ModelError
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.seeding import Streams, generator
 from temper.types import State
 
@@ -82,11 +82,6 @@ class TopLayers(UpdateRule):
 )
 class Reinit(Method):
     """Settings of re-initialized top layers."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "layers": Published("1 to 6 of 24", "Section 5, chosen on the validation set"),
-        "std": Published("0.02", "BERT's initialization"),
-    }
 
     PRETRAINED = "draws some of the pre-trained layers anew"
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.methods import Published, register
+from temper.methods import register
 from temper.methods.adv_embed import AdvEmbed
 from temper.methods.selection import SelectionConfig, Selective
 from temper.methods.variants import Off
@@ -31,17 +31,6 @@ from temper.methods.variants import Off
 )
 class RoAST(AdvEmbed, SelectionConfig):
     """Settings of RoAST: those of adversarial embeddings and of the selective update."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        **AdvEmbed.PUBLISHED,
-        "mask.alpha": Published("0.9 sentiment, 0.6 entailment", "run.sh"),
-        "mask.beta": Published("10 sentiment, 1 entailment", "run.sh"),
-        "mask.refresh": Published("epoch", "the paper"),
-        "mask.scale": Published("true", "run.sh, --unbiased_scale"),
-        "mask.normalise": Published("rank", "released code"),
-        "mask.orientation": Published("prose", "released code"),
-        "mask.scope": Published("blocks", "released code"),
-    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # run.sh of the released code.

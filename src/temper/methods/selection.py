@@ -11,25 +11,10 @@ from pydantic import Field, FiniteFloat
 from temper.backward.rule import UpdateRule
 from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
 from temper.functional.masks import Normalise, Orientation
-from temper.methods.method import Method, Published
+from temper.methods.method import Method
 from temper.methods.variants import Off, Variant
 
 logger = logging.getLogger(__name__)
-
-OF_UEGR: dict[str, Published] = {
-    "mask.alpha": Published("0.6 to 0.95", "Section VI-A"),
-    "mask.beta": Published("1, 5 or 10", "Section VI-A"),
-    "mask.scale": Published("true", "Section VI-A"),
-    "mask.normalise": Published("range", "Eq. 8"),
-    "mask.orientation": Published("printed", "Eq. 9; the prose says the opposite"),
-    "mask.refresh": Published("step", "Algorithm 1"),
-    "train.epochs": Published("10", "Section VI-A"),
-    "train.batch_size": Published("16", "Section VI-A"),
-    "train.weight_decay": Published("0.01", "Section VI-A"),
-    "train.warmup_ratio": Published("0.06", "Section VI-A"),
-    "train.schedule": Published("linear", "Section VI-A"),
-}
-"""Values of UEGR's paper for the selective update and for training."""
 
 
 class Selective(Variant):

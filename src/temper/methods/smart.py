@@ -23,7 +23,7 @@ from temper.backward.rule import UpdateRule, WeightAverageRule
 from temper.forward import Losses, Plan, StepContext
 from temper.functional.precision import at_least_single
 from temper.lazy import torch
-from temper.methods import Published, register
+from temper.methods import register
 from temper.methods.vat import VAT
 from temper.types import State, Step, Term
 
@@ -101,14 +101,6 @@ class WeightAverage(WeightAverageRule):
 )
 class SMART(VAT):
     """Settings of SMART, with those of VAT and of the attack."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        **VAT.PUBLISHED,
-        "proximal_weight": Published("1 of a divergence without the half, 2 here", "the paper"),
-        "decay": Published("0.99", "the paper"),
-        "final_decay": Published("0.999", "the paper"),
-        "early": Published("0.1", "the paper"),
-    }
 
     # The paper's experiments: as VAT's preset, with mu = 1, beta = 0.99 for the first tenth of the
     # steps and 0.999 for the rest.

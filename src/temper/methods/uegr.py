@@ -20,9 +20,9 @@ from pydantic import Field, FiniteFloat, model_validator
 from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
 from temper.functional.losses import Divergence
 from temper.lazy import torch
-from temper.methods import Published, register
+from temper.methods import register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
-from temper.methods.selection import OF_UEGR, SelectionConfig
+from temper.methods.selection import SelectionConfig
 from temper.methods.variants import Variant
 from temper.seeding import generator
 from temper.types import Reduction, Step
@@ -76,20 +76,6 @@ class Fixed(Variant):
 )
 class UEGR(AttackConfig, SelectionConfig):
     """Settings of UEGR, with those of the attack and of the selective update."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "epsilon": Published("0.01, 0.1 or 0.4", "Section VI-A"),
-        "relative": Published("false", "Section VI-A"),
-        "norm": Published("l2", "Eq. 2"),
-        "site": Published("word", "Eq. 2"),
-        "passes": Published("2", "Section VI-A"),
-        "adversarial_weight": Published("1", "Eq. 6"),
-        "divergence_weight": Published("0.01", "Section VI-A"),
-        "divergence": Published("js", "Eq. 4"),
-        "adaptive.low": Published("0.3", "Figure 3, best region"),
-        "adaptive.high": Published("0.5", "Figure 3, best region"),
-        **OF_UEGR,
-    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"epsilon": 0.1, "relative": False, "adaptive": {"low": 0.3, "high": 0.5}},

@@ -23,7 +23,7 @@ from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.functional.precision import in_half_precision
 from temper.lazy import torch
-from temper.methods import Published, register
+from temper.methods import register
 from temper.methods.attack import AttackConfig, Projected, Single
 from temper.models.passes import Recording
 from temper.types import Reduction, Step, Term
@@ -50,17 +50,6 @@ UNDERFLOW_GUARD = 2.0**12
 )
 class VAT(AttackConfig):
     """Settings of virtual adversarial training, with those of the attack."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "epsilon": Published("1e-5", "SMART's paper, absolute"),
-        "relative": Published("false", "SMART's paper"),
-        "norm": Published("linf_scaled", "SMART's paper"),
-        "weight": Published("1 of a divergence without the half, 2 here", "SMART's paper"),
-        "ascent": Published("single", "SMART's paper"),
-        "init_noise": Published("1e-5", "SMART's paper"),
-        "divergence": Published("sym_kl", "SMART's paper"),
-        "reduction": Published("mean", "SMART's paper"),
-    }
 
     # SMART's experiments: epsilon = sigma = 1e-5, eta = 1e-3, one step, lambda = 1. The step is 100
     # times the ball, so the projection cuts it to the whole budget, as one step has here.

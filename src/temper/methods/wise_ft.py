@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
 from temper.backward.rule import InitialWeightsRule, UpdateRule
-from temper.methods import Method, Published, register
+from temper.methods import Method, register
 from temper.types import State
 
 if TYPE_CHECKING:
@@ -71,10 +71,6 @@ class Interpolation(InitialWeightsRule):
 )
 class WiseFT(Method):
     """Settings of WiSE-FT."""
-
-    PUBLISHED: ClassVar[dict[str, Published]] = {
-        "alpha": Published("0.5", "the paper, if nothing is known"),
-    }
 
     PRETRAINED = "goes back to pre-trained weights part of the way"
 

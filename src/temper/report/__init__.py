@@ -2,12 +2,11 @@
 
 from temper.display.cells import Comparison
 from temper.report.error_analysis import ErrorAnalysis, error_analysis
-from temper.report.first_screen import first_screen
 from temper.report.headline import Headline, headline
-from temper.report.overview import Overview, overview
-from temper.report.page import build
+from temper.report.page import build, first_screen
 from temper.report.table import comparison, write
 from temper.report.trained import verdict
+from temper.report.view import Overview, overview
 
 __all__ = [
     "Comparison",

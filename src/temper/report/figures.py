@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from temper.display.cells import Comparison, Row
-from temper.display.charts import many_columns, numbers_of
-from temper.display.drawing import (
+from temper.display.charts import (
     Axis,
     Bars,
     Curve,
@@ -18,6 +17,8 @@ from temper.display.drawing import (
     Look,
     Mark,
     Point,
+    many_columns,
+    numbers_of,
     style,
 )
 from temper.display.folders import Source
@@ -25,7 +26,7 @@ from temper.display.views import Question, View
 from temper.display.wording import plural, slug
 from temper.functional.units import ABSENT
 from temper.report.derived import views
-from temper.report.overview import error_of, leading
+from temper.report.view import error_of, leading
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
     """Draw how far each column closes the reference's gap to a perfect score, by perspective.
 
     Each bar is ``(s - s_reference) / (s_perfect - s_reference)`` of the perspective's leading score
-    (`temper.report.overview`), as the average relative improvement is made of: to the right is
+    (`temper.report.view`), as the average relative improvement is made of: to the right is
     better whichever way the score points. One column beside the reference has its place on the
     first screen, and no such figure.
 

@@ -20,16 +20,19 @@ from temper.functional.effects import MOST_SEEDS, POWER, seeds_to_detect
 from temper.functional.scores import SCORES
 from temper.report.derived import AFTER, views
 from temper.report.gains import (
+    POST_HOC,
+    Claims,
     Gain,
+    at_equal_compute,
     corrected_gains,
     gains_of,
     given_gains,
     hardest,
     improvement_of,
     judged_rows,
+    remaining,
     unit_of,
 )
-from temper.report.remaining import POST_HOC, Claims, at_equal_compute, remaining
 
 REACHES = (10, 25, 50, 100)
 """Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
@@ -238,7 +241,7 @@ def headline(comparison: Comparison) -> Headline:
     perspectives and the average improvements, together: of studies whose columns do not differ, at
     most 5% recommend anything but the reference. Part of what is better must remain with post-hoc
     methods on both sides and against plain fine-tuning of equal compute, which must not be more
-    accurate (`temper.report.remaining`).
+    accurate (`temper.report.gains`).
 
     Args:
         comparison: All scores; its own ``answer`` is ignored.

@@ -9,16 +9,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import re
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from markupsafe import Markup
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from temper.display.cells import Comparison
-from temper.display.drawing import Bars, HeatMap, style
+from temper.display.charts import Bars, HeatMap, style
 from temper.display.folders import Source, read
 from temper.display.views import Question
-from temper.display.wording import folded
+from temper.display.wording import folded, slug
 from temper.errors import CheckpointError
 from temper.files import asset, make_folder, write_text
 from temper.functional.units import MARGIN
@@ -26,12 +29,13 @@ from temper.report import view
 from temper.report.derived import views
 from temper.report.error_analysis import SHOWN, error_analysis
 from temper.report.examples import MOST, gallery
-from temper.report.figures import Section, sections
-from temper.report.first_screen import screen_values, templates
+from temper.report.figures import Section, figures, sections
+from temper.report.headline import USUAL
 from temper.report.markdown import document
-from temper.report.overview import leading, overview
 from temper.report.svg import sample, svg
 from temper.report.table import compare, write, write_scores
+from temper.report.trained import verdict
+from temper.report.view import leading, overview
 
 logger = logging.getLogger(__name__)
 
@@ -150,3 +154,79 @@ def _keys(section: Section, comparison: Comparison) -> list[tuple[str, Markup]]:
         for name, look in looks.items()
         if name in drawn and len(looks) > 1
     ]
+
+
+def first_screen(source: Source, comparison: Comparison) -> str:
+    """Return the first screen as a block that needs no script, no network and no second file.
+
+    Its styles reach nothing else on the page that holds it.
+
+    Args:
+        source: The study, run or evaluation folder that was read.
+        comparison: Its scores.
+    """
+    values = screen_values(source, comparison)
+    return templates().get_template("block.html").render(values)
+
+
+def screen_values(source: Source, comparison: Comparison) -> dict[str, Any]:
+    """Return what ``first_screen.html`` prints.
+
+    Args:
+        source: The folder that was read.
+        comparison: Its scores.
+    """
+    return {
+        "title": comparison.title,
+        "about": view.about(source, comparison),
+        "headline": verdict(source, comparison),
+        "comparison": comparison,
+        "usual": USUAL,
+    }
+
+
+def templates() -> Environment:
+    """Return the environment of the templates, which escapes every string."""
+    environment = Environment(
+        loader=PackageLoader("temper.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Names stand in backticks, as on a terminal; the text is escaped before they are marked up.
+    environment.filters["code"] = lambda text: Markup(
+        re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
+    )
+    return environment
+
+
+def export_figures(folder: Path | str) -> list[Path]:
+    """Write every figure of a report to ``FOLDER/figures/`` as SVG.
+
+    Args:
+        folder: A study, run or evaluation folder (docs/formats.md).
+
+    Returns:
+        The files, ``NN-TITLE.svg`` in the order of the page; earlier figures are replaced.
+
+    Raises:
+        CheckpointError: The folder cannot be read, or the figures cannot be written.
+    """
+    source = read(folder)
+    target = Path(folder) / "figures"
+    drawn = {
+        target / f"{place:02d}-{slug(figure.title)[:60].strip('-')}.svg": svg(figure, alone=True)
+        for place, figure in enumerate(figures(source, compare(source)), start=1)
+    }
+    make_folder(target)
+    try:
+        # Figures of an earlier report that this one has not would be taken for its own.
+        for file in target.iterdir():
+            if re.fullmatch(r"\d{2,}-[a-z0-9-]*\.svg", file.name) and file not in drawn:
+                file.unlink()
+    except OSError as error:
+        raise CheckpointError(f"Cannot write figures to {target}: {error}.") from error
+    for file, text in drawn.items():
+        write_text(file, text)
+    return list(drawn)

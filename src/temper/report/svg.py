@@ -11,7 +11,7 @@ import textwrap
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from temper.display.drawing import Axis, Bars, Curve, Figure, HeatMap, Lines, Look
+from temper.display.charts import Axis, Bars, Curve, Figure, HeatMap, Lines, Look
 from temper.files import asset
 
 WIDTH = 420

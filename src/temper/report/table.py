@@ -40,8 +40,8 @@ from temper.report.derived import (
     add_set_means,
     views,
 )
+from temper.report.gains import equal_compute
 from temper.report.headline import headline
-from temper.report.remaining import equal_compute
 from temper.report.trained import with_seen
 
 FILE = "paired.json"

@@ -29,9 +29,8 @@ from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, shortened
 from temper.evaluation.loading import check_pairs
 from temper.service.batching import Batcher, QueueFullError
-from temper.service.metrics import Metrics
+from temper.service.metrics import Metrics, ShiftWindow
 from temper.service.settings import ServiceSettings
-from temper.service.window import ShiftWindow
 
 LOG = logging.getLogger("temper.serve")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")

@@ -20,17 +20,16 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import RunFolder, difference_in_words, held_folder, read_json
 from temper.checkpoints.identity import digest, model_identity
 from temper.errors import CheckpointError, ModelError, SettingError
-from temper.evaluation.measure import evaluation_key, measure, stored_key
+from temper.evaluation.evaluate import evaluation_key, measure, stored_key
 from temper.evaluation.sets import EvaluationSets
 from temper.files import make_folder, write_json, write_text
 from temper.methods.recipes import PLAIN, Recipe
 from temper.progress import Progress
 from temper.study.alternatives import Alternative, fit_alternative
-from temper.study.dev_folds import dev_folds
 from temper.study.goals import ACCURACY
 from temper.study.plan import Column, StudyConfig
 from temper.study.schedule import Study, load_study, run_study
-from temper.study.search import Candidate, Request, Search, run_search
+from temper.study.search import Candidate, Request, Search, dev_folds, run_search
 from temper.study.work import evaluation_sets
 
 RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"

@@ -10,8 +10,7 @@ from typing import Any
 from temper import methods
 from temper.data.settings import AUGMENTATION, DataSettings
 from temper.errors import SettingError, unknown
-from temper.evaluation.settings import EvaluationSettings
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import EvaluationSettings, SetSources
 from temper.methods import Method
 from temper.methods.recipes import recipe_named
 from temper.settings import Faults, Tree, override, parse_assignment, section

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -23,22 +23,109 @@ from optuna.trial import TrialState
 
 from temper.checkpoints.identity import model_identity
 from temper.cluster.machines import Cluster
-from temper.data.examples import Splits
-from temper.errors import NonFiniteError, SettingError
-from temper.evaluation.sources import SetSources
+from temper.data.examples import Examples, Splits
+from temper.data.splitting import folds
+from temper.errors import DataError, NonFiniteError, SettingError
+from temper.evaluation.settings import SetSources
 from temper.methods.recipes import PLAIN, Recipe
 from temper.progress import Progress
 from temper.seeding import derive_seed
 from temper.settings import Tree, override
 from temper.study.alternatives import Alternative, alternatives
-from temper.study.budget import Budget
 from temper.study.cluster import Job, do_runs
-from temper.study.dev_folds import FOLDS, FoldFolder
-from temper.study.goals import ATTACKED, fold_evaluation, goal_weights, improvement, part_scores
+from temper.study.goals import (
+    ATTACKED,
+    Budget,
+    fold_evaluation,
+    goal_weights,
+    improvement,
+    part_scores,
+)
 from temper.study.plan import Column, StudyConfig
-from temper.study.work import Work, evaluation_sets
+from temper.study.work import StudyFolder, Work, evaluation_sets
 from temper.training.config import RunConfig, run_key
 from temper.training.passes import PLAIN as PASSES
+
+PARTS: Final = 5
+FOLDS: Final = 3
+"""Parts of the training rows, and how many of them evaluate trials."""
+TRIAL_ROWS: Final = 1000
+FOLD_ROWS: Final = 500
+"""Most rows a trial trains and is evaluated on."""
+LEAST_ROWS: Final = 50
+
+
+def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
+    """Cut the folds that evaluate trials from the training rows.
+
+    Args:
+        splits: The rows; no fold may contain the reported ones, ``dev`` and ``test``.
+        seed: Seed of the draws.
+
+    Returns:
+        For each fold, the rows to train on and, as ``dev``, the rows to evaluate on.
+
+    Raises:
+        DataError: There are too few rows, or a fold contains a reported row.
+    """
+    if len(splits.train) < LEAST_ROWS:
+        raise DataError(
+            f"The search needs at least {LEAST_ROWS} training rows for its dev folds, got "
+            f"{len(splits.train)}. Give more rows."
+        )
+    parts = folds(splits.train, PARTS, seed=seed)
+    found = []
+    for number in range(FOLDS):
+        held = set(parts[number].rows)
+        rest = splits.train.select(
+            index for index, row in enumerate(splits.train.rows) if row not in held
+        )
+        judged = parts[number].sample(min(FOLD_ROWS, len(parts[number])), seed=seed)
+        fold = Splits(
+            rest.sample(min(TRIAL_ROWS, len(rest)), seed=seed),
+            replace(judged, name="dev"),
+            unlabeled=splits.unlabeled,
+        )
+        check_apart(fold, [splits.dev, *([splits.test] if splits.test is not None else [])])
+        found.append(fold)
+    return found
+
+
+def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
+    """Refuse a fold with reported rows, or with rows in both of its parts.
+
+    Args:
+        fold: The rows to train on and to evaluate on.
+        reported: The rows of the final comparison.
+
+    Raises:
+        DataError: A text is on both sides.
+    """
+    for name, rows in (("train", fold.train), ("dev", fold.dev)):
+        shared = sum(len(rows.overlap(other)) for other in reported)
+        if shared:
+            raise DataError(
+                f"{shared} {name} rows of a dev fold are reported rows too, so the search would "
+                "use test rows. Remove these texts from the training rows."
+            )
+    if shared := len(fold.dev.overlap(fold.train)):
+        raise DataError(f"{shared} rows of a dev fold are also training rows of the fold.")
+
+
+@dataclass(frozen=True)
+class FoldFolder(StudyFolder):
+    """The study folder of a trial's run on a dev fold.
+
+    Args:
+        fold: Number of the fold.
+    """
+
+    fold: int
+
+    def splits(self) -> Splits:
+        """Load the rows of the fold."""
+        return dev_folds(super().splits(), seed=self.config.data.seed)[self.fold]
+
 
 SPREAD: Final = 4.0
 """A trial multiplies the given learning rate by a factor between 1 / SPREAD and SPREAD."""

@@ -19,9 +19,8 @@ from temper.data.examples import Splits
 from temper.data.sources import load_splits
 from temper.data.suites.suite import KINDS
 from temper.errors import CheckpointError, SettingError
-from temper.evaluation.loading import load_predictor
-from temper.evaluation.measure import evaluation_key, measure, stored_key
-from temper.evaluation.named_models import with_reference
+from temper.evaluation.evaluate import evaluation_key, measure, stored_key
+from temper.evaluation.loading import load_predictor, with_reference
 from temper.evaluation.sets import EvaluationSets, load_sets
 from temper.files import put_back, write_json
 from temper.progress import Progress

@@ -20,8 +20,7 @@ from temper.methods.description import settings
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.testing.tiny import rows, tiny_bert
-from temper.training.cards import TRAINING
-from temper.training.requirements import wants_unlabelled
+from temper.training.config import wants_unlabelled
 from temper.training.stepper import Stepper
 from temper.types import Step
 
@@ -128,22 +127,15 @@ def law(check: Law) -> Law:
 
 @law
 def declaration(subject: Subject) -> Iterator[str]:
-    """It says what it is, its settings have meanings, and its published ones hold."""
+    """It says what it is, its settings have meanings, and its presets hold."""
     config, name = type(subject.config), name_of(subject.config)
     about = entry(name)
     lacking = [each for each in ("summary", "cost", "memory", "paper") if not getattr(about, each)]
     if lacking:
         yield f"@register gives no {', '.join(lacking)}."
-    described = settings(name)
-    unsaid = [each["setting"] for each in described if not each["meaning"]]
+    unsaid = [each["setting"] for each in settings(name) if not each["meaning"]]
     if unsaid:
         yield f"Settings without Field(description=...): {', '.join(unsaid)}."
-    training = [f"train.{setting}" for setting in TRAINING]
-    strange = (
-        set(entry(name).config.PUBLISHED) - {each["setting"] for each in described} - set(training)
-    )
-    if strange:
-        yield f"PUBLISHED names what is no setting: {', '.join(sorted(strange))}."
     if about.claims != about.claimed:
         yield f"@register says claims={about.claims!r}, and its default claims {about.claimed!r}."
     for preset in getattr(config, "PRESETS", {}):

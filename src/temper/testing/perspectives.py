@@ -18,13 +18,13 @@ from temper.evaluation.perspectives import Perspective, registered_for_a_while
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import Evaluation, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
-from temper.evaluation.snapshots import differences, snapshot
 from temper.report.card import CardSources, card
 from temper.report.derived import RANK, views
 from temper.report.markdown import markdown
-from temper.report.overview import overview
 from temper.report.page import build
 from temper.report.table import comparison
+from temper.report.view import overview
+from temper.testing.predictors import differences, snapshot
 from temper.testing.tiny import tiny_classifier, tiny_data
 
 COLUMNS = ("one", "two", "three")

@@ -33,8 +33,8 @@ from temper.models.blocks import find_head, unwrap
 from temper.models.kinds import position_limit
 from temper.models.probing import innermost
 from temper.settings import Faults
+from temper.training.config import check_unlabelled
 from temper.training.loading import LABELS, TaskRows, countable
-from temper.training.requirements import check_unlabelled
 from temper.types import Batch, Step
 
 

@@ -20,10 +20,9 @@ from temper.models.headed import HEADED, is_encoder_decoder, load_headed
 from temper.models.heads import order_of_head
 from temper.models.hf import head_names, load_classifier
 from temper.training.checks import check_head
-from temper.training.config import RunConfig, settings_class, teachers_of
+from temper.training.config import RunConfig, check_unlabelled, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
 from temper.training.recorder import DEV, SELECTION, ScoredSet
-from temper.training.requirements import check_unlabelled
 
 USUAL_RATE = 1e-4
 """Below this an adapter hardly learns: LoRA's paper has 2e-4 to 5e-4 on GLUE (its table 9)."""

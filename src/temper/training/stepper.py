@@ -35,7 +35,7 @@ from temper.models.network import Network, Parameters
 from temper.models.shards import sharded_modules
 from temper.seeding import Streams
 from temper.training import checks
-from temper.training.requirements import check_sharded
+from temper.training.config import check_sharded
 from temper.training.step_log import StepLog, moved
 from temper.types import Batch, Gradients, State, Step
 

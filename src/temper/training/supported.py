@@ -104,28 +104,3 @@ KINDS: dict[str, Mapping[str, Support]] = {
     "Fields of `TrainingArguments`": ARGUMENTS,
     "Methods and attributes of `Trainer` that a subclass may override": HOOKS,
 }
-
-INTRODUCTIONS: dict[Verdict, str] = {
-    "works": "**Works**, as Transformers documents it:",
-    "refused": "**Refused** before training:",
-    "no effect": "**No effect**, by nature:",
-}
-
-
-def markdown() -> str:
-    """Write the lists as they stand in docs/trainer.md."""
-    parts: list[str] = []
-    for title, kind in KINDS.items():
-        parts.append(f"### {title}\n")
-        for verdict, introduction in INTRODUCTIONS.items():
-            named = {name: each for name, each in kind.items() if each.verdict == verdict}
-            if not named:
-                continue
-            parts.append(f"{introduction}\n")
-            if verdict == "works":
-                parts.append(", ".join(f"`{name}`" for name in named) + ".\n")
-                named = {name: each for name, each in named.items() if each.note}
-            parts += [f"- `{name}`: {each.note}" for name, each in named.items()]
-            if named:
-                parts.append("")
-    return "\n".join(parts).rstrip() + "\n"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
@@ -13,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
 from transformers.modeling_outputs import SequenceClassifierOutput
@@ -21,7 +24,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from temper.checkpoints.folder import PARTIAL
 from temper.data.batches import LengthBucketSampler
-from temper.errors import CheckpointError, ModelError
+from temper.errors import CheckpointError, ModelError, SettingError
 from temper.methods import Method, build
 from temper.methods.composition import smoothed
 from temper.methods.soup import first_steps_of, trainings_of
@@ -29,7 +32,7 @@ from temper.models.kinds import head_name
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
 from temper.training.checkpoint_files import read_state, write_state
-from temper.training.given_loss import task_loss_of
+from temper.training.config import check_kept, check_sharded
 from temper.training.loading import (
     ROW,
     JoinedBatches,
@@ -41,8 +44,6 @@ from temper.training.loading import (
     training_loader,
 )
 from temper.training.method_callback import MethodCallback
-from temper.training.requirements import check_kept, check_sharded
-from temper.training.restarts import restart, times_as_long
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks
 from temper.types import CONTEXT, TEACHER, Batch, Step
@@ -515,3 +516,68 @@ class RobustTrainer(Trainer):
             rank = checkpoint_files.rank_in(checkpoint, self.args.process_index)
             states = read_state(checkpoint, name=f"rng_state_{rank}")
             checkpoint_files.set_generator_states(states)
+
+
+def task_loss_of(
+    given: Callable[..., Any] | None, *, outputs: Callable[..., Any]
+) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """Return ``compute_loss_func`` as a function of logits and labels.
+
+    It is called for the logits of every pass, with the rows of this call as the number of items, so
+    that a sum that it divides by them and a plain mean both give the mean over the rows. That mean
+    then counts for each row of the call: micro-batches and processes weigh by their rows, as one
+    batch would.
+
+    Args:
+        given: As ``Trainer`` takes it; None where there is none.
+        outputs: Makes of ``logits`` the outputs of a model, which it is given.
+    """
+    if given is None:
+        return None
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        items = torch.tensor(len(labels), device=labels.device)
+        value: Tensor = given(outputs(logits=logits), labels, num_items_in_batch=items)
+        return value
+
+    return loss
+
+
+def times_as_long(args: Any, trainings: int) -> Any:
+    """Return training arguments that ask for the steps of several trainings.
+
+    Args:
+        args: ``TrainingArguments`` of one of them.
+        trainings: How many.
+    """
+    longer = copy.copy(args)
+    longer.num_train_epochs *= trainings
+    if longer.max_steps > 0:
+        longer.max_steps *= trainings
+    return longer
+
+
+def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) -> None:
+    """Let a scheduler run through its course from each of several steps on.
+
+    Args:
+        scheduler: Made for the steps of one training.
+        starts: The steps with which trainings begin, 0 and others in order.
+        method: Name of the method, for errors.
+        given: Whether a user made the scheduler, for steps that are not known.
+
+    Raises:
+        SettingError: A user made it, or it is of a kind whose course does not follow from the step.
+    """
+    if given or not isinstance(scheduler, LambdaLR):
+        came = "one was given" if given else f"{type(scheduler).__name__} cannot begin anew"
+        raise SettingError(
+            f"The method {method!r} runs through the learning rate's course several times, for "
+            f"which it needs a scheduler of Transformers' making, and {came}. Leave the scheduler "
+            "out of `optimizers`, and take linear, cosine or constant as `lr_scheduler_type`."
+        )
+    scheduler.lr_lambdas = [_from_each(course, starts) for course in scheduler.lr_lambdas]
+
+
+def _from_each(course: Callable[[int], float], starts: Sequence[int]) -> Callable[[int], float]:
+    return lambda step: course(step - starts[bisect_right(starts, step) - 1])

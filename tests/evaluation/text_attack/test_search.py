@@ -31,6 +31,7 @@ from temper.evaluation.text_attack.search import (
     in_order,
     starved,
 )
+from temper.functional.resampling import FloatArray
 from temper.seeding import derive_seed
 from temper.testing.tiny import WORDS
 from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
@@ -54,8 +55,8 @@ class Synonyms:
 class Overlap:
     """Says that texts are as near as the share of the words that they have in common."""
 
-    def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        return [self.of(*pair) for pair in pairs]
+    def similarity(self, texts: Sequence[str], others: Sequence[str]) -> FloatArray:
+        return np.array(list(map(self.of, texts, others)))
 
     @staticmethod
     def of(one: str, two: str) -> float:
@@ -126,7 +127,7 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
     rows = [row for row in rows if row.draft.label != target]
     near = None if settings.min_similarity is None else Overlap()
     recipe = Recipe("characters", Synonyms())
-    found = attack(rows, predictor, recipe, settings, similarity=near, batch_size=7)
+    found = attack(rows, predictor, recipe, settings, encoder=near, batch_size=7)
 
     def ask(text: str) -> list[float]:
         logits = predictor.predict(Examples("one", [text])).logits

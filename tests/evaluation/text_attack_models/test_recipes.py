@@ -16,7 +16,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.evaluation.text_attack.contract import Ask, Place, TextAttackSettings
-from temper.evaluation.text_attack.recipes import MaskedWords, SentenceSimilarity
+from temper.evaluation.text_attack.recipes import MaskedWords
 from temper.evaluation.text_attack.search import draft_of
 from temper.models.masked import Blank, MaskedModel, Proposal
 from temper.models.sentence import SentenceEncoder
@@ -108,28 +108,6 @@ def test_offered_words_are_the_models_without_stop_words() -> None:
     (found,) = MaskedWords(model, candidates=5).propose([Ask(draft, Place(0, 1), 0)])
     (every,) = model.propose([Blank("the ", " was good", "film")], count=99)
     assert found == [each.word for each in every if not is_stop_word(each.word)][:5]
-
-
-# Similarity
-
-
-def test_similarities_are_the_encoders_and_each_original_is_embedded_once() -> None:
-    tokenizer = wordpiece()
-    encoder = SentenceEncoder(encoder_bert(tokenizer), tokenizer)
-    similarity = SentenceSimilarity(encoder)
-    pairs = [("good film", "bad film"), ("good film", "good film"), ("dull plot", "poor cast")]
-    expected = encoder.similarity([text for text, _ in pairs], [text for _, text in pairs])
-    seen: list[str] = []
-    embeddings = encoder.embeddings
-
-    def watched(texts: Sequence[str]) -> Any:
-        seen.extend(texts)
-        return embeddings(texts)
-
-    encoder.embeddings = watched  # type: ignore[method-assign]
-    assert similarity.similarities(pairs) == pytest.approx(expected.tolist(), abs=1e-6)
-    assert similarity.similarities(pairs[:1]) == pytest.approx(expected[:1].tolist(), abs=1e-6)
-    assert seen == ["bad film", "good film", "poor cast", "good film", "dull plot", "bad film"]
 
 
 # From the settings to the rows

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from temper.data.words import Words
 from temper.errors import DataError
+from temper.models.classical.build import make_tokenizer, mostly_ideographs
 from temper.models.classical.registry import SPECIAL
-from temper.models.classical.vocabulary import make_tokenizer, mostly_ideographs
 
 TEXTS = ["A good film, a very good film!", "Not good; I'd say: bad.", "bad film"]
 CHINESE = ["这部电影很好看BBC", "不好看", "电影一般"]

@@ -12,8 +12,8 @@ from temper import methods
 from temper.errors import SettingError
 from temper.methods.soup import trainings_of
 from temper.models.multi_task import MTDNNForSequenceClassification, share_encoder
+from temper.training.config import wants_unlabelled
 from temper.training.loading import TaskRows
-from temper.training.requirements import wants_unlabelled
 from tests.methods.tiny import of_each_kind
 from tests.training.tiny_training import (
     Item,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from temper.importing import on_first_use
 
 if TYPE_CHECKING:
-    from temper.evaluation.perspectives.contract import NEEDS as NEEDS
-    from temper.evaluation.perspectives.contract import Perspective as Perspective
+    from temper.evaluation.perspectives.registry import NEEDS as NEEDS
+    from temper.evaluation.perspectives.registry import Perspective as Perspective
     from temper.evaluation.perspectives.registry import defaults as defaults
     from temper.evaluation.perspectives.registry import listing as listing
     from temper.evaluation.perspectives.registry import names as names
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
         registered_for_a_while as registered_for_a_while,
     )
 
-_CONTRACT = ("NEEDS", "Perspective")
-_REGISTRY = ("defaults", "listing", "names", "perspective", "perspectives")
-_REGISTERING = ("register", "register_all", "registered_for_a_while")
-
 __getattr__ = on_first_use(
     __name__,
-    {
-        **dict.fromkeys(_CONTRACT, "contract"),
-        **dict.fromkeys((*_REGISTRY, *_REGISTERING), "registry"),
-    },
+    dict.fromkeys(
+        (
+            *("NEEDS", "Perspective", "defaults", "listing", "names", "perspective"),
+            *("perspectives", "register", "register_all", "registered_for_a_while"),
+        ),
+        "registry",
+    ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from temper.display.views import Question, mean_or_first
 from temper.evaluation.measurement import Measurement
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
 from temper.functional.proportions import Share

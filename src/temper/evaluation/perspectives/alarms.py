@@ -13,14 +13,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from temper.display.cells import Comparison, Row
-from temper.display.charts import labelled_bars
-from temper.display.drawing import Figure
+from temper.display.charts import Figure, labelled_bars
 from temper.display.folders import Source
 from temper.display.views import Question
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.anomaly import CONDITIONS, values_of
-from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.perspectives.coverage import rows_drawn, thresholds_of_dev
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.proportions import Share

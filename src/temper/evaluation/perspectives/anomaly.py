@@ -18,8 +18,7 @@ from pydantic import Field, model_validator
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison
-from temper.display.charts import condition_bars
-from temper.display.drawing import (
+from temper.display.charts import (
     COLOURS,
     DASHES,
     Axis,
@@ -28,6 +27,7 @@ from temper.display.drawing import (
     Lines,
     Look,
     Point,
+    condition_bars,
     diagonal,
     style,
 )
@@ -35,7 +35,7 @@ from temper.display.folders import Run, Source
 from temper.display.views import Question, mean_or_first
 from temper.errors import ModelError
 from temper.evaluation.measurement import Aligned, Measurement, PerspectiveSettings
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Prediction, StateReader, joined
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring

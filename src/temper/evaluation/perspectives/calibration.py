@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison
-from temper.display.drawing import Axis, Curve, Figure, Lines, Look, Point, diagonal, style
+from temper.display.charts import Axis, Curve, Figure, Lines, Look, Point, diagonal, style
 from temper.display.folders import Run, Source
 from temper.display.views import Question, mean_or_first
 from temper.errors import DataError
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
-from temper.evaluation.perspectives.contract import ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
@@ -35,9 +35,9 @@ from temper.functional.calibration import (
     scaled,
 )
 from temper.functional.intervals import Centered, Statistic, fewest_rows
-from temper.functional.refitted import FittedOn, Refitted
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
+from temper.functional.thresholds import FittedOn, Refitted
 from temper.functional.units import PLAIN
 from temper.seeding import derive_seed
 

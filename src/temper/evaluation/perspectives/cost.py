@@ -20,7 +20,7 @@ from pydantic import Field
 
 from temper.display.views import Question
 from temper.evaluation.measurement import Measurement, PerspectiveSettings
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import TokenPredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring

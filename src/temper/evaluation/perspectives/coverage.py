@@ -15,15 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from temper.display.cells import Cell, Comparison, Row, ScoreKey
-from temper.display.charts import labelled_bars
-from temper.display.drawing import Figure
+from temper.display.charts import Figure, labelled_bars
 from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Question
 from temper.display.wording import listed
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.calibration import fold_numbers
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.conformal import (

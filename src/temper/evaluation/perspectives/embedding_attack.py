@@ -15,8 +15,7 @@ from pydantic import Field, model_validator
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison, ScoreKey
-from temper.display.charts import strength_curves
-from temper.display.drawing import Figure
+from temper.display.charts import Figure, strength_curves
 from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Question
@@ -29,7 +28,7 @@ from temper.evaluation.measurement import (
     block_of,
     labels_of,
 )
-from temper.evaluation.perspectives.contract import ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
 from temper.evaluation.predictor import RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import (

@@ -16,14 +16,13 @@ import numpy as np
 from pydantic import Field
 
 from temper.display.cells import Comparison, ScoreKey
-from temper.display.charts import strength_curves
-from temper.display.drawing import Figure
+from temper.display.charts import Figure, strength_curves
 from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Question
 from temper.display.wording import described, title
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, PositiveFloat, block_of
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import EMBEDDED, METRICS, ScoreEntry, Scoring, curve_entries

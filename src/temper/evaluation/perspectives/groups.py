@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from temper.display.cells import Comparison, ScoreKey
-from temper.display.charts import condition_bars
-from temper.display.drawing import Figure
+from temper.display.charts import Figure, condition_bars
 from temper.display.folders import Source
 from temper.display.views import Question
 from temper.display.wording import title
 from temper.evaluation.measurement import Measurement
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.intervals import Statistic

@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 
 from temper.display.cells import Comparison, Row
-from temper.display.drawing import Axis, Curve, Figure, Lines, Point, style
+from temper.display.charts import Axis, Curve, Figure, Lines, Point, style
 from temper.display.folders import Source
 from temper.display.views import Question
 from temper.evaluation.measurement import Measurement
-from temper.evaluation.perspectives.contract import ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.intervals import Statistic

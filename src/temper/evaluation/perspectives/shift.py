@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from temper.display.views import Question, mean_or_first
 from temper.evaluation.measurement import Measurement
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
 

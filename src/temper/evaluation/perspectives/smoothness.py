@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from temper.display.cells import Comparison, Row
-from temper.display.charts import inner_layers, layer_label, layer_lines
-from temper.display.drawing import Figure
+from temper.display.charts import Figure, inner_layers, layer_label, layer_lines
 from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Question
@@ -32,7 +31,7 @@ from temper.evaluation.measurement import (
     Measurement,
     PerspectiveSettings,
 )
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import PerturbablePredictor, Predictor, RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring, mean_of

@@ -17,14 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison
-from temper.display.charts import condition_bars
-from temper.display.drawing import Figure
+from temper.display.charts import Figure, condition_bars
 from temper.display.folders import Source
 from temper.display.views import Question
 from temper.display.wording import title
 from temper.errors import DataError, SettingError, unknown
 from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement, block_of
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Prediction, Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import (
@@ -39,6 +38,7 @@ from temper.evaluation.text_attack.contract import RecipeName, TextAttackSetting
 from temper.evaluation.text_attack.search import (
     Outcome,
     answers_of,
+    attack,
     attacked,
     drafts_of,
     starved,
@@ -67,18 +67,23 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         examples, index = _without(target, examples, index, measurement)
     drafts = drafts_of(examples, target)
     before = answers_of(clean.take(index), drafts)
-    similarity = recipes.similarity(
-        measurement.predictor, settings, batch_size=measurement.settings.batch_size
-    )
+    predictor, size = measurement.predictor, measurement.settings.batch_size
+    encoder = None
+    if settings.similarity_model is not None:
+        # Transformers takes seconds to import.
+        from temper.models.sentence import SentenceEncoder
+
+        device = str(getattr(predictor, "device", "cpu"))
+        encoder = SentenceEncoder.load(settings.similarity_model, device=device, batch_size=size)
     for name in settings.recipes:
         chosen = attacked(drafts, before, name, settings, measurement.settings.seed)
-        found = recipes.run(
-            name,
+        found = attack(
             list(chosen.values()),
-            measurement.predictor,
+            predictor,
+            recipes.recipe(name, predictor, settings, batch_size=size),
             settings,
-            similarity=similarity,
-            batch_size=measurement.settings.batch_size,
+            encoder=encoder,
+            batch_size=size,
             tell=measurement.teller(f"text attack ({name})"),
         )
         if said := starved(found, name, settings):

@@ -15,8 +15,7 @@ from pydantic import Field
 from temper.data.corruptions import Corruption, corrupt
 from temper.data.encode import EncodedExamples
 from temper.display.cells import Comparison, ScoreKey
-from temper.display.charts import strength_curves
-from temper.display.drawing import Figure
+from temper.display.charts import Figure, strength_curves
 from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Question
@@ -29,7 +28,7 @@ from temper.evaluation.measurement import (
     Share,
     block_of,
 )
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, curve_entries

@@ -22,12 +22,11 @@ from temper.data.examples import Examples
 from temper.data.perturbations import known_names, perturbed
 from temper.data.perturbations import names as perturbation_names
 from temper.display.cells import Comparison
-from temper.display.charts import condition_bars
-from temper.display.drawing import Figure
+from temper.display.charts import Figure, condition_bars
 from temper.display.folders import Source
 from temper.display.views import Question
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, block_of
-from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, metric_entries

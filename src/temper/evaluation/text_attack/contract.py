@@ -1,9 +1,9 @@
 """What the parts of a text attack promise each other.
 
 A **draft** is a row as it stands while it is attacked. A **ranker** says which of its words matter,
-a **proposer** offers words for one place, a **similarity** says how near two texts are, and the
-search (`temper.evaluation.text_attack.search`) asks all of them for many drafts at a time. A
-**recipe** is a ranker with a proposer.
+a **proposer** offers words for one place, and the search
+(`temper.evaluation.text_attack.search`) asks both for many drafts at a time. A **recipe**
+is a ranker with a proposer.
 """
 
 from __future__ import annotations
@@ -135,19 +135,6 @@ class Ranker(Protocol):
 
         Returns:
             One finite number for each place of each draft.
-        """
-        ...
-
-
-class Similarity(Protocol):
-    """Says how near two texts are in meaning."""
-
-    def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Return the cosine of the embeddings of each pair's texts, in [-1, 1].
-
-        Args:
-            pairs: At least one pair of an unchanged and a changed text; the same unchanged text
-                comes many times.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""All recipes, and the similarity that may bound them.
+"""All recipes.
 
 What loads models is imported where it is asked for: Transformers takes seconds to import, and most
 evaluations need neither a masked language model nor a sentence encoder.
@@ -7,10 +7,7 @@ evaluations need neither a masked language model nor a sentence encoder.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from temper.data.perturbations import drawn_edits
 from temper.data.words import is_stop_word
@@ -20,18 +17,14 @@ from temper.evaluation.text_attack.contract import (
     Ask,
     Recipe,
     RecipeName,
-    Similarity,
     TextAttackSettings,
 )
-from temper.evaluation.text_attack.search import Outcome, Row, attack
 from temper.evaluation.text_attack.swaps import lacks_swaps, swaps
-from temper.functional.resampling import FloatArray
 from temper.models.pieces import in_case_of
 from temper.seeding import derive_seed
 
 if TYPE_CHECKING:
     from temper.models.masked import MaskedModel
-    from temper.models.sentence import SentenceEncoder
 
 
 class CharacterEdits:
@@ -112,52 +105,17 @@ class MaskedWords:
         return offered
 
 
-# Unchanged texts come once for each change that is weighed, so theirs are worth keeping.
-_HELD = 4096
-
-
-@dataclass
-class SentenceSimilarity:
-    """The cosine of two texts' sentence embeddings.
+def recipe(
+    name: RecipeName, predictor: Predictor, settings: TextAttackSettings, *, batch_size: int
+) -> Recipe:
+    """Return a recipe; it may load models, onto the predictor's device.
 
     Args:
-        encoder: The sentence encoder.
+        name: The recipe; `faults` finds nothing wrong with it.
+        predictor: Who is attacked.
+        settings: With the models that it needs.
+        batch_size: Texts of a forward pass; changes no result.
     """
-
-    encoder: SentenceEncoder
-    _held: dict[str, FloatArray] = field(default_factory=dict)
-
-    def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Compare texts.
-
-        Args:
-            pairs: Unchanged and changed texts.
-
-        Returns:
-            Their cosines, in [-1, 1].
-        """
-        changed = self.encoder.embeddings([text for _, text in pairs])
-        originals = self._originals([text for text, _ in pairs])
-        found = [
-            float(np.clip(originals[text] @ embedding, -1.0, 1.0))
-            for (text, _), embedding in zip(pairs, changed, strict=True)
-        ]
-        return found
-
-    def _originals(self, texts: Sequence[str]) -> dict[str, FloatArray]:
-        """Return embeddings of unchanged texts, each worked out once."""
-        wanted = dict.fromkeys(texts)
-        new = [text for text in wanted if text not in self._held]
-        if len(self._held) + len(new) > _HELD:
-            self._held = {text: self._held[text] for text in wanted if text in self._held}
-        self._held |= dict(zip(new, self.encoder.embeddings(new), strict=True))
-        return self._held
-
-
-def _recipe(
-    name: RecipeName, predictor: Predictor, settings: TextAttackSettings, batch_size: int
-) -> Recipe:
-    """Return a recipe; it may load models."""
     if name == "swaps":
         return swaps(predictor, batch_size=batch_size)
     if name == "characters":
@@ -165,7 +123,7 @@ def _recipe(
     from temper.models.masked import MaskedModel
 
     assert settings.masked_model is not None
-    device = _device_of(predictor)
+    device = str(getattr(predictor, "device", "cpu"))
     model = MaskedModel.load(settings.masked_model, device=device, batch_size=batch_size)
     return Recipe("masked", MaskedWords(model))
 
@@ -197,66 +155,6 @@ def misfits(settings: TextAttackSettings) -> list[str]:
 
         found += _said("similarity_model", settings.similarity_model, SentenceEncoder.check)
     return found
-
-
-def run(
-    name: RecipeName,
-    rows: Sequence[Row],
-    predictor: Predictor,
-    settings: TextAttackSettings,
-    *,
-    similarity: Similarity | None,
-    batch_size: int,
-    tell: Callable[[int, int], None] | None = None,
-) -> list[Outcome]:
-    """Attack rows by a recipe.
-
-    Args:
-        name: The recipe; `faults` finds nothing wrong with it.
-        rows: What to attack.
-        predictor: Whom.
-        settings: Within which bounds.
-        similarity: Who compares meanings, where ``min_similarity`` is set.
-        batch_size: Texts of a forward pass; changes no result.
-        tell: Called with rows done and rows in all.
-
-    Returns:
-        One outcome a row, in order.
-    """
-    return attack(
-        rows,
-        predictor,
-        _recipe(name, predictor, settings, batch_size),
-        settings,
-        similarity=similarity,
-        batch_size=batch_size,
-        tell=tell,
-    )
-
-
-def similarity(
-    predictor: Predictor, settings: TextAttackSettings, *, batch_size: int
-) -> Similarity | None:
-    """Load the sentence encoder that the settings name, None where they name none.
-
-    Args:
-        predictor: Who is attacked; the encoder is put where it lies.
-        settings: With ``similarity_model``.
-        batch_size: Texts of a forward pass; changes no result.
-
-    Raises:
-        ModelError: It cannot be loaded.
-    """
-    if settings.similarity_model is None:
-        return None
-    from temper.models.sentence import SentenceEncoder
-
-    name, device = settings.similarity_model, _device_of(predictor)
-    return SentenceSimilarity(SentenceEncoder.load(name, device=device, batch_size=batch_size))
-
-
-def _device_of(predictor: Predictor) -> str:
-    return str(getattr(predictor, "device", "cpu"))
 
 
 def _said(setting: str, name: str, check: Callable[[str], None]) -> list[str]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,11 +35,13 @@ from temper.evaluation.text_attack.contract import (
     Place,
     Recipe,
     RecipeName,
-    Similarity,
     TextAttackSettings,
 )
 from temper.functional.resampling import IntegerArray
 from temper.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from temper.models.sentence import SentenceEncoder
 
 TOLERANCE = 1e-4
 """Nats within which two gains count as equal."""
@@ -174,7 +176,7 @@ def _serve(
     requests: list[Any],
     predictor: Predictor,
     recipe: Recipe,
-    similarity: Similarity | None,
+    encoder: SentenceEncoder | None,
     batch_size: int | None,
 ) -> list[Any]:
     """Answer requests of one kind: importance of places, words, cosines or answers for each."""
@@ -191,9 +193,10 @@ def _serve(
             answers += answers_of(prediction, [draft for draft, _, _ in some])
         return _split(answers, [len(request.changes) for request in requests])
     if isinstance(first, Compare):
-        assert similarity is not None
+        assert encoder is not None
         pairs = [pair for request in requests for pair in request.pairs]
-        values = similarity.similarities(pairs)
+        texts, others = (list(column) for column in zip(*pairs, strict=True))
+        values = encoder.similarity(texts, others).tolist()
         return _split(values, [len(request.pairs) for request in requests])
     if isinstance(first, Ask):
         return recipe.proposer.propose(requests)
@@ -301,7 +304,7 @@ def attack(
     recipe: Recipe,
     settings: TextAttackSettings,
     *,
-    similarity: Similarity | None = None,
+    encoder: SentenceEncoder | None = None,
     batch_size: int | None = None,
     tell: Callable[[int, int], None] | None = None,
 ) -> list[Outcome]:
@@ -312,7 +315,7 @@ def attack(
         predictor: Whom.
         recipe: How.
         settings: Within which bounds.
-        similarity: Who compares meanings, where ``min_similarity`` is set.
+        encoder: Compares meanings, where ``min_similarity`` is set.
         batch_size: Texts of a forward pass; changes no result.
         tell: Called with rows done and rows in all.
 
@@ -344,7 +347,7 @@ def attack(
         chosen = [] if kind is None else [n for n, r in waiting.items() if isinstance(r, kind)]
         requests = [waiting.pop(number) for number in chosen]
         if requests:
-            served = _serve(requests, predictor, recipe, similarity, batch_size)
+            served = _serve(requests, predictor, recipe, encoder, batch_size)
             answers = dict(zip(chosen, served, strict=True))
             del served
 

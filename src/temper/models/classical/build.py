@@ -2,25 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
 
 from temper.errors import DataError, ModelError, unknown
 from temper.models.blocks import head_settings
 from temper.models.classical.registry import (
     ARCHITECTURES,
     DROPOUT,
+    PAD,
     SEPARATOR,
     SPECIAL,
+    UNKNOWN,
     ArchitectureSettings,
     TextHANSettings,
+    Units,
 )
 from temper.models.classical.vectors import read_vectors
-from temper.models.classical.vocabulary import make_tokenizer
 from temper.seeding import derive_seed, seeded
+
+_LETTER = re.compile(r"[^\W\d_]")
+# Kana, Han and Hangul: scripts that are written without a word's borders, or in whole syllables.
+_IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+
+# Scripts without spaces between words: a letter and its marks are a token, like a Han character.
+_UNSPACED = (
+    r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Hiragana}\p{Katakana}\u30fc\uff70&&\p{L}]\p{M}*"
+)
+
+
+def make_tokenizer(
+    texts: Sequence[str],
+    *,
+    units: Units = "auto",
+    size: int = 20_000,
+    min_frequency: int = 2,
+    max_length: int = 512,
+) -> Any:
+    """Make a tokenizer that knows the commonest words of some texts.
+
+    Words are lower-cased runs between spaces and punctuation; each sign of punctuation is a word,
+    and so is each letter of a script without spaces between words (Chinese characters, Kana, Thai,
+    Lao, Khmer, Myanmar). A row ends with ``[SEP]``, and so does the first text of a
+    pair. Equal texts in any order give equal tokenizers: words are ranked by how often they come,
+    then by name.
+
+    Args:
+        texts: The training texts, and nothing else.
+        units: ``words``, ``characters``, or ``auto``: characters where most letters are Chinese,
+            Japanese or Korean.
+        size: Most tokens, special ones included, >= 4.
+        min_frequency: How often a word must come to be known, >= 1; others are ``[UNK]``.
+        max_length: Longest row in tokens.
+
+    Returns:
+        A fast tokenizer of Transformers.
+
+    Raises:
+        DataError: No word comes often enough.
+
+    Example:
+        >>> tokenizer = make_tokenizer(["A film! A good film."], min_frequency=1)
+        >>> tokenizer.convert_ids_to_tokens(tokenizer("a Good bore")["input_ids"])
+        ['a', 'good', '[UNK]', '[SEP]']
+    """
+    if units == "auto":
+        units = "characters" if mostly_ideographs(texts) else "words"
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=True
+    )
+    splits: list[Any] = [
+        pre_tokenizers.BertPreTokenizer(),
+        pre_tokenizers.Split(Regex(_UNSPACED), behavior="isolated"),
+    ]
+    if units == "characters":
+        splits.append(pre_tokenizers.Split(Regex("."), behavior="isolated"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=size,
+        min_frequency=min_frequency,
+        special_tokens=list(SPECIAL),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(iter(texts), trainer)
+    if tokenizer.get_vocab_size() <= len(SPECIAL):
+        raise DataError(
+            f"No word of the {len(texts)} training texts comes {min_frequency} times or more, so "
+            "there is no vocabulary. Lower architecture.min_frequency, or give more text."
+        )
+    end = tokenizer.token_to_id(SEPARATOR)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {SEPARATOR}",
+        pair=f"$A {SEPARATOR} $B {SEPARATOR}",
+        special_tokens=[(SEPARATOR, end)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        sep_token=SEPARATOR,
+        model_max_length=max_length,
+        padding_side="right",
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def mostly_ideographs(texts: Iterable[str]) -> bool:
+    """Tell whether most letters of some texts are Chinese, Japanese or Korean.
+
+    Args:
+        texts: All of which are looked at.
+
+    Example:
+        >>> mostly_ideographs(["\u7535\u5f71\u597d"]), mostly_ideographs(["a \u7535 film"])
+        (True, False)
+    """
+    letters = ideographs = 0
+    for text in texts:
+        letters += len(_LETTER.findall(text))
+        ideographs += len(_IDEOGRAPH.findall(text))
+    return 2 * ideographs > letters
+
 
 SENTENCE_ENDS = (*".!?\u2026", *"\u3002\uff01\uff1f\uff0e", SEPARATOR)
 """Tokens that end a sentence, in Latin and in Chinese writing."""

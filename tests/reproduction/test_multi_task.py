@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from reproduction.multi_task import MultiTaskStudyConfig, run_multi_task_study
 from temper.errors import SettingError
-from temper.study.multi_task import MultiTaskStudyConfig, run_multi_task_study
 from temper.study.plan import columns_of
 from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
 from tests.study.test_schedule import Watch

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from temper.checkpoints.folder import RunFolder, held_folder
 from temper.errors import SettingError
-from temper.evaluation.sources import SetSources
+from temper.evaluation.settings import SetSources
 from temper.files import make_folder
 from temper.progress import Progress
 from temper.settings import override

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reproduction.kept import keep_study, own_part, shared
 from temper.checkpoints.folder import check_study_room
-from temper.display.folders import joined, keep_study, own_part, read, shared
+from temper.display.folders import joined, read
 from temper.errors import CheckpointError
 from temper.report import comparison
 from tests.reproduction.kept_studies import write_study

@@ -1,0 +1,176 @@
+"""Write the tables of the documents that the code describes: ``python -m dev.tables``.
+
+The table of methods (docs/methods/README.md), the settings in each method's card, and the table of
+perspectives (docs/evaluation.md) stand between marking lines and are made anew there. A card's
+column "paper or its code" is written by hand and kept. So do the lists of what `RobustTrainer`
+supports (docs/trainer.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from temper.display.wording import pipe_table
+from temper.errors import DataError
+from temper.evaluation.perspectives import perspectives
+from temper.methods.description import bounds, flat, settings
+from temper.methods.registry import entry, names
+from temper.training.settings import TrainSettings
+from temper.training.supported import KINDS, Verdict
+
+ROOT = Path(__file__).resolve().parents[1]
+CARDS = ROOT / "docs" / "methods"
+METHODS, PERSPECTIVES = CARDS / "README.md", ROOT / "docs" / "evaluation.md"
+TRAINER = ROOT / "docs" / "trainer.md"
+MARKS = {
+    "methods": ("<!-- methods -->", "<!-- /methods -->"),
+    "settings": ("<!-- settings -->", "<!-- /settings -->"),
+    "perspectives": ("<!-- perspectives -->", "<!-- /perspectives -->"),
+    "trainer": ("<!-- trainer -->", "<!-- /trainer -->"),
+}
+TRAINING = ("learning_rate", "epochs", "batch_size", "weight_decay", "warmup_ratio", "schedule")
+"""What of a run a card tells beside a method's own settings."""
+SETTING, PUBLISHED = 0, 3
+HEADINGS = ("setting", "default", "takes", "paper or its code", "presets", "meaning")
+INTRODUCTIONS: dict[Verdict, str] = {
+    "works": "**Works**, as Transformers documents it:",
+    "refused": "**Refused** before training:",
+    "no effect": "**No effect**, by nature:",
+}
+_CELL = re.compile(r"(?<!\\)\|")
+
+
+def between(text: str, opening: str, closing: str, made: Callable[[str], str]) -> str:
+    """Return a document with what stands between two marking lines made anew.
+
+    Args:
+        text: The document.
+        opening: The line before.
+        closing: The line after.
+        made: From the lines that stand between them to those that shall.
+
+    Raises:
+        DataError: If the markers are missing, or do not stand once each and in order.
+    """
+    before, first, rest = text.partition(opening + "\n")
+    inside, last, after = rest.partition(closing)
+    if not first or not last or opening in rest or closing in after:
+        raise DataError(
+            f"The document must hold the lines {opening!r} and {closing!r} once each, in that "
+            "order: the table is written between them."
+        )
+    return f"{before}{first}{made(inside)}{last}{after}"
+
+
+def rewrite(document: Path) -> str:
+    """Return a document with its table made anew.
+
+    Args:
+        document: One of `documents`.
+    """
+    text = document.read_text(encoding="utf-8")
+    if document == METHODS:
+        return between(text, *MARKS["methods"], lambda _: table_of_methods())
+    if document == PERSPECTIVES:
+        return between(text, *MARKS["perspectives"], lambda _: table_of_perspectives())
+    if document == TRAINER:
+        return between(text, *MARKS["trainer"], lambda _: lists_of_support())
+    return between(text, *MARKS["settings"], lambda old: table_of_settings(document.stem, old))
+
+
+def documents() -> list[Path]:
+    """Return the documents that have a table."""
+    return [PERSPECTIVES, TRAINER, METHODS, *(CARDS / f"{name}.md" for name in names())]
+
+
+def table_of_methods() -> str:
+    """Return the table of all methods, each with a link to its card."""
+    rows = []
+    for name in names():
+        found = entry(name)
+        cells = (found.summary, found.cost, found.memory, found.claims, found.paper)
+        rows.append([f"[`{name}`]({name}.md)", *(cell.replace("|", "\\|") for cell in cells)])
+    return pipe_table(("method", "what it does", "cost", "memory", "claims", "source"), rows) + "\n"
+
+
+def table_of_perspectives() -> str:
+    """Return the table of all perspectives: what each says, asks for, and when it is measured."""
+    rows = [
+        [
+            f"`{each.name}`",
+            each.summary,
+            each.needs,
+            "yes" if each.by_default else f"no: {each.left_out}",
+        ]
+        for each in perspectives().values()
+    ]
+    return pipe_table(("perspective", "what it says", "asks for", "default"), rows) + "\n"
+
+
+def table_of_settings(name: str, old: str) -> str:
+    """Return a method's settings, and what a run takes, as a table.
+
+    Args:
+        name: A registered method.
+        old: The table that stands in its card, from which the published values are kept.
+    """
+    kept = [[cell.strip() for cell in _CELL.split(line)[1:-1]] for line in old.splitlines()]
+    published = {row[SETTING]: row[PUBLISHED] for row in kept if len(row) == len(HEADINGS)}
+    config = entry(name).config
+    from_scratch = flat(name, config.from_scratch({}))
+    own = {preset: flat(name, values) for preset, values in config.PRESETS.items()}
+    rows = []
+    for setting in settings(name):
+        key = setting["setting"]
+        default = _shown(setting["default"])
+        if key in from_scratch:
+            default += f"; {_shown(from_scratch[key])} from scratch"
+        chosen = [f"{preset} {_shown(own[preset][key])}" for preset in own if key in own[preset]]
+        meaning = setting["meaning"].replace("``", "`")
+        rows.append([f"`{key}`", default, setting["bounds"], "; ".join(chosen), meaning])
+    fields: Mapping[str, Any] = TrainSettings.model_fields
+    for key in TRAINING:
+        default, takes = _shown(fields[key].get_default()), bounds(fields[key])
+        rows.append([f"`train.{key}`", default, takes, "", "of the run, whatever the method"])
+    for row in rows:
+        row[:] = [cell.replace("|", "\\|") for cell in row]
+        row.insert(PUBLISHED, published.get(row[SETTING], ""))
+    return pipe_table(HEADINGS, rows) + "\n"
+
+
+def lists_of_support() -> str:
+    """Return what `RobustTrainer` makes of each argument and hook of `Trainer`."""
+    parts: list[str] = []
+    for title, kind in KINDS.items():
+        parts.append(f"### {title}\n")
+        for verdict, introduction in INTRODUCTIONS.items():
+            named = {name: each for name, each in kind.items() if each.verdict == verdict}
+            if not named:
+                continue
+            parts.append(f"{introduction}\n")
+            if verdict == "works":
+                parts.append(", ".join(f"`{name}`" for name in named) + ".\n")
+                named = {name: each for name, each in named.items() if each.note}
+            parts += [f"- `{name}`: {each.note}" for name, each in named.items()]
+            if named:
+                parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _shown(value: Any) -> str:
+    """Write a value as ``--set`` takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}".replace("e-0", "e-")
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return "none" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    for path in documents():
+        path.write_text(rewrite(path), encoding="utf-8")
