@@ -76,6 +76,7 @@ def measure(side: str, data: Path, model: str | None, steps: int, batch: int) ->
         max_steps=steps,
         per_device_train_batch_size=batch,
         learning_rate=1e-5,
+        train_sampling_strategy="sequential",
         max_length=None,
         gradient_checkpointing=False,
         bf16=False,

@@ -19,9 +19,8 @@ from temper.backward.rule import implements
 from temper.methods import build
 from temper.methods.soup import trainings_of
 from temper.training.config import wants_unlabelled
-from tests.contracts.architectures import tiny
 from tests.distributed.launching import launch_script
-from tests.distributed.worker import EXACT, NOISY, STEPPER_CASES, exact_runs, stepper_run
+from tests.distributed.worker import EXACT, NOISY, STEPPER_CASES, exact_runs, start, stepper_run
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,11 @@ def of_case(weights: dict[str, Tensor], case: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize("case", [*NOISY, *EXACT, *STEPPER_CASES])
 def test_both_processes_end_with_the_same_weights_to_the_bit(launch: Launch, case: str) -> None:
     first, second = (of_case(weights, case) for weights in launch.weights)
-    start = tiny("bert").state_dict()
-    assert set(first) == set(second) == set(start)
+    begin = start(tagged=case.startswith("tagged")).state_dict()
+    assert set(first) == set(second) == set(begin)
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
-    moved = [name for name in first if not torch.equal(first[name], start[name])]
-    assert len(moved) > len(start) * 0.8
+    moved = [name for name in first if not torch.equal(first[name], begin[name])]
+    assert len(moved) > len(begin) * 0.8
 
 
 @pytest.mark.parametrize("case", NOISY)
@@ -95,10 +94,10 @@ def test_two_processes_reach_the_weights_of_one_on_the_whole_batch(
 ) -> None:
     weights, losses = alone
     ours, theirs = of_case(launch.weights[0], case), of_case(weights, case)
-    start = tiny("bert").state_dict()
+    begin = start(tagged=case.startswith("tagged")).state_dict()
     for name, value in theirs.items():
         torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-5)
-    way = max(float((theirs[name] - start[name]).abs().max()) for name in start)
+    way = max(float((theirs[name] - begin[name]).abs().max()) for name in begin)
     assert way > 1e-3
     assert launch.reports[0]["losses"][case] == pytest.approx(losses[case], rel=1e-4)
 

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
-from transformers import TrainerCallback, TrainingArguments
+from transformers import BertForTokenClassification, TrainerCallback, TrainingArguments
 
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import NonFiniteError, SettingError, Terminated
@@ -51,10 +51,15 @@ Inputs = dict[str, Tensor]
 
 
 class Rows(Dataset[dict[str, Any]]):
-    """Twenty rows of two to eight tokens; those in ``broken`` have a label that is NaN."""
+    """Twenty rows of two to eight tokens; those in ``broken`` have a label that is NaN.
 
-    def __init__(self, *, regression: bool = False, broken: Sequence[int] = ()) -> None:
-        self.regression, self.broken = regression, set(broken)
+    Tagged rows have labels of tokens, none at the first and at every third.
+    """
+
+    def __init__(
+        self, *, regression: bool = False, tagged: bool = False, broken: Sequence[int] = ()
+    ) -> None:
+        self.regression, self.tagged, self.broken = regression, tagged, set(broken)
 
     def __len__(self) -> int:
         return ROWS
@@ -65,7 +70,12 @@ class Rows(Dataset[dict[str, Any]]):
         label: float = place % 3
         if self.regression:
             label = math.nan if place in self.broken else place / ROWS
-        return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": label}
+        row = {"input_ids": ids, "attention_mask": [1] * len(ids)}
+        if self.tagged:
+            return row | {
+                "labels": [-100 if at % 3 == 0 else ids[at] % 3 for at in range(len(ids))]
+            }
+        return row | {"labels": label}
 
 
 def collate(items: Sequence[Mapping[str, Any]]) -> Inputs:
@@ -75,7 +85,21 @@ def collate(items: Sequence[Mapping[str, Any]]) -> Inputs:
         name: torch.tensor([[*item[name], *[0] * (longest - len(item[name]))] for item in items])
         for name in ("input_ids", "attention_mask")
     }
-    return {**batch, "labels": torch.tensor([item["labels"] for item in items])}
+    labels = [item["labels"] for item in items]
+    if isinstance(labels[0], list):
+        labels = [[*each, *[-100] * (longest - len(each))] for each in labels]
+    return {**batch, "labels": torch.tensor(labels)}
+
+
+def start(*, tagged: bool = False, dropout: float = 0.1, labels: int = 3) -> nn.Module:
+    """Return the network that a training starts from."""
+    model = tiny("bert", dropout=dropout, labels=labels)
+    if not tagged:
+        return model
+    tagger = BertForTokenClassification(model.config)
+    # All its weights, since a tagger has no pooling layer.
+    tagger.load_state_dict(model.state_dict(), strict=False)
+    return tagger
 
 
 class Reduced(Vanilla):
@@ -144,10 +168,13 @@ EXACT: dict[str, tuple[Method, int]] = {
     "lp_ft-2": (configure("lp_ft"), 2),
     # The third step holds a micro-batch of each phase.
     "alternating-2": (Alternating(), 2),
+    "tagged-vanilla-2": (Vanilla(), 2),
+    "tagged-uegr-3": (QUIET_UEGR, 3),
     "at + w_cons-3": (configure("at + w_cons", {"at": {"epsilon": 0.2, "relative": False}}), 3),
 }
 """(method, accumulation) without dropout or masks, for equality with one process; 20 rows in
-micro-batches of 4 leave a short last step for 2 and 3."""
+micro-batches of 4 leave a short last step for 2 and 3. "tagged" ones have labels of tokens, whose
+numbers differ between the two processes."""
 
 
 class CountReductions(TrainerCallback):
@@ -205,7 +232,11 @@ def trainer_of(
     regression = rows is not None and rows.regression
     if wants_unlabelled(build(method)):
         settings["unlabeled_dataset"] = Rows()
-    model = tiny("bert", dropout=0.0 if exact else 0.1, labels=1 if regression else 3)
+    model = start(
+        tagged=rows is not None and rows.tagged,
+        dropout=0.0 if exact else 0.1,
+        labels=1 if regression else 3,
+    )
     fields: dict[str, Any] = {
         "output_dir": str(folder),
         "per_device_train_batch_size": 4 // processes,
@@ -242,7 +273,8 @@ def exact_runs(folder: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Run the trainings that one process can repeat; return weights and mean losses."""
     weights, losses = {}, {}
     for case, (method, accumulation) in EXACT.items():
-        trainer = trainer_of(folder, method, accumulation=accumulation, exact=True)
+        rows = Rows(tagged=case.startswith("tagged"))
+        trainer = trainer_of(folder, method, accumulation=accumulation, exact=True, rows=rows)
         losses[case] = trainer.train().training_loss
         weights |= weights_of(trainer.model, case)
     return weights, losses
