@@ -109,7 +109,7 @@ def best_spans(logits: Tensor, *, longest: int = LONGEST) -> tuple[Tensor, Tenso
         The positions [B, 2] of the first and the last token, and the probabilities [B] in float64.
 
     Example:
-        >>> positions, _ = best_spans(torch.tensor([[[0.0, 3.0, 0.0], [5.0, 0.0, 1.0]]]))
+        >>> positions, _ = best_spans(torch.tensor([[[0.0, 3.0, 0.0], [3.5, 0.0, 1.0]]]))
         >>> positions.tolist()
         [[1, 2]]
     """

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from temper.display.cells import WITHIN, Comparison, Row
+from temper.display.cells import WITHIN, Comparison
 from temper.display.folders import Source
 from temper.display.wording import escaped, folded, pipe_table
 from temper.errors import SettingError, unknown
 from temper.functional.units import ABSENT
 from temper.report import view
 
-MARKS = {"better": " ▲", "worse": " ▼"}
-LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
 NEITHER = " A score without an arrow has no better side, so it is not marked."
 
 
@@ -44,26 +42,15 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
         [
             [
                 escaped(row.heading()),
-                *(row.text(name) + mark_of(row, name) for name in comparison.columns),
+                *(row.text(name) + view.mark_of(row, name) for name in comparison.columns),
             ]
             for row in rows
         ],
     )
-    if not any(mark in table for mark in MARKS.values()):
+    if not any(f" {view.MARKS[which]}" in table for which in ("better", "worse")):
         return table
     neither = NEITHER if any(row.higher_is_better is None for row in rows) else ""
-    return f"{table}\n\n{LEGEND.format(reference=f'`{comparison.reference}`')}{neither}"
-
-
-def mark_of(row: Row, column: str) -> str:
-    """Return the mark of a value that differs significantly from the reference's, else nothing.
-
-    Args:
-        row: A score of all columns.
-        column: One of them.
-    """
-    difference = row.cells[column].difference
-    return "" if difference is None else MARKS.get(difference.verdict, "")
+    return f"{table}\n\n{view.LEGEND.format(reference=f'`{comparison.reference}`')}{neither}"
 
 
 def document(source: Source, comparison: Comparison) -> str:
@@ -121,7 +108,7 @@ def score_tables(comparison: Comparison) -> list[str]:
             line.append(f"{row.text(name)} {row.interval_text(name)}".rstrip())
             if cell.difference is not None:
                 worded = cell.difference.why or cell.difference.verdict in WITHIN
-                why = f" ({cell.difference.said})" if worded else mark_of(row, name)
+                why = f" ({cell.difference.said})" if worded else view.mark_of(row, name)
                 line.append(" ".join(row.difference_text(name)).rstrip() + why)
         counts = {count for cell in row.cells.values() for count in cell.examples}
         seeds = {len(cell.seeds) for cell in row.cells.values()}

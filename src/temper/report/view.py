@@ -18,7 +18,6 @@ from temper.functional.effects import LEVEL
 from temper.functional.scores import SCORES
 from temper.functional.units import ABSENT
 from temper.report.derived import AFTER, ALL_IN, SUMMARY, views
-from temper.report.markdown import LEGEND, mark_of
 
 MARKS = {
     "better": "\u25b2",
@@ -27,6 +26,7 @@ MARKS = {
     "lower": "\u2212",
     **dict.fromkeys((NOISE, *WITHIN), "\u2248"),
 }
+LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,18 @@ def _value(row: Row, column: str) -> TableCell:
         detail=value_detail(row, column),
         order=cell.mean,
     )
+
+
+def mark_of(row: Row, column: str) -> str:
+    """Return the mark of a value that differs significantly from the reference's, else nothing.
+
+    Args:
+        row: A score of all columns.
+        column: One of them.
+    """
+    difference = row.cells[column].difference
+    verdict = None if difference is None else difference.verdict
+    return f" {MARKS[verdict]}" if verdict in ("better", "worse") else ""
 
 
 def value_detail(row: Row, column: str) -> str:
