@@ -116,6 +116,7 @@ def study(
             entries = json.loads(file.read_text(encoding="utf-8"))["scores"]
             values = {e["set"]: e["value"] for e in entries if e["name"] == "entity_f1"}
             scores.append({"column": column, "seed": int(seed), "f1": values})
+    kept.parent.mkdir(parents=True, exist_ok=True)
     write_json(kept, {"scores": scores})
     return scores
 
