@@ -78,7 +78,7 @@ def check_unlocked(folder: Path, *, what: Path) -> None:
     Raises:
         LockedError: Another process has locked it.
     """
-    if not has_lock(folder):
+    if not (folder / NAME).exists():
         return
     try:
         with FileLock(folder / NAME, timeout=0):
@@ -94,7 +94,8 @@ def check_unlocked(folder: Path, *, what: Path) -> None:
 
 def has_lock(folder: Path) -> bool:
     """Say whether there is a lock file in a folder, of a running process or of a dead one."""
-    return (folder / NAME).exists()
+    # filelock < 4 removes its file with the lock, even where the owner's could not be removed.
+    return any((folder / name).exists() for name in (NAME, OWNER))
 
 
 def process_tag() -> str:

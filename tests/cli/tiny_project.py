@@ -13,14 +13,14 @@ GOOD, BAD = ("good", "fine", "great"), ("bad", "poor", "awful")
 OTHERS = ("the", "a", "film", "phone", "was", "is", "very", "not", "it", "and", "why", "how")
 
 
-def make_model(folder: Path) -> Path:
+def make_model(folder: Path, *, seed: int = 0) -> Path:
     """Save a random BERT classifier of two layers, of negative and positive, with its tokenizer."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
     folder.mkdir(parents=True)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD, *BAD, *OTHERS]
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=16,

@@ -419,3 +419,72 @@ def test_recipes_that_do_not_fit_the_model_are_left_out_unless_they_are_named(
     assert any(notice.startswith("Skipping odd") for notice in heard.notices)
     with pytest.raises(SettingError, match="is trained from scratch"):
         temper.tune(out=tmp_path / "out", budget="1runs", recipes="odd", **given)
+
+
+@pytest.fixture(scope="module")
+def other_model(project: Path) -> str:
+    make_model(project / "other", seed=1)
+    return str(project / "other")
+
+
+def of_models(project: Path, other_model: str, **changes: Any) -> dict[str, Any]:
+    models = (str(project / "model"), other_model)
+    return {**options(project, budget="16runs"), "model": None, "models": models, **changes}
+
+
+def test_the_best_model_on_the_dev_folds_is_the_one_that_recipes_are_searched_for(
+    project: Path, other_model: str, tmp_path: Path
+) -> None:
+    given = of_models(project, other_model)
+    tuned = temper.tune(out=tmp_path / "whole", **given)
+    lines = tuned.record["models"]
+    assert {line["model"] for line in lines} == set(given["models"])
+    assert lines == sorted(lines, key=lambda line: -line["improvement"])
+    reference = [
+        line
+        for line in lines
+        if (line["model"], line["learning_rate"]) == (given["models"][0], 0.01)
+    ]
+    assert [line["improvement"] for line in reference] == [0.0]
+    assert all(line["train_seconds"] > 0 and line["predict_ms"] > 0 for line in lines)
+    # Each model once on three folds of 48 of 60 rows, and more rates within half of the budget.
+    each = FOLDS * 48 / TRAIN
+    assert tuned.record["used"] == pytest.approx(len(lines) * each)
+    assert 2 * each <= tuned.record["used"] <= 8
+    winner = (tmp_path / "whole" / "winner.toml").read_text(encoding="utf-8")
+    assert f"model = {json.dumps(lines[0]['model'])}" in winner
+
+
+def test_a_stopped_comparison_of_models_is_resumed(
+    project: Path, other_model: str, tmp_path: Path
+) -> None:
+    given = of_models(project, other_model)
+    out = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        temper.tune(out=out, progress=StopAtRun(14), **given)
+    temper.tune(out=out, **given)
+    temper.tune(out=tmp_path / "whole", **given)
+
+    def lasting(content: dict[str, Any]) -> dict[str, Any]:
+        times = ("train_seconds", "predict_ms")
+        lines = content["models"]
+        rest = [{k: v for k, v in line.items() if k not in times} for line in lines]
+        return {**content, "models": rest}
+
+    assert lasting(record(out)) == lasting(record(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    "models", [("minilm",), ("minilm", "minilm"), "minilm,", ("minilm", "nowhere/at-all/x")]
+)
+def test_models_that_cannot_be_compared_are_refused(
+    project: Path, tmp_path: Path, models: Any
+) -> None:
+    given = {**options(project), "model": None, "models": models}
+    with pytest.raises((SettingError, temper.errors.ModelError)):
+        temper.tune(out=tmp_path / "out", **given)
+
+
+def test_a_model_beside_models_is_refused(project: Path, other_model: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="--model and --models"):
+        temper.tune(out=tmp_path / "out", **of_models(project, other_model, model="minilm"))

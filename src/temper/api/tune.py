@@ -69,6 +69,7 @@ def tune(
     budget: str = BUDGET,
     goal: str = "balanced",
     recipes: Many = (),
+    models: Many = (),
     seeds: Iterable[int] = (0, 1, 2),
     out: str | Path | None = None,
     cluster: str | Mapping[str, Any] | None = None,
@@ -87,6 +88,8 @@ def tune(
             ``accuracy=2,calibration=1``.
         recipes: Recipes of ``temper list recipes``; all if none is named. Plain fine-tuning is
             always included.
+        models: Models to choose from: plain fine-tuning of each is compared on the dev folds, and
+            the recipes are searched for the best one. Leaves ``model`` out.
         seeds: Seeds of the final comparison.
         out: The folder, or with a cluster the URL of an object store; a stopped search is resumed.
             By default ``runs/DATA-tune-HASH``, the same for the same settings.
@@ -106,23 +109,27 @@ def tune(
 
     progress = progress or LoggedNotices()
     given = {"data": data, "model": model, "cluster": cluster, **settings}
-    tree = {"model": MODEL, **nested(COMPARE, config, given)}
+    tree = nested(COMPARE, config, given)
+    candidates = _models(tree.get("model"), models)
+    tree = {**tree, "model": candidates[0] if candidates else tree.get("model", MODEL)}
     machines_table = tree.pop("cluster", {})
     if out is None:
-        out = default_folder(tree, "tune", budget, goal, recipes)
+        out = default_folder(tree, "tune", budget, goal, recipes, candidates)
         progress.notice(f"No --out: the search is written to {out}.")
     sets = section(SetSources, "sets", tree.pop("sets", {}))
     chosen = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
 
-    def planned() -> StudyConfig:
+    def planned(name: str) -> StudyConfig:
         columns = columns_of((), (), recipes=dict.fromkeys((PLAIN, *chosen)))
-        return StudyConfig.of(tree, columns=columns, seeds=tuple(seeds), sets=sets)
+        return StudyConfig.of(
+            {**tree, "model": name}, columns=columns, seeds=tuple(seeds), sets=sets
+        )
 
     refuse(
         [
             _check_optuna,
             partial(goal_weights, goal),
-            planned,
+            *(partial(planned, name) for name in candidates or (tree["model"],)),
             *of_tables(tree),
             *of_paths(tree),
             *of_sources(sets.given()),
@@ -145,6 +152,7 @@ def tune(
         goal=goal,
         budget=Budget.parse(budget),
         seeds=tuple(seeds),
+        models=candidates,
     )
     with opened(out, machines) as (folder, machines):
         _check_folder(folder)
@@ -154,6 +162,20 @@ def tune(
 
 def _check_folder(folder: Path) -> None:
     check_room(folder, what=RECORD, held=(folder / RECORD).exists)
+
+
+def _models(model: object, models: Many) -> tuple[str, ...]:
+    chosen = split_list(models, "--models") if isinstance(models, str) else list(models)
+    if not chosen:
+        return ()
+    if model is not None:
+        raise SettingError("--model and --models are both given. Name every model in --models.")
+    if len(chosen) != len(set(chosen)) or len(chosen) < 2:
+        raise SettingError(
+            f"--models takes two or more different models, got {', '.join(chosen)}. Give a single "
+            "model as --model."
+        )
+    return tuple(chosen)
 
 
 def _recipes(chosen: list[str]) -> dict[str, Recipe]:

@@ -176,6 +176,10 @@ Model = Annotated[str | None, option(
     "Hub id, folder, or short name (see `temper list models`).",
     autocompletion=completing(_models),
 )]
+Models = Annotated[str | None, option(
+    MODEL, "--models", "A,B",
+    "Models to compare with plain fine-tuning first, in place of --model.",
+)]
 Embeddings = Annotated[str | None, option(
     MODEL, "--embeddings", "MODEL",
     "Encoder whose frozen embeddings a linear model reads; a strong sentence encoder finds more. "

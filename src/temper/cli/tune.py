@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from temper.api.keywords import COMPARE
 from temper.api.nested import nested
 from temper.api.tune import BUDGET
@@ -10,6 +13,7 @@ from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.cluster.store import is_url
 from temper.errors import shown
+from temper.study.goals import ACCURACY, CALIBRATION
 
 SHOWN = 8
 """Rows of the table."""
@@ -26,6 +30,7 @@ def tune(
     eval_rows: options.EvalRows = None,
     max_length: options.MaxLength = None,
     model: options.Model = None,
+    models: options.Models = None,
     recipes: options.Recipes = None,
     budget: options.Budget = BUDGET,
     goal: options.Goal = "balanced",
@@ -44,9 +49,10 @@ def tune(
 ) -> None:
     """Search recipes and their settings for your data, and evaluate the winner once.
 
-    Without --recipes all recipes are searched; plain fine-tuning is always included. The search
-    uses dev folds of the training rows. The test rows are used once, at the end, over --seeds. Run
-    the same command again to resume a stopped search.
+    With --models, plain fine-tuning of each model is compared first, and recipes are searched for
+    the best model only. Without --recipes all recipes are searched; plain fine-tuning is always
+    included. The search uses dev folds of the training rows. The test rows are used once, at the
+    end, over --seeds. Run the same command again to resume a stopped search.
     """
     given = {
         "data": data, "task": task, "text_column": text_column,
@@ -65,6 +71,7 @@ def tune(
             budget=budget,
             goal=goal,
             recipes=recipes or (),
+            models=models or (),
             seeds=numbers,
             config=tree,
             progress=screen,
@@ -88,6 +95,8 @@ def tune(
         }
         for line in record["ranking"][:SHOWN]
     ]
+    if models := record.get("models", []):
+        print_table([_model_line(line) for line in models], list(_model_line(models[0])))
     print_table(table, list(table[0]))
     say(tuned.summary)
     say(f"Report: {page}")
@@ -96,3 +105,18 @@ def tune(
         say(f"Copy the settings of the winner: {winner}")
         winner = "winner.toml"
     say(f"Train it again: temper train --config {winner} --out RUN")
+
+
+def _model_line(line: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cells of a model: means over the dev folds."""
+    times = line["predict_ms"]
+    brier = {"Brier score": f"{2 * (1 - line[CALIBRATION]):.3f}"} if CALIBRATION in line else {}
+    return {
+        "model": line["model"],
+        "learning rate": f"{line['learning_rate']:g}",
+        "improvement": f"{100 * line['improvement']:+.1f}%",
+        "accuracy": f"{100 * line[ACCURACY]:.1f}%",
+        **brier,
+        "training": f"{line['train_seconds']:.3g} s",
+        "per row": "" if times is None else f"{times:.3g} ms",
+    }

@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from temper.methods.recipes import PLAIN, Recipe
 from temper.progress import Progress
 from temper.study.alternatives import Alternative, fit_alternative
 from temper.study.goals import ACCURACY
+from temper.study.models import compare_models
 from temper.study.plan import Column, StudyConfig
 from temper.study.schedule import Study, load_study, run_study
 from temper.study.search import Candidate, Request, Search, dev_folds, run_search
@@ -70,12 +72,21 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
         progress.notice(f"Up to date: {folder}")
         return before
     if request.budget.unit == "runs":
-        search.allowed()
+        # Every model is trained on every fold at least once.
+        used = search.fold_rows * len(request.models)
+        replace(search, request=replace(request, used=used)).allowed()
     record = {"key": digest(identity), "request": identity}
+    kept: dict[str, Any] = {name: before[name] for name in ("models", "used") if name in before}
     cluster = request.cluster
     with held_folder(folder), nullcontext() if cluster is None else cluster.connection():
-        write_json(folder / RECORD, {**record, "status": "searching"})
-        return _finish(search, record)
+        write_json(folder / RECORD, {**record, **kept, "status": "searching"})
+        if request.models:
+            # Decided once: another model would not fit the trials that are kept.
+            kept = kept or compare_models(search)
+            write_json(folder / RECORD, {**record, **kept, "status": "searching"})
+            request = request.of_model(kept["models"][0]["model"], used=kept["used"])
+            search = replace(search, request=request, recipes=_fitting(request, progress))
+        return _finish(search, record | kept)
 
 
 def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +117,8 @@ def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
     run = final.runs[winner.recipe.name, final.seeds[0]]
     write_text(folder / WINNER, toml_of({"model": run.model, "seed": run.seed, **run.settings()}))
     summary = _summary(request.goal, winner, plain, study)
+    if request.models:
+        summary = f"{run.model} is the best of {len(request.models)} models. {summary}"
     record |= {"alternatives": names, "summary": summary, "status": "finished"}
     write_json(folder / RECORD, record)
     return record
@@ -131,6 +144,7 @@ def _identity(search: Search) -> dict[str, Any]:
     request, run = search.request, search.plain_run
     return {
         "model": model_identity(run.model),
+        **({"models": [model_identity(name) for name in request.models]} if request.models else {}),
         "goal": search.weights,
         "recipes": {
             name: [recipe.method, recipe.settings, recipe.search]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -76,20 +76,19 @@ def goal_weights(goal: str) -> dict[str, float]:
     return {name: weight / sum(given.values()) for name, weight in given.items()}
 
 
-def fold_evaluation(weights: Mapping[str, float]) -> dict[str, Any]:
+def fold_evaluation(parts: Collection[str]) -> dict[str, Any]:
     """Return the settings of a dev fold's evaluation, the table ``evaluate``.
 
     Args:
-        weights: Weights of the parts.
+        parts: The parts to measure.
     """
-    # Accuracy is always measured.
-    measured = {p: s for part in {ACCURACY: 1, **weights} for p, s in PARTS[part].items()}
+    measured = {name: settings for part in parts for name, settings in PARTS[part].items()}
     sections = {name: settings for name, settings in measured.items() if settings}
-    limit = {"attack_rows": ATTACKED} if ROBUSTNESS in weights else {}
+    limit = {"attack_rows": ATTACKED} if ROBUSTNESS in parts else {}
     return {"perspectives": list(measured), **limit, **sections}
 
 
-def part_scores(evaluation: Path, weights: Mapping[str, float]) -> dict[str, float]:
+def part_scores(evaluation: Path, parts: Collection[str]) -> dict[str, float]:
     """Read the score of each part; 1 is perfect.
 
     Accuracy is the task's own score, of completions the (geometric) mean probability of a token,
@@ -100,7 +99,7 @@ def part_scores(evaluation: Path, weights: Mapping[str, float]) -> dict[str, flo
 
     Args:
         evaluation: Folder of an evaluation by `fold_evaluation`.
-        weights: Weights of the parts.
+        parts: The parts to read; accuracy is always read.
 
     Raises:
         DataError: A score has no value on these rows.
@@ -120,11 +119,11 @@ def part_scores(evaluation: Path, weights: Mapping[str, float]) -> dict[str, flo
     found = {ACCURACY: values("task", metric)}
     if metric == "completion_loss":
         found[ACCURACY] = [math.exp(-loss) for loss in found[ACCURACY]]
-    if CALIBRATION in weights:
+    if CALIBRATION in parts:
         scaled = values("calibration", "brier", "temperature")
         brier = scaled or values("calibration", "brier", "clean")
         found[CALIBRATION] = [1 - value / 2 for value in brier]
-    if ROBUSTNESS in weights:
+    if ROBUSTNESS in parts:
         each = [values(perspective, "accuracy") for perspective in PARTS[ROBUSTNESS]]
         found[ROBUSTNESS] = [fmean(part) for part in each if part]
     for part, scores in found.items():

@@ -34,7 +34,9 @@ from temper.settings import Tree, override
 from temper.study.alternatives import Alternative, alternatives
 from temper.study.cluster import Job, do_runs
 from temper.study.goals import (
+    ACCURACY,
     ATTACKED,
+    CALIBRATION,
     Budget,
     fold_evaluation,
     goal_weights,
@@ -144,7 +146,9 @@ class Request:
         goal: The goal as written.
         budget: The budget.
         seeds: Seeds of the final comparison.
+        models: Models to compare on the dev folds first; empty for the model of ``base``.
         cluster: The Ray cluster; None for this process.
+        used: What comparing models has cost, in the unit of the budget.
     """
 
     base: Tree
@@ -154,7 +158,18 @@ class Request:
     goal: str
     budget: Budget
     seeds: tuple[int, ...]
+    models: tuple[str, ...] = ()
     cluster: Cluster | None = None
+    used: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """What remains of the budget for trials and the final comparison."""
+        return self.budget.amount - self.used
+
+    def of_model(self, model: str, *, used: float = 0.0) -> Request:
+        """Return the request for another model."""
+        return replace(self, base={**self.base, "model": model}, used=used)
 
     def comparison(self, columns: Sequence[Column], seeds: Sequence[int]) -> StudyConfig:
         """Return the plan of the final comparison."""
@@ -240,6 +255,14 @@ class Search:
         return goal_weights(self.request.goal)
 
     @cached_property
+    def measured(self) -> tuple[str, ...]:
+        """The parts that are measured on a dev fold: accuracy, calibration and the goal's."""
+        always = [ACCURACY, CALIBRATION]
+        if self.splits.train.kind != "classification":
+            always.remove(CALIBRATION)
+        return tuple(dict.fromkeys([*always, *self.weights]))
+
+    @cached_property
     def plain_run(self) -> RunConfig:
         """Plain fine-tuning with the given settings."""
         return self._config(Candidate(self.recipes[PLAIN]), 0).any_run
@@ -256,7 +279,7 @@ class Search:
 
     def _config(self, candidate: Candidate, fold: int) -> StudyConfig:
         base = {name: table for name, table in self.request.base.items() if name != "evaluate"}
-        tree = {**base, "evaluate": fold_evaluation(self.weights)}
+        tree = {**base, "evaluate": fold_evaluation(self.measured)}
         # The number of the fold is the seed of its run.
         return StudyConfig.of(tree, columns=[candidate.column], seeds=[fold], sets=SetSources())
 
@@ -296,7 +319,7 @@ class Search:
         Raises:
             SettingError: It is too small; the message has the smallest possible budget.
         """
-        budget, run = self.request.budget, 1.0
+        budget, left, run = self.request.budget, self.request.left, 1.0
         if trial is None:
             trial = self.fold_rows
         else:
@@ -309,20 +332,21 @@ class Search:
             return trial * (1 + costs[name]) + 2 * seeds * max(1.0, costs[name]) * run
 
         for seeds in range(len(self.request.seeds), 0, -1):
-            names = [name for name in rivals if least(name, seeds) <= budget.amount]
+            names = [name for name in rivals if least(name, seeds) <= left]
             if names:
                 break
         else:
             raise SettingError(
                 f"--budget {budget.text(budget.amount)} is too small: plain fine-tuning, one other "
                 f"recipe ({rivals[0]}) and the final comparison with one seed need at least "
-                f"{budget.text(least(rivals[0], 1))}. Give a larger budget, fewer rows or epochs."
+                f"{budget.text(self.request.used + least(rivals[0], 1))}. Give a larger budget, "
+                "fewer rows or epochs."
             )
         rows, beside = len(self.splits.train), {}
         for each in self.alternatives:
             cost = (seeds if each.seeded else 1) * each.cost(self.plain_run, rows) * run
             # Most of the budget is for trials.
-            if cost <= (budget.amount - least(names[0], seeds)) / 2:
+            if cost <= (left - least(names[0], seeds)) / 2:
                 beside[each.name] = cost
         # Either side of the comparison may be as expensive as the most expensive recipe.
         reserve = 2 * seeds * max(1.0, costs[names[-1]]) * run + sum(beside.values())
@@ -347,7 +371,7 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
         pruner=optuna.pruners.MedianPruner(n_startup_trials=1),
         load_if_exists=True,
     )
-    budget, seed = search.request.budget, search.plain_run.data.seed % 2**32
+    seed = search.plain_run.data.seed % 2**32
     while True:
         finished = _finished(study)
         study.sampler = optuna.samplers.TPESampler(
@@ -362,7 +386,7 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
         if finished:
             candidate = _suggest(search, trial, allowed)
             needed = candidate.cost * allowed.trial + allowed.reserve
-            if _spent(finished) + needed > budget.amount + 1e-9:
+            if _spent(finished) + needed > search.request.left + 1e-9:
                 study.tell(trial, state=TrialState.FAIL)
                 break
         value = _train(search, trial, candidate)
@@ -437,7 +461,7 @@ def _enqueue(search: Search, study: Any, allowed: Allowed) -> None:
 
 
 def _report(search: Search, finished: Sequence[Any]) -> None:
-    last, left = finished[-1].user_attrs, search.request.budget.amount - _spent(finished)
+    last, left = finished[-1].user_attrs, search.request.left - _spent(finished)
     folds = len(last["scores"])
     value = f"{100 * finished[-1].intermediate_values[folds]:+.1f}%" if folds else "failed"
     search.progress.notice(
@@ -466,7 +490,7 @@ def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
         begun = time.monotonic()
         try:
             search.run(jobs)
-            scores += [part_scores(job.run.path / "evaluation", search.weights) for job in jobs]
+            scores += [part_scores(job.run.path / "evaluation", search.measured) for job in jobs]
         except NonFiniteError as error:
             if not finished:
                 raise
