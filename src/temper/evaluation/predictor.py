@@ -266,8 +266,7 @@ class Prediction:
         """Return the NLL (mean over several labels) or squared error; NaN where the label is.
 
         Args:
-            labels: Class indices or targets, [n]; NaN where unknown. Of several labels, 1 where
-                one applies, else 0, [n, L].
+            labels: Class indices or targets, [n], NaN where unknown; or which labels apply, [n, L].
 
         Returns:
             [n]; infinite where a given probability of the label is exactly 0.
