@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
+from temper.data.collator import Collator
 from temper.data.corruptions import Vocabulary
-from temper.data.encode import Collator, EncodedExamples, encode
+from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples
 from temper.data.spans import answer_place
 from temper.data.token_spans import Span, lacks_spans, token_spans

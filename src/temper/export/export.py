@@ -22,7 +22,7 @@ from temper.calibration.files import copy_calibration
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import check_room, read_json
 from temper.checkpoints.identity import CALIBRATION, digest, versions
-from temper.data.encode import Collator
+from temper.data.collator import Collator
 from temper.data.examples import Examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError

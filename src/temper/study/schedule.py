@@ -18,7 +18,8 @@ from temper.checkpoints.folder import check_study_room, held_folder, read_json
 from temper.checkpoints.identity import model_identity
 from temper.cluster.machines import Cluster
 from temper.cluster.store import Store
-from temper.data.encode import Collator, LazilyEncoded
+from temper.data.collator import Collator
+from temper.data.encode import LazilyEncoded
 from temper.data.examples import NAMED, Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits

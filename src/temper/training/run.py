@@ -20,7 +20,8 @@ from temper.backward.rule import implements
 from temper.checkpoints.folder import RunFolder, is_finished
 from temper.checkpoints.identity import versions
 from temper.data.augmentation import AugmentedExamples
-from temper.data.encode import Collator, LazilyEncoded, cut_notices
+from temper.data.collator import Collator
+from temper.data.encode import LazilyEncoded, cut_notices
 from temper.data.examples import NAMED, Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
