@@ -47,12 +47,14 @@ class Collator:
 
         Returns:
             ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64 ([B, N, T] for N
-            choices), ``labels`` [B] int64 for classes, float32 for targets, [B, L] float32 for
-            several labels, or [B, T] int64 for tags of words (-100 elsewhere), ``row_index`` [B]
-            int64, ``teacher_logits`` [B, C] float32, ``start_positions`` and ``end_positions`` [B]
-            int64, ``context_mask`` [B, T]; each where the rows have it.
+            choices or windows), ``labels`` [B] int64 for classes, float32 for targets, [B, L]
+            float32 for several labels, or [B, T] int64 for tags of words (-100 elsewhere),
+            ``row_index`` [B] int64, ``teacher_logits`` [B, C] float32, ``start_positions`` and
+            ``end_positions`` [B] int64, ``context_mask`` [B, T]; each where the rows have it.
         """
         sizes = [item["sizes"] for item in items if "sizes" in item]
+        # Texts may have fewer windows than others, which are filled up with padding.
+        count = max(map(len, sizes), default=0)
         batch = {}
         for name, filler in self.fillers.items():
             if name in items[0]:
@@ -61,11 +63,11 @@ class Collator:
                     rows = [
                         part
                         for row, each in zip(rows, sizes, strict=True)
-                        for part in _parts(row, each)
+                        for part in _parts(row, each, count=count)
                     ]
                 batch[name] = self._padded(rows, filler)
                 if sizes:
-                    batch[name] = batch[name].view(len(items), len(sizes[0]), -1)
+                    batch[name] = batch[name].view(len(items), count, -1)
         if "starts" in items[0]:
             batch |= self._context(items, batch["input_ids"].shape[-1])
         if "labels" in items[0]:
@@ -109,5 +111,7 @@ class Collator:
         return torch.tensor(labels, dtype=torch.float32 if real else torch.int64)
 
 
-def _parts(row: Sequence[int], sizes: Sequence[int]) -> list[Sequence[int]]:
-    return [row[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+def _parts(row: Sequence[int], sizes: Sequence[int], *, count: int) -> list[Sequence[int]]:
+    """Cut a row into its choices or windows, and add empty ones up to a number."""
+    parts = [row[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+    return [*parts, *[()] * (count - len(parts))]

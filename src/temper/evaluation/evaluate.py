@@ -460,7 +460,8 @@ def evaluate_model(
         "sets": request.sets.model_dump(mode="json"),
         "predictor": request.predictor.model_dump(
             mode="json", include={"gives", "label_names", "label_map"}
-        ),
+        )
+        | request.predictor.given_windows,
     }
     if stored is not None and stored != key:
         tables = {**asked, "evaluate": request.evaluate.model_dump(mode="json")}

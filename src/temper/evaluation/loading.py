@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import digest, model_identity
 from temper.data.encode import ENCODED_FIRST, cut_notice, unknown_notices
-from temper.data.examples import LABELS_OF, Examples
+from temper.data.examples import LABELS_OF, Examples, Kind
+from temper.data.windows import NOT_IN_WINDOWS, check_windows
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor, TextPredictor
 from temper.evaluation.function import (
@@ -38,10 +39,13 @@ from temper.models.headed import load_headed, other_head
 from temper.models.hf import load_classifier
 from temper.models.int8 import FOLDER as INT8
 from temper.models.int8 import RECORD
+from temper.models.kinds import head_name
 from temper.models.masked import MaskedModel
 from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.models.sentence import SentenceEncoder
+from temper.models.windows import set_windows, windows_of
 from temper.settings import known_device
+from temper.types import Windows
 
 DEFAULT_LENGTH = 128
 WRITING = (Completions.name, Seq2Seq.name)
@@ -80,10 +84,12 @@ def load_predictor(
     settings = settings or PredictorSettings()
     device = device or settings.device
     _refuse_new_tokens(model, settings)
+    if settings.given_windows and model.kind != "weights":
+        _refuse_windows(f"{model} is no checkpoint, and reads texts by itself")
     if model.kind == "weights":
         why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
         _refuse(model, why, settings, "gives", "trust")
-        max_length = _length(model, max_length)
+        _check_length(max_length)
         try:
             known_device(device or "auto")
         except ValueError as error:
@@ -101,10 +107,12 @@ def load_predictor(
             why = f"its head ({head}) has no names of classes"
             _refuse(model, why, settings, "label_names", "label_map")
             network, tokenizer = load_headed(model.name, head, device=device or "auto")
+        length = _length(model, max_length, network)
+        _read_in_windows(network, head, settings, max_length=length)
         predictor = ClassifierPredictor(
             network,
             tokenizer,
-            max_length=max_length,
+            max_length=length,
             batch_size=batch_size,
             precision=precision,
         )
@@ -171,6 +179,9 @@ def load_int8_predictor(
             f"The 8-bit model in {folder} was made of other weights than those beside it. Make it "
             f"again: {make}"
         )
+    if settings.given_windows:
+        _refuse_windows("an 8-bit copy reads each text as one sequence")
+    _check_length(max_length)
     predictor = Int8Predictor.load(folder, max_length=_length(model, max_length))
     if settings.given_names:
         if predictor.gives == "values":
@@ -189,12 +200,45 @@ def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
         )
 
 
-def _length(model: Checkpoint, asked: int | None) -> int:
-    """Return the tokens that a checkpoint's texts are cut to."""
-    length: int = model.data.get("max_length", DEFAULT_LENGTH) if asked is None else asked
-    if length < 4:
-        raise SettingError(f"`max_length` must be >= 4, got {length}.")
+def _check_length(asked: int | None) -> None:
+    if asked is not None and asked < 4:
+        raise SettingError(f"`max_length` must be >= 4, got {asked}.")
+
+
+def _length(model: Checkpoint, asked: int | None, network: Module | None = None) -> int:
+    """Return the tokens that a checkpoint's texts are cut to, or those of a window."""
+    found = None if network is None else windows_of(network)
+    # A published model has no record of its run.
+    own = DEFAULT_LENGTH if found is None else found.max_length
+    length: int = model.data.get("max_length", own) if asked is None else asked
     return length
+
+
+def _read_in_windows(
+    network: Module, head: str | None, settings: PredictorSettings, *, max_length: int
+) -> None:
+    """Let a model read texts in windows as settings say, else as it was trained to."""
+    given, found = settings.given_windows, windows_of(network)
+    if given:
+        name = head or head_name(network)
+        kind = next((kind for kind in NOT_IN_WINDOWS if kind == name), None)
+        if kind is not None:
+            check_windows(kind, setting="predictor.stride")
+        own = {} if found is None else asdict(found.windows)
+        if "stride" not in own | given:
+            _refuse_windows("the model reads each text as one sequence, and no stride is given")
+        windows = Windows(**(own | given))
+        one = windows.max_windows == 1
+        set_windows(network, None if one else windows, max_length=max_length)
+    elif found is not None:
+        set_windows(network, found.windows, max_length=max_length)
+
+
+def _refuse_windows(why: str) -> None:
+    raise SettingError(
+        "`predictor.stride`, `predictor.pool` and `predictor.max_windows` say how a checkpoint "
+        f"reads long texts in windows: {why}. Leave them out."
+    )
 
 
 def load_generator(
@@ -218,6 +262,10 @@ def load_generator(
         ModelError: Where it cannot be loaded.
         SettingError: Where a setting has no meaning for it.
     """
+    _check_length(max_length)
+    if settings.given_windows:
+        kind: Kind = "completions" if head == Completions.name else "seq2seq"
+        check_windows(kind, setting="predictor.stride")
     why = "a language model predicts no labels"
     _refuse(model, why, settings, "gives", "trust", "label_names", "label_map")
     network, tokenizer = load_headed(model.name, head, device=settings.device or "auto")
@@ -248,8 +296,16 @@ def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[
         return ()
     longest, positions = predictor.tokenizer.model_max_length, predictor.positions
     longest = longest if positions is None else min(longest, positions)
-    length = predictor.max_length
-    return (cut_notice(fraction, rows=rows, max_length=length, longest=longest),)
+    no_windows = KINDS[predictor.gives] in NOT_IN_WINDOWS or isinstance(predictor, Int8Predictor)
+    notice = cut_notice(
+        fraction,
+        rows=rows,
+        max_length=predictor.max_length,
+        longest=longest,
+        windows=predictor.windows,
+        stride="" if no_windows else "--set predictor.stride=",
+    )
+    return (notice,)
 
 
 def unknown_in(
@@ -292,9 +348,12 @@ def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = N
         A hash; of weights without such settings, `Checkpoint.content_hash`.
     """
     settings, content = settings or PredictorSettings(), model.content_hash()
-    if model.kind == "object" or (model.kind == "weights" and not settings.given_names):
+    windows = settings.given_windows
+    if model.kind == "object" or (
+        model.kind == "weights" and not settings.given_names and not windows
+    ):
         return content
-    named: dict[str, Any] = {"label_names": settings.label_names}
+    named: dict[str, Any] = {"label_names": settings.label_names, **windows}
     if settings.label_map:
         named["label_map"] = settings.label_map
     if model.kind == "weights":
@@ -535,6 +594,7 @@ def with_reference(
             raise
         notice = f"The pre-trained model {name!r} of {model} could not be loaded: {error}"
         return replace(sets, notices=(*sets.notices, notice))
+    set_windows(network, predictor.windows, max_length=predictor.max_length)
     reference = ClassifierPredictor(
         network,
         tokenizer,
