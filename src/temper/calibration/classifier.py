@@ -35,6 +35,7 @@ from temper.evaluation.loading import (
     load_predictor,
     longest_row,
     unknown_in,
+    windows_read,
 )
 from temper.evaluation.predictor import Prediction, Predictor, StateReader, joined
 from temper.evaluation.settings import PredictorSettings
@@ -307,6 +308,11 @@ class Classifier:
         """
         known, longest = self.calibration, longest_row(self.predictor)
         notices = []
+        if known is not None and windows_read(self.predictor) != known.windows:
+            notices.append(
+                f"The calibration of {self.name} was fitted on texts that the model read otherwise "
+                "(`predictor.stride`, `predictor.pool`, `predictor.max_windows`). Calibrate again."
+            )
         if known is not None and longest != known.max_length:
             notices.append(
                 f"The calibration of {self.name} was fitted on texts cut at {known.max_length} "

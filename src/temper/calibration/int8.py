@@ -60,11 +60,6 @@ def make_int8(
             f"{model} is a {predictor.config.model_type!r}, which is built in Temper. An 8-bit "
             "copy is made of models of Transformers."
         )
-    if predictor.windows is not None:
-        raise ModelError(
-            f"{model} reads long texts in windows, and an 8-bit copy reads each text as one "
-            "sequence. Use the backend torch."
-        )
     progress.notice("The 8-bit copy is made; that takes a minute or two.")
     encoded = predictor.encoded(rows.select(range(min(len(rows), CHOSEN_ON))))
     collate = Collator(predictor.tokenizer)

@@ -284,6 +284,12 @@ def longest_row(predictor: Predictor) -> int | None:
     return None if length is None else int(length)
 
 
+def windows_read(predictor: Predictor) -> Windows | None:
+    """Return how a predictor splits long texts, None where it cuts them."""
+    windows: Windows | None = getattr(predictor, "windows", None)
+    return windows
+
+
 def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[str, ...]:
     """Report which fraction of some rows a checkpoint has cut at the length limit.
 
