@@ -37,13 +37,11 @@ from temper.data.sources import load_examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
+from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
     check_one_label,
-    cut_in,
     load_predictor,
-    longest_row,
     unknown_in,
-    windows_read,
 )
 from temper.evaluation.measurement import align, block_of, labels_of
 from temper.evaluation.predictor import Prediction, Predictor, StateReader

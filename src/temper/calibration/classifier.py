@@ -26,16 +26,14 @@ from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
 from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.generator import TextGenerator
+from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
     WRITING,
     check_pairs,
-    cut_in,
     load_generator,
     load_int8_predictor,
     load_predictor,
-    longest_row,
     unknown_in,
-    windows_read,
 )
 from temper.evaluation.predictor import Prediction, Predictor, StateReader, joined
 from temper.evaluation.settings import PredictorSettings

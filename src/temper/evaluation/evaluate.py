@@ -30,11 +30,11 @@ from temper.display.wording import folded
 from temper.errors import CheckpointError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.folder import write_files
+from temper.evaluation.lengths import longest_row
 from temper.evaluation.loading import (
     check_named_models,
     check_pairs,
     load_predictor,
-    longest_row,
     named_models,
     predictor_identity,
     unknown_in,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ from torch.nn import Module
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import digest, model_identity
-from temper.data.encode import ENCODED_FIRST, cut_notice, unknown_notices
+from temper.data.encode import ENCODED_FIRST, unknown_notices
 from temper.data.examples import LABELS_OF, Examples, Kind
-from temper.data.windows import NOT_IN_WINDOWS, check_windows
+from temper.data.windows import check_windows
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor, TextPredictor
 from temper.evaluation.function import (
@@ -26,6 +26,7 @@ from temper.evaluation.function import (
 )
 from temper.evaluation.generator import TextGenerator
 from temper.evaluation.int8 import Int8Predictor
+from temper.evaluation.lengths import check_length, length_of, read_in_windows, refuse_windows
 from temper.evaluation.perspectives.representation import RepresentationSettings
 from temper.evaluation.predictor import KINDS, Precision, Predictor
 from temper.evaluation.sets import EvaluationSets
@@ -39,15 +40,12 @@ from temper.models.headed import load_headed, other_head
 from temper.models.hf import load_classifier
 from temper.models.int8 import FOLDER as INT8
 from temper.models.int8 import RECORD
-from temper.models.kinds import head_name
 from temper.models.masked import MaskedModel
 from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.models.sentence import SentenceEncoder
-from temper.models.windows import set_windows, windows_of
+from temper.models.windows import set_windows
 from temper.settings import known_device
-from temper.types import Windows
 
-DEFAULT_LENGTH = 128
 WRITING = (Completions.name, Seq2Seq.name)
 """Heads of models that write texts, which `load_generator` loads."""
 
@@ -85,11 +83,11 @@ def load_predictor(
     device = device or settings.device
     _refuse_new_tokens(model, settings)
     if settings.given_windows and model.kind != "weights":
-        _refuse_windows(f"{model} is no checkpoint, and reads texts by itself")
+        refuse_windows(f"{model} is no checkpoint, and reads texts by itself")
     if model.kind == "weights":
         why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
         _refuse(model, why, settings, "gives", "trust")
-        _check_length(max_length)
+        check_length(max_length)
         try:
             known_device(device or "auto")
         except ValueError as error:
@@ -107,8 +105,8 @@ def load_predictor(
             why = f"its head ({head}) has no names of classes"
             _refuse(model, why, settings, "label_names", "label_map")
             network, tokenizer = load_headed(model.name, head, device=device or "auto")
-        length = _length(model, max_length, network)
-        _read_in_windows(network, head, settings, max_length=length)
+        length = length_of(model, max_length, network)
+        read_in_windows(network, head, settings, max_length=length)
         predictor = ClassifierPredictor(
             network,
             tokenizer,
@@ -180,9 +178,9 @@ def load_int8_predictor(
             f"again: {make}"
         )
     if settings.given_windows:
-        _refuse_windows("an 8-bit copy reads each text as one sequence")
-    _check_length(max_length)
-    predictor = Int8Predictor.load(folder, max_length=_length(model, max_length))
+        refuse_windows("an 8-bit copy reads each text as one sequence")
+    check_length(max_length)
+    predictor = Int8Predictor.load(folder, max_length=length_of(model, max_length))
     if settings.given_names:
         if predictor.gives == "values":
             _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
@@ -198,47 +196,6 @@ def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
             f"`predictor.max_new_tokens` is about texts that a language model writes, and {model} "
             "writes none here. Leave it out."
         )
-
-
-def _check_length(asked: int | None) -> None:
-    if asked is not None and asked < 4:
-        raise SettingError(f"`max_length` must be >= 4, got {asked}.")
-
-
-def _length(model: Checkpoint, asked: int | None, network: Module | None = None) -> int:
-    """Return the tokens that a checkpoint's texts are cut to, or those of a window."""
-    found = None if network is None else windows_of(network)
-    # A published model has no record of its run.
-    own = DEFAULT_LENGTH if found is None else found.max_length
-    length: int = model.data.get("max_length", own) if asked is None else asked
-    return length
-
-
-def _read_in_windows(
-    network: Module, head: str | None, settings: PredictorSettings, *, max_length: int
-) -> None:
-    """Let a model read texts in windows as settings say, else as it was trained to."""
-    given, found = settings.given_windows, windows_of(network)
-    if given:
-        name = head or head_name(network)
-        kind = next((kind for kind in NOT_IN_WINDOWS if kind == name), None)
-        if kind is not None:
-            check_windows(kind, setting="predictor.stride")
-        own = {} if found is None else asdict(found.windows)
-        if "stride" not in own | given:
-            _refuse_windows("the model reads each text as one sequence, and no stride is given")
-        windows = Windows(**(own | given))
-        one = windows.max_windows == 1
-        set_windows(network, None if one else windows, max_length=max_length)
-    elif found is not None:
-        set_windows(network, found.windows, max_length=max_length)
-
-
-def _refuse_windows(why: str) -> None:
-    raise SettingError(
-        "`predictor.stride`, `predictor.pool` and `predictor.max_windows` say how a checkpoint "
-        f"reads long texts in windows: {why}. Leave them out."
-    )
 
 
 def load_generator(
@@ -262,7 +219,7 @@ def load_generator(
         ModelError: Where it cannot be loaded.
         SettingError: Where a setting has no meaning for it.
     """
-    _check_length(max_length)
+    check_length(max_length)
     if settings.given_windows:
         kind: Kind = "completions" if head == Completions.name else "seq2seq"
         check_windows(kind, setting="predictor.stride")
@@ -272,46 +229,10 @@ def load_generator(
     return TextGenerator(
         network,
         tokenizer,
-        max_length=max_length or model.data.get("max_length", DEFAULT_LENGTH),
+        max_length=length_of(model, max_length),
         batch_size=batch_size,
         max_new_tokens=settings.max_new_tokens or 256,
     )
-
-
-def longest_row(predictor: Predictor) -> int | None:
-    """Return the tokens that a predictor cuts texts to, None where it does not say."""
-    length = getattr(predictor, "max_length", None)
-    return None if length is None else int(length)
-
-
-def windows_read(predictor: Predictor) -> Windows | None:
-    """Return how a predictor splits long texts, None where it cuts them."""
-    windows: Windows | None = getattr(predictor, "windows", None)
-    return windows
-
-
-def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[str, ...]:
-    """Report which fraction of some rows a checkpoint has cut at the length limit.
-
-    Args:
-        predictor: The loaded model; only a checkpoint has a tokenizer here.
-        fraction: Fraction of the rows that was cut, as its `Prediction` has it.
-        rows: What the rows are, for example ``held-out rows``.
-    """
-    if not fraction or not isinstance(predictor, TextPredictor):
-        return ()
-    longest, positions = predictor.tokenizer.model_max_length, predictor.positions
-    longest = longest if positions is None else min(longest, positions)
-    no_windows = KINDS[predictor.gives] in NOT_IN_WINDOWS or isinstance(predictor, Int8Predictor)
-    notice = cut_notice(
-        fraction,
-        rows=rows,
-        max_length=predictor.max_length,
-        longest=longest,
-        windows=predictor.windows,
-        stride="" if no_windows else "--set predictor.stride=",
-    )
-    return (notice,)
 
 
 def unknown_in(
