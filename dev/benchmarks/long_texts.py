@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=500, help="training rows")
     parser.add_argument("--test-rows", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--epochs", type=float, default=2)
+    parser.add_argument("--epochs", type=float, default=1)
     arguments = parser.parse_args()
     if arguments.data is None:
         parser.error("name the folder of the datasets: --data or TEMPER_DATA")
@@ -66,7 +66,7 @@ def main() -> None:
                     max_length=LENGTH,
                     stride=stride,
                     epochs=arguments.epochs,
-                    learning_rate=5e-5,
+                    learning_rate=1e-4,
                     seed=seed,
                     device="cpu",
                     train={"evaluate": "off"},
