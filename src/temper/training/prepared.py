@@ -87,8 +87,6 @@ def prepare(
     weights = class_weights(config.train.class_weights, splits.train)
     labels = label_names(splits.train) if splits.train.kind in NAMED else None
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)
-    if splits.train.kind not in HEADED:
-        set_windows(model, windows, max_length=length)
     clean = LazilyEncoded(splits.train, tokenizer, max_length=length, windows=windows)
     notices += unknown_tokens(config, clean, tokenizer)
     folders = teachers_of(method)
@@ -169,6 +167,8 @@ def make_network(
             given=config.train.given_names,
             new_head=new_head or config.train.new_head,
         )
+        # The checkpoint may read texts in windows of its own.
+        set_windows(model, config.data.windows, max_length=config.data.max_length)
         return model, tokenizer, ()
     built = build_classifier(
         config.model,
@@ -179,6 +179,7 @@ def make_network(
         max_length=config.data.max_length,
         seed=config.seed,
     )
+    set_windows(built.model, config.data.windows, max_length=config.data.max_length)
     return built.model, built.tokenizer, built.notices
 
 
