@@ -37,11 +37,10 @@ from temper.data.sources import load_examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
+from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
     check_one_label,
-    cut_in,
     load_predictor,
-    longest_row,
     unknown_in,
 )
 from temper.evaluation.measurement import align, block_of, labels_of
@@ -107,6 +106,11 @@ def calibrate(
         settings=request.predictor,
     )
     check_one_label(predictor, request.model, what="A calibration")
+    if backend == "int8" and windows_read(predictor) is not None:
+        raise ModelError(
+            f"{request.model} reads long texts in windows, and an 8-bit copy reads each text as "
+            "one sequence. Use the backend torch."
+        )
     if backend == "int8":
         check_onnx_installed("--backend int8")
     kept = folder / INT8 if backend == "int8" else folder
@@ -200,7 +204,11 @@ class _Fit:
         labels = labels_of(self.rows)
         if not answers.regression:
             told["temperature"] = self._temperature(labels[first], answers.take(first))
-        made = Calibration(longest_row(self.predictor), told.get("temperature"))
+        made = Calibration(
+            longest_row(self.predictor),
+            told.get("temperature"),
+            windows=windows_read(self.predictor),
+        )
         told["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
         if not answers.regression:
             self._measure(made, labels, answers, second if len(second) else first, told)

@@ -31,6 +31,7 @@ from temper.functional.conformal import (
 from temper.functional.detectors import Mahalanobis
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.selective import Selection, shown_risks
+from temper.types import Windows
 
 FAILURE = 0.1
 """Probability with which the limit of ``max_risk`` may fail, over the held-out rows."""
@@ -116,6 +117,7 @@ class Calibration:
 
     Args:
         max_length: Tokens that texts were cut to, None where they were not.
+        windows: How longer texts were read in windows of that length; None where they were cut.
         temperature: Temperature that divides logits; None for a regression.
         held_out: The rows that set thresholds; None if only a temperature is kept.
         rule: How sets and intervals are made.
@@ -135,6 +137,7 @@ class Calibration:
     false_alarms: float = 0.05
     reference: FloatArray | None = None
     confidences: FloatArray | None = None
+    windows: Windows | None = None
 
     @property
     def wants_states(self) -> bool:
