@@ -15,6 +15,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -112,16 +113,11 @@ def ways_of(
 ) -> dict[str, Callable[[list[Row]], list[Outcome]]]:
     """Return the three ways to attack some rows."""
     recipe = characters()
-
-    def alone(rows: list[Row], batch_size: int) -> list[Outcome]:
-        return [
-            attack([row], predictor, recipe, settings, batch_size=batch_size)[0] for row in rows
-        ]
-
+    single, batched = (partial(predictor.predict, batch_size=size) for size in (1, BATCH))
     return {
-        ONE_QUERY: lambda rows: alone(rows, 1),
-        ONE_EXAMPLE: lambda rows: alone(rows, BATCH),
-        ACROSS: lambda rows: attack(rows, predictor, recipe, settings, batch_size=BATCH),
+        ONE_QUERY: lambda rows: [attack([row], single, recipe, settings)[0] for row in rows],
+        ONE_EXAMPLE: lambda rows: [attack([row], batched, recipe, settings)[0] for row in rows],
+        ACROSS: lambda rows: attack(rows, batched, recipe, settings),
     }
 
 

@@ -90,11 +90,10 @@ def test_a_file_with_joined_labels_trains_after_a_checkpoint_with_them(
     assert record["task"]["labels"] == ["praise", "strong"]
 
 
-@pytest.mark.parametrize("command", ["calibrate", "export"])
-def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path, command: str) -> None:
-    data = ("--data", run.parent / "rows.jsonl") if command == "calibrate" else ()
-    out = () if command == "calibrate" else ("--out", tmp_path / "out")
-    refused(call(command, run, *data, *out), "several labels")
+def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path) -> None:
+    refused(call("export", run, "--out", tmp_path / "out"), "several labels")
+    data = run.parent / "rows.jsonl"
+    refused(call("calibrate", run, "--data", data, "--backend", "int8"), "several labels")
 
 
 def test_commands_for_one_label_refuse_the_rows(

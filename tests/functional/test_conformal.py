@@ -26,6 +26,7 @@ from temper.functional.conformal import (
     lac_scores,
     least_rows,
     prediction_sets,
+    risk_threshold,
 )
 from temper.functional.detectors import Mahalanobis
 
@@ -118,6 +119,67 @@ def test_coverage_is_nominal_over_splits() -> None:
 
 def test_coverage_by_class_holds_in_the_class() -> None:
     assert covered(by="class").mean() / 40 == pytest.approx(0.9, abs=reach(39, 40, 0.9))
+
+
+def texts_with_labels(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return probabilities of five labels that are too sure, and which apply; some rows none."""
+    draws = np.random.default_rng(seed)
+    logits = draws.normal(size=(rows, 5)) * 1.5 - 1
+    applies = draws.random((rows, 5)) < 1 / (1 + np.exp(-logits))
+    return 1 / (1 + np.exp(-2 * logits)), applies
+
+
+def missed(scores: np.ndarray, applies: np.ndarray, threshold: float) -> np.ndarray:
+    """Return the fraction of its labels that each row with a label misses, in exact numbers."""
+    rows = [
+        Fraction(sum(1 for k in own if row[k] > threshold), len(own))
+        for row, own in ((row, np.flatnonzero(y)) for row, y in zip(scores, applies, strict=True))
+        if len(own)
+    ]
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_risk_threshold_is_the_lowest_that_its_definition_allows(
+    coverage: float, seed: int
+) -> None:
+    probabilities, applies = texts_with_labels(seed, 40)
+    # Rounded, so that scores tie and bounds are met exactly.
+    scores = lac_scores(probabilities.round(1))
+
+    def allowed(threshold: float) -> bool:
+        losses = missed(scores, applies, threshold)
+        n = len(losses)
+        bound = Fraction(n, n + 1) * (sum(losses) / n) + Fraction(1, n + 1)
+        return bool(bound <= 1 - Fraction(str(coverage)))
+
+    found = [each for each in np.unique(scores) if allowed(each)]
+    assert risk_threshold(scores, applies, coverage=coverage) == found[0]
+    # Rows without a label change nothing.
+    known = applies.any(axis=1)
+    assert risk_threshold(scores[known], applies[known], coverage=coverage) == found[0]
+
+
+def test_the_expected_fraction_of_missed_labels_is_bounded_over_splits() -> None:
+    losses = []
+    for split in range(SPLITS):
+        probabilities, applies = texts_with_labels(split, 200)
+        scores = lac_scores(probabilities)
+        threshold = risk_threshold(scores[:100], applies[:100], coverage=0.8)
+        losses.append(float(missed(scores[100:], applies[100:], threshold).mean()))
+    # The mean loss is at most 0.2, and at least 0.2 - 2 B / (n + 1) without ties (Theorem 2).
+    error = 3 * np.std(losses) / math.sqrt(SPLITS)
+    assert 0.2 - 2 / 60 - error <= np.mean(losses) <= 0.2 + error
+
+
+def test_too_few_rows_with_a_label_have_no_risk_threshold() -> None:
+    applies = np.zeros((30, 2), dtype=bool)
+    applies[:9, 0] = True
+    risk_threshold(np.full((30, 2), 0.5), applies, coverage=0.9)
+    applies[8] = False
+    with pytest.raises(ValueError, match="at least 9 held-out rows with a label, got 8"):
+        risk_threshold(np.full((30, 2), 0.5), applies, coverage=0.9)
 
 
 @pytest.mark.parametrize("name", ["sst2", "trec"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -92,6 +93,7 @@ def evaluate(
             of_room(folder, "evaluation", "scores.json"),
         ]
     )
+    from temper.calibration.files import read_calibration
     from temper.cluster.machines import Cluster
     from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
 
@@ -102,6 +104,8 @@ def evaluate(
             "it and give its folder, or name it as file.py:NAME."
         )
     request = EvaluationRequest.of(tree, model=checkpoint)
+    if (kept := read_calibration(checkpoint)) is not None:
+        request = replace(request, thresholds=kept.raw_thresholds)
     sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
     notices: tuple[str, ...] = ()
     if out is None:

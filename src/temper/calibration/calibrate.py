@@ -28,6 +28,7 @@ from temper.calibration.detecting import Ordinary, States, choose_detector
 from temper.calibration.files import write_calibration
 from temper.calibration.int8 import make_int8
 from temper.calibration.settings import Backend, CalibrationSettings
+from temper.calibration.thresholds import choose_thresholds, label_temperatures
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import CALIBRATION as FILE
@@ -36,21 +37,24 @@ from temper.data.reading import read_as
 from temper.data.sources import load_examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
+from temper.evaluation.decisions import label_decisions, label_matrix, label_probabilities
 from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
-    check_one_label,
+    check_kind,
     load_predictor,
     unknown_in,
 )
 from temper.evaluation.measurement import align, block_of, labels_of
-from temper.evaluation.predictor import Prediction, Predictor, StateReader
+from temper.evaluation.perspectives.registry import ONE_LABEL
+from temper.evaluation.predictor import KINDS, Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.evaluation.sets import seen_among, trained_rows
 from temper.files import staged_folder, writing
 from temper.functional.calibration import EveryRowRightError, fit_temperature
 from temper.functional.conformal import BooleanArray, least_rows
+from temper.functional.decisions import decision_scores
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.locks import locked
@@ -62,6 +66,7 @@ from temper.seeding import derive_seed
 
 MOST_FITTED = 2000
 """Rows that a temperature is fitted on, and that a detector learns from, at most."""
+MEASURES = {"nll": "NLL", "ece_15": "ECE", "classwise_ece": "Class-wise ECE"}
 ANOMALIES = 1000
 """Rows of a set of anomalies that detectors are chosen by at most."""
 
@@ -105,7 +110,8 @@ def calibrate(
         precision=request.evaluate.precision,
         settings=request.predictor,
     )
-    check_one_label(predictor, request.model, what="A calibration")
+    kinds = ONE_LABEL if backend == "int8" else (*ONE_LABEL, "multi_label")
+    check_kind(predictor, request.model, kinds, what="A calibration")
     if backend == "int8" and windows_read(predictor) is not None:
         raise ModelError(
             f"{request.model} reads long texts in windows, and an 8-bit copy reads each text as "
@@ -130,7 +136,9 @@ def calibrate(
             told.get("temperature"),
             rows.hash,
         ):
-            held = "" if earlier is None else f" (temperature {earlier[0]:.4f})"
+            held = ""
+            if earlier is not None and isinstance(earlier[0], float):
+                held = f" (temperature {earlier[0]:.4f})"
             fit.tell(f"The calibration that {kept / FILE} held{held} is replaced.")
         told["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
         return write_calibration(written, made, {**told, "notices": notices})
@@ -202,13 +210,19 @@ class _Fit:
         for notice in unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}):
             self.tell(notice)
         labels = labels_of(self.rows)
+        several = answers.applies is not None
         if not answers.regression:
-            told["temperature"] = self._temperature(labels[first], answers.take(first))
+            fit = self._temperatures if several else self._temperature
+            told["temperature"] = fit(labels[first], answers.take(first))
         made = Calibration(
             longest_row(self.predictor),
             told.get("temperature"),
             windows=windows_read(self.predictor),
         )
+        if self.settings.threshold is not None:
+            chosen = self._thresholds(labels[first], made.applied(answers.take(first)))
+            told["decision"] = {"rule": self.settings.threshold, "thresholds": chosen}
+            made = replace(made, thresholds=chosen)
         told["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
         if not answers.regression:
             self._measure(made, labels, answers, second if len(second) else first, told)
@@ -234,7 +248,7 @@ class _Fit:
                 detector=detector,
                 false_alarms=self.settings.false_alarms,
                 reference=reference,
-                confidences=None if answers.regression else _levels(made, answers.take(first)),
+                confidences=_levels(made, answers.take(first)),
             )
         return made, told
 
@@ -246,7 +260,7 @@ class _Fit:
         of those that set thresholds, or a fifth of them.
         """
         count, settings = len(self.rows), self.settings
-        asked = bool(settings.model_fields_set) or bool(self.request.sets.anomaly)
+        asked = self._asked or bool(self.request.sets.anomaly)
         seen: Counter[str] = Counter()
         keys = []
         for row in self.rows.rows:
@@ -278,23 +292,38 @@ class _Fit:
             seen.add(text)
         return np.asarray(repeats, dtype=np.bool_)
 
+    @property
+    def _asked(self) -> bool:
+        """Whether something is asked for that needs rows of its own to set thresholds."""
+        return bool(self.settings.model_fields_set - {"threshold"})
+
     def _check_kind(self) -> None:
         """Refuse settings that are of the other kind of model."""
         if self.settings.by == "class" and self.predictor.gives == "values":
             raise SettingError(
                 f"calibrate.by=class needs classes, and {self.request.model} is a regression."
             )
+        two = KINDS[self.predictor.gives] == "classification" and self.rows.classes == 2
+        if self.settings.threshold is not None and not (two or self.predictor.gives == "labels"):
+            raise SettingError(
+                f"calibrate.threshold (--threshold) needs two classes or several labels per text, "
+                f"and {self.request.model} predicts others. Leave it out."
+            )
 
     def _check_enough(self, second: IntegerArray) -> None:
         """Refuse too few rows for a threshold before the model answers any."""
-        if not len(second) and not self.settings.model_fields_set:
+        if not len(second) and not self._asked:
             return
         wanted = {f"a coverage of {each:g}": least_rows(each) for each in self.settings.coverage}
         names: tuple[str, ...] = ("",)
         kinds = np.zeros(len(second), dtype=np.int64)
         if self.settings.by == "class":
-            names = self.predictor.label_names or tuple(map(str, range(self.rows.classes)))
+            names = self._names
             kinds = labels_of(self.rows)[second].astype(np.int64)
+            # A row counts for each of its labels.
+            kinds = np.nonzero(kinds)[1] if kinds.ndim == 2 else kinds
+        elif self.predictor.gives == "labels":
+            kinds = kinds[labels_of(self.rows)[second].any(axis=1)]
         rows = np.bincount(kinds, minlength=len(names))
         faults = [
             f"{what} needs at least {least} rows"
@@ -357,6 +386,29 @@ class _Fit:
             self.tell(f"No held-out row is of class {name!r}, so nothing is known of its sets.")
         return temperature
 
+    def _temperatures(self, labels: FloatArray, answers: Prediction) -> tuple[float, ...]:
+        """Fit the temperature of each of several labels."""
+        assert answers.logits is not None
+        found, notices = label_temperatures(labels, answers.logits, self._names)
+        for notice in notices:
+            self.tell(notice)
+        return found
+
+    def _thresholds(self, labels: FloatArray, scaled: Prediction) -> tuple[float, ...]:
+        """Choose the threshold of each label, or of class 1 of two, on calibrated probabilities."""
+        assert self.settings.threshold is not None
+        chances = label_probabilities(scaled)
+        names, rule = self._names[-chances.shape[1] :], self.settings.threshold
+        found, notices = choose_thresholds(label_matrix(labels), chances, names, rule=rule)
+        for notice in notices:
+            self.tell(notice)
+        return found
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The classes or labels by index."""
+        return self.predictor.label_names or tuple(map(str, range(self.rows.classes)))
+
     def _measure(
         self,
         made: Calibration,
@@ -368,8 +420,16 @@ class _Fit:
         """Measure calibration on rows that the temperature was not fitted on, if there are any."""
         rows, own = self.rows.select(places.tolist()), answers.take(places)
         before, after = _measures(rows, own), _measures(rows, made.applied(own))
-        for name in before:
-            told[name] = {"before": before[name], "after": after[name]}
+        told |= _before_and_after(before, after)
+        if made.thresholds is not None:
+            told["decision"] |= _before_and_after(
+                *(
+                    decision_scores(
+                        label_matrix(labels[places]), label_decisions(each.applied(own))
+                    )
+                    for each in (replace(made, thresholds=None), made)
+                )
+            )
         for said in doubts(told["held_out"]["fit"], before, after):
             self.tell(said)
 
@@ -424,8 +484,13 @@ class _Fit:
         return found
 
 
-def _levels(made: Calibration, answers: Prediction) -> FloatArray:
-    """Return the percentiles of the confidence of some answers, each once, from high to low."""
+def _levels(made: Calibration, answers: Prediction) -> FloatArray | None:
+    """Return the percentiles of the confidence of some answers, each once, from high to low.
+
+    Only answers with one class per text have a confidence.
+    """
+    if answers.regression or answers.applies is not None:
+        return None
     sure = made.applied(answers).probabilities.max(axis=1)
     return np.unique(np.quantile(sure, np.linspace(0.0, 1.0, 101)))[::-1]
 
@@ -492,12 +557,19 @@ def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -
             "with --data, or take it away with --remove."
         )
     reasons += [
-        f"{name} of these rows got worse by the temperature, {before[key]:.4f} -> {after[key]:.4f}:"
-        " check it on other rows before using it; `temper calibrate` with --remove takes it away."
-        for key, name in (("nll", "NLL"), ("ece_15", "ECE"))
+        f"{MEASURES[key]} of these rows got worse by the temperature, {before[key]:.4f} -> "
+        f"{after[key]:.4f}: check it on other rows before using it; `temper calibrate` with "
+        "--remove takes it away."
+        for key in before
         if round(after[key], 4) > round(before[key], 4)
     ]
     return reasons
+
+
+def _before_and_after(
+    before: Mapping[str, float], after: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
+    return {name: {"before": before[name], "after": after[name]} for name in before}
 
 
 def _before(file: Path) -> dict[str, Any] | None:
@@ -507,15 +579,17 @@ def _before(file: Path) -> dict[str, Any] | None:
     return {}
 
 
-def _earlier(content: Mapping[str, Any]) -> tuple[float, str | None] | None:
+def _earlier(content: Mapping[str, Any]) -> tuple[object, str | None] | None:
     """Return the temperature that a calibration keeps and its rows' hash; None where none is."""
     value, rows = content.get("temperature"), content.get("held_out")
     found = rows.get("hash") if isinstance(rows, dict) else None
-    return (float(value), found) if isinstance(value, int | float) else None
+    value = tuple(value) if isinstance(value, list) else value
+    return None if value is None else (value, found)
 
 
 def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:
-    """Return NLL and ECE of labelled rows."""
+    """Return NLL and ECE of labelled rows; of several labels, the means over the labels."""
     block = block_of(Condition("calibration", "held_out"), rows, prediction)
+    names = ("nll", "classwise_ece" if block.several else "ece_15")
     counts = np.ones((1, len(block)))
-    return {name: float(statistic_of(name, block)(counts)[0]) for name in ("nll", "ece_15")}
+    return {name: float(statistic_of(name, block)(counts)[0]) for name in names}

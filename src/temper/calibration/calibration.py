@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from temper.calibration.settings import Within
 from temper.errors import SettingError
+from temper.evaluation.decisions import decided
 from temper.evaluation.predictor import Prediction
 from temper.functional import detectors
 from temper.functional.calibration import scaled as scaled_logits
@@ -27,10 +28,12 @@ from temper.functional.conformal import (
     conformal_quantiles,
     lac_scores,
     prediction_sets,
+    risk_threshold,
 )
 from temper.functional.detectors import Mahalanobis
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.selective import Selection, shown_risks
+from temper.lazy import scipy
 from temper.types import Windows
 
 FAILURE = 0.1
@@ -62,7 +65,7 @@ class HeldOut:
 
     Args:
         prediction: The model's own answers, n rows.
-        labels: Class indices or targets, [n].
+        labels: Class indices or targets, [n]; of several labels, 1 where one applies, [n, L].
         anomaly: The detector's score, [n].
         repeats: Whether an earlier row has the same text, [n]; None where no row has.
     """
@@ -118,7 +121,8 @@ class Calibration:
     Args:
         max_length: Tokens that texts were cut to, None where they were not.
         windows: How longer texts were read in windows of that length; None where they were cut.
-        temperature: Temperature that divides logits; None for a regression.
+        temperature: Temperature that divides logits, one for each of several labels; None for a
+            regression.
         held_out: The rows that set thresholds; None if only a temperature is kept.
         rule: How sets and intervals are made.
         detector: How anomalies are found.
@@ -126,11 +130,13 @@ class Calibration:
         reference: States of held-out rows that batches are compared with, [r, D]; None where the
             model shows none, and answers are compared.
         confidences: Confidences from high to low that may be needed for an answer, chosen on rows
-            that set no threshold, [k]; None of a regression.
+            that set no threshold, [k]; None of a regression and of several labels.
+        thresholds: Calibrated probability above which each label, or class 1 of two, is predicted;
+            None for 0.5.
     """
 
     max_length: int | None
-    temperature: float | None = None
+    temperature: float | tuple[float, ...] | None = None
     held_out: HeldOut | None = None
     rule: SetRule | None = None
     detector: Detector | None = None
@@ -138,6 +144,16 @@ class Calibration:
     reference: FloatArray | None = None
     confidences: FloatArray | None = None
     windows: Windows | None = None
+    thresholds: tuple[float, ...] | None = None
+
+    @property
+    def raw_thresholds(self) -> tuple[float, ...] | None:
+        """The thresholds on the model's own probabilities, which give the same decisions."""
+        if self.thresholds is None:
+            return None
+        logits = np.asarray(self.temperature) * scipy.special.logit(self.thresholds)
+        found = scipy.special.expit(logits)
+        return tuple(found.tolist())
 
     @property
     def wants_states(self) -> bool:
@@ -153,7 +169,7 @@ class Calibration:
         return outputs(self.held_out.prediction)[:REFERENCE]
 
     def applied(self, prediction: Prediction) -> Prediction:
-        """Return predictions with calibrated probabilities; the predicted classes stay.
+        """Return predictions with calibrated probabilities and the decisions of the thresholds.
 
         Args:
             prediction: The model's own predictions.
@@ -161,15 +177,21 @@ class Calibration:
         if self.temperature is None:
             return prediction
         assert prediction.logits is not None
-        logits = scaled_logits(prediction.logits, self.temperature)
-        return replace(prediction, logits=logits, probabilities=np.exp(logits))
+        if prediction.applies is not None:
+            divided = prediction.logits / np.asarray(self.temperature)
+            scaled = Prediction.of_labels(divided, truncated=prediction.truncated)
+        else:
+            logits = scaled_logits(prediction.logits, self.temperature)
+            scaled = replace(prediction, logits=logits, probabilities=np.exp(logits))
+        return decided(scaled, self.thresholds)
 
     def in_sets(self, scaled: Prediction, *, coverage: float) -> BooleanArray:
         """Return which classes are in each row's prediction set, [N, C].
 
         Args:
             scaled: Calibrated answers.
-            coverage: How often the sets shall hold the truth.
+            coverage: How often the sets shall hold the truth; of several labels the expected
+                fraction of a text's labels that are in its set.
 
         Raises:
             SettingError: The held-out rows are too few for that coverage.
@@ -212,17 +234,22 @@ class Calibration:
         """Compute the conformal threshold."""
         assert self.rule is not None
         assert self.held_out is not None
-        scores, labels = self._scores_at_labels, self.held_out.labels
+        answers, labels = self.held_out_answers, self.held_out.labels
         found = []
         try:
             for rows in self.held_out.counted:
-                if self.rule.by == "class":
-                    classes = self.held_out_answers.probabilities.shape[1]
+                if answers.applies is not None and self.rule.by == "all":
+                    scores = lac_scores(answers.probabilities[rows])
                     found.append(
-                        conformal_quantiles(scores[rows], labels[rows], classes, coverage=coverage)
+                        np.asarray(risk_threshold(scores, labels[rows], coverage=coverage))
                     )
+                    continue
+                scores, own = _scores_at_labels(answers.take(rows), labels[rows])
+                if self.rule.by == "class":
+                    classes = answers.probabilities.shape[1]
+                    found.append(conformal_quantiles(scores, own, classes, coverage=coverage))
                 else:
-                    found.append(np.asarray(conformal_quantile(scores[rows], coverage=coverage)))
+                    found.append(np.asarray(conformal_quantile(scores, coverage=coverage)))
             return np.asarray(np.max(found, axis=0))
         except ValueError as error:
             raise SettingError(f"{error} Calibrate on more rows, or ask for less.") from error
@@ -232,16 +259,6 @@ class Calibration:
         """The calibrated answers to the held-out rows."""
         assert self.held_out is not None
         return self.applied(self.held_out.prediction)
-
-    @cached_property
-    def _scores_at_labels(self) -> FloatArray:
-        """The conformal score of each held-out row's label or target, [n]."""
-        assert self.held_out is not None
-        answers, labels = self.held_out_answers, self.held_out.labels
-        if answers.regression:
-            # The absolute residual (Lei et al., JASA 2018).
-            return np.abs(labels - answers.prediction)
-        return at_labels(lac_scores(answers.probabilities), labels)
 
     @cached_property
     def alarm(self) -> float:
@@ -300,6 +317,21 @@ class Calibration:
         lowest = float(self.confidences[kept[-1]])
         answered = sure >= lowest
         return Selection(lowest, int(answered.sum()), int(wrong[answered].sum()), len(sure))
+
+
+def _scores_at_labels(answers: Prediction, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the conformal score of each row's label or target, and the label, [n] each.
+
+    A row with several labels, [n, L], has one score for each label that applies.
+    """
+    if answers.regression:
+        # The absolute residual (Lei et al., JASA 2018).
+        return np.abs(labels - answers.prediction), labels
+    scores = lac_scores(answers.probabilities)
+    if answers.applies is not None:
+        rows, which = np.nonzero(labels)
+        return scores[rows, which], which.astype(np.float64)
+    return at_labels(scores, labels), labels
 
 
 def middle(states: NDArray[Any]) -> NDArray[Any]:

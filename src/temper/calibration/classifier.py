@@ -254,9 +254,10 @@ class Classifier:
                 )
         if known is None or known.rule is None:
             return Terms()
-        if known.temperature is None and (rules.largest_set or rules.max_risk):
+        if known.confidences is None and (rules.largest_set or rules.max_risk):
             raise SettingError(
-                f"'set>K' and `max_risk` are of classes, and {name} is a regression."
+                f"'set>K' and `max_risk` need one class per text, and {name} predicts numbers or "
+                "several labels."
             )
         coverage = known.rule.coverage[0] if coverage is None else coverage
         known.threshold(coverage)

@@ -35,10 +35,15 @@ def unlabeled_scores(
         shift: What the shift test found.
 
     Returns:
-        The estimates, or why there are none; None for a regression, or without held-out rows.
+        The estimates, or why there are none; None for a regression or several labels, or without
+        held-out rows.
     """
     if known is None or known.held_out is None or own.logits is None or anomaly is None:
         return None
+    if own.applies is not None:
+        return None
+    if known.thresholds is not None:
+        return UnlabeledScores(len(own), reason="decisions are not made at a probability of 0.5")
     held = known.held_out
     reason = next(_doubts(held, own, anomaly, shift), None)
     if reason is None:

@@ -58,10 +58,18 @@ class ArraysRecord(BaseModel):
     sha256: str
 
 
+class DecisionRecord(BaseModel):
+    """Above which calibrated probability each label, or class 1 of two, is predicted."""
+
+    rule: str
+    thresholds: tuple[OpenShare, ...] = Field(min_length=1)
+
+
 class CalibrationRecord(BaseModel):
     """What is read of ``calibration.json``; it says more of how it came about."""
 
-    temperature: Positive | None = None
+    temperature: Positive | tuple[Positive, ...] | None = None
+    decision: DecisionRecord | None = None
     max_length: int | None
     windows: Windows | None = None
     model: str
@@ -258,6 +266,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         KeyError: One is missing.
         OSError, SafetensorError: They cannot be read.
     """
+    thresholds = None if record.decision is None else record.decision.thresholds
     arrays: dict[str, Any] = {}
     if record.arrays is not None:
         file = folder / record.arrays.file
@@ -267,9 +276,16 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     if not arrays:
         if record.temperature is None:
             raise ValueError("`temperature` is missing.")
-        return Calibration(record.max_length, record.temperature, windows=record.windows)
+        return Calibration(
+            record.max_length,
+            record.temperature,
+            windows=record.windows,
+            thresholds=thresholds,
+        )
     answers = arrays["held_out.answers"]
     made = Prediction.of_values if answers.ndim == 1 else Prediction.of_logits
+    if arrays["held_out.labels"].ndim == 2:
+        made = Prediction.of_labels
     held = HeldOut(
         made(answers),
         arrays["held_out.labels"],
@@ -295,4 +311,5 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         arrays.get("shift.states"),
         arrays.get("risk.confidences"),
         record.windows,
+        thresholds,
     )

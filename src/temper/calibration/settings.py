@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from temper.errors import SettingError, unknown
+from temper.functional.decisions import parse_rule
 
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Within = Literal["all", "class"]
@@ -34,12 +35,19 @@ class CalibrationSettings(BaseModel):
     coverage: tuple[OpenShare, ...] = Field(
         default=(0.9, 0.95),
         min_length=1,
-        description="Target coverage of prediction sets, or of intervals for a regression. The "
-        "first value is the default of `temper predict`.",
+        description="Target coverage of prediction sets, or of intervals for a regression; for "
+        "several labels per text, the expected fraction of a text's labels in its set. The first "
+        "value is the default of `temper predict`.",
     )
     by: Within = Field(
         default="all",
-        description="Guarantee the coverage over `all` rows, or for each true `class`.",
+        description="Guarantee the coverage over `all` rows, or for each true `class` or label.",
+    )
+    threshold: str | None = Field(
+        default=None,
+        description="Rule by which to choose the probability above which each of several labels, "
+        "or class 1 of two, is predicted: `f1`, `recall=R`, `precision=P` or `cost=FP:FN` (costs "
+        "of a false positive and a false negative). Default: predict above 0.5.",
     )
     false_alarms: OpenShare = Field(
         default=0.05,
@@ -51,3 +59,10 @@ class CalibrationSettings(BaseModel):
         description="Rows to fit the temperature on; the other rows set the thresholds. Default: "
         "half of the rows, at most 2000.",
     )
+
+    @field_validator("threshold")
+    @classmethod
+    def _known_rule(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_rule(value)
+        return value

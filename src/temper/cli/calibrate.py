@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -35,6 +35,7 @@ def calibrate(
     coverage: options.Coverages = None,
     by: options.By = None,
     false_alarms: options.FalseAlarms = None,
+    threshold: options.Threshold = None,
     device: options.Device = None,
     backend: options.Backend = "torch",
     remove: options.Remove = False,
@@ -44,16 +45,17 @@ def calibrate(
 ) -> None:
     """Fit on held-out rows what makes a model's answers trustworthy, and keep it in its folder.
 
-    A temperature; thresholds of prediction sets that hold the truth as often as --coverage says
-    (intervals of a regression); a detector of anomalies with a threshold at --false-alarms; and
-    states of held-out rows, which later batches are compared with. `temper predict` applies all
-    of it; `temper evaluate` measures the model without it.
+    A temperature, one for each of several labels; thresholds of prediction sets that hold the
+    truth as often as --coverage says (intervals of a regression); with --threshold the
+    probability above which a label is predicted; a detector of anomalies with a threshold at
+    --false-alarms; and states of held-out rows, which later batches are compared with.
+    `temper predict` applies all of it, `temper evaluate` only the probability of --threshold.
     """
     given = {
         "data": data, "text_column": text_column, "label_column": label_column,
         "eval_rows": eval_rows, "max_length": max_length, "label_names": label_names,
         "label_map": label_map, "anomaly": anomaly, "coverage": coverage, "by": by,
-        "false_alarms": false_alarms, "device": device,
+        "false_alarms": false_alarms, "threshold": threshold, "device": device,
     }  # fmt: skip
     if remove:
         others = (*given.values(), with_dev or None, assignments, config)
@@ -111,24 +113,37 @@ def lines(made: Mapping[str, Any]) -> list[str]:
             f"{found['mean_difference']:.4f} on average and {found['largest_difference']:.4f} at "
             "most."
         )
+    fresh = f"{rows['thresholds']} others" if rows["thresholds"] else "these"
+    several = isinstance(made.get("temperature"), Sequence)
     if "temperature" in made:
-        nll, ece = made["nll"], made["ece_15"]
-        fresh = f"{rows['thresholds']} others" if rows["thresholds"] else "these"
-        told.append(
-            f"Temperature {made['temperature']:.4f} from {rows['fit']} rows: NLL "
-            f"{nll['before']:.4f} -> {nll['after']:.4f}, ECE {ece['before']:.4f} -> "
-            f"{ece['after']:.4f} on {fresh}."
-        )
+        values = made["temperature"] if several else [made["temperature"]]
+        what = f"Temperature {values[0]:.4f}"
+        if several:
+            what = f"Temperatures of {len(values)} labels, {min(values):.4f} to {max(values):.4f},"
+        changes = [
+            ("NLL", "nll"),
+            ("class-wise ECE", "classwise_ece") if several else ("ECE", "ece_15"),
+        ]
+        told.append(f"{what} from {rows['fit']} rows: {_changes(made, changes)} on {fresh}.")
+    if "decision" in made:
+        found = made["decision"]
+        values = found["thresholds"]
+        what = f"Class 1 is predicted above {values[0]:.4f}"
+        if several:
+            what = f"Labels are predicted above {min(values):.4f} to {max(values):.4f}"
+        changes = [("F1", "f1"), ("precision", "precision"), ("recall", "recall")]
+        told.append(f"{what} ({found['rule']}): {_changes(found, changes)} on {fresh}.")
     if "sets" in made:
+        by, count = made["sets"]["by"], rows["thresholds"]
         for coverage, entry in made["sets"]["thresholds"].items():
-            size = entry.get("mean_size")
-            kind, what = "Sets", f"{size:.2f} classes on average" if size is not None else ""
-            if size is None:
-                kind, what = "Intervals", f"{entry['threshold']:.4g} to either side"
-            told.append(
-                f"{kind} that hold the truth with probability {coverage}: {what} "
-                f"({rows['thresholds']} rows, by {made['sets']['by']})."
-            )
+            what = f"hold the truth with probability {coverage}"
+            if several and by == "all":
+                what = f"hold an expected {float(coverage):.0%} of a text's labels"
+            size = f"Intervals that {what}: {entry['threshold']:.4g} to either side"
+            if "mean_size" in entry:
+                unit = "labels" if several else "classes"
+                size = f"Sets that {what}: {entry['mean_size']:.2f} {unit} on average"
+            told.append(f"{size} ({count} rows, by {by}).")
     if "anomaly" in made:
         found = made["anomaly"]
         told.append(
@@ -138,3 +153,9 @@ def lines(made: Mapping[str, Any]) -> list[str]:
         )
     with_int8 = " with --backend int8" if "int8" in made else ""
     return [*told, f"`temper predict`{with_int8} applies it."]
+
+
+def _changes(made: Mapping[str, Any], scores: Iterable[tuple[str, str]]) -> str:
+    """Say what scores were before and after, by their titles and names."""
+    values = ((title, made[name]) for title, name in scores)
+    return ", ".join(f"{t} {each['before']:.4f} -> {each['after']:.4f}" for t, each in values)

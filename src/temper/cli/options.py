@@ -339,7 +339,12 @@ Coverages = Annotated[list[str] | None, option(
 )]
 By = Annotated[str | None, option(
     EVALUATION, "--by", "all|class",
-    "Where the coverage holds: over all rows (default), or in each true class.",
+    "Where the coverage holds: over all rows (default), or in each true class or label.",
+)]
+Threshold = Annotated[str | None, option(
+    EVALUATION, "--threshold", "RULE",
+    "Choose the probability above which each of several labels, or class 1 of two, is predicted: "
+    "f1, recall=R, precision=P or cost=FP:FN. Default: 0.5.",
 )]
 FalseAlarms = Annotated[float | None, option(
     EVALUATION, "--false-alarms", "P",

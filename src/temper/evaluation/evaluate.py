@@ -165,6 +165,7 @@ def measure(
     key: str,
     run: str | None = None,
     asked: Mapping[str, Any] | None = None,
+    thresholds: tuple[float, ...] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Measure a model and write the evaluation in one go.
@@ -179,6 +180,7 @@ def measure(
         key: Recognizes the evaluation later on.
         run: Key of the run that trained the model; None for other models.
         asked: Further tables of settings, for the record.
+        thresholds: As `temper.evaluation.run.evaluate` takes them.
         progress: Hears how far it is.
 
     Returns:
@@ -193,7 +195,9 @@ def measure(
     told = (progress or Progress()).evaluation
     # Held while it is measured, so that no other process does the same work.
     with staged_folder(out) as staged:
-        measured = evaluate(predictor, sets.data, settings, model=model, progress=told)
+        measured = evaluate(
+            predictor, sets.data, settings, model=model, thresholds=thresholds, progress=told
+        )
         notices = dict.fromkeys((*sets.notices, *measured.notices))
         evaluation = replace(measured, notices=tuple(notices), missing=sets.missing, seen=sets.seen)
         write_files(evaluation, staged)
@@ -342,6 +346,8 @@ class EvaluationRequest:
         sets: Where the other sets come from.
         predictor: What the model does not say itself, and where it runs.
         max_length: Tokens a text is cut to; None takes what the model was trained with.
+        thresholds: Probability, not calibrated, above which each label, or class 1 of two, is
+            predicted, [L]; None for 0.5.
     """
 
     model: Checkpoint
@@ -350,6 +356,7 @@ class EvaluationRequest:
     sets: SetSources = field(default_factory=SetSources)
     predictor: PredictorSettings = field(default_factory=PredictorSettings)
     max_length: int | None = None
+    thresholds: tuple[float, ...] | None = None
 
     @classmethod
     def of(
@@ -442,7 +449,7 @@ def evaluate_model(
         trained=partial(trained_among, request.model),
         known=request.model.columns,
         classes=predictor.label_names,
-        notices=(*unread, *_calibration_notices(request.model)),
+        notices=(*unread, *_calibration_notices(request)),
     )
     progress.notice_all(sets.seen)
     progress.notice_all(notices)
@@ -453,7 +460,6 @@ def evaluate_model(
         check_pairs(request.model, request.model.paired, paired, rows=f"the rows of set {name!r}")
     in_memory = request.model.kind == "object"
     identity = predictor_identity(request.model, request.predictor)
-    key = evaluation_key(identity, sets, request.evaluate, max_length=longest_row(predictor))
     data = request.data.model_copy(update={"max_length": longest_row(predictor)})
     asked = {
         "data": data.model_dump(mode="json", exclude={*TRAINING_ONLY, "train_split"}),
@@ -463,6 +469,10 @@ def evaluate_model(
         )
         | request.predictor.given_windows,
     }
+    if request.thresholds is not None:
+        asked["predictor"]["thresholds"] = list(request.thresholds)
+        identity = digest({"content": identity, "thresholds": list(request.thresholds)})
+    key = evaluation_key(identity, sets, request.evaluate, max_length=longest_row(predictor))
     if stored is not None and stored != key:
         tables = {**asked, "evaluate": request.evaluate.model_dump(mode="json")}
         what = changed_since(out, request.model.name, tables)
@@ -487,6 +497,7 @@ def evaluate_model(
                 key=key,
                 run=request.model.key,
                 asked=asked,
+                thresholds=request.thresholds,
                 progress=progress,
             )
         progress.notice_all(folded(each for each in evaluation.notices if each not in sets.seen))
@@ -508,11 +519,14 @@ def _with_own_data(tree: Mapping[str, Any], model: Checkpoint) -> Mapping[str, A
     return {**tree, "data": {**known, **table}} if known else tree
 
 
-def _calibration_notices(model: Checkpoint) -> tuple[str, ...]:
-    """Return what an evaluation, which measures a model as it is, says of a stored calibration."""
-    if not model.is_calibrated:
+def _calibration_notices(request: EvaluationRequest) -> tuple[str, ...]:
+    """Report what of a stored calibration is applied: the decision thresholds."""
+    if not request.model.is_calibrated:
         return ()
+    what = "Its decision thresholds are applied here, and nothing else"
+    if request.thresholds is None:
+        what = "It is not applied here"
     return (
-        f"{model} keeps a calibration, which `temper predict` applies. It is not applied here: "
-        "scores are of the model's own answers.",
+        f"{request.model} keeps a calibration, which `temper predict` applies. {what}: scores are "
+        "of the model's own answers.",
     )

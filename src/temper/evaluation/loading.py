@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -289,22 +289,23 @@ def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = N
     return digest({"content": content, "gives": settings.gives, "name": name, **named})
 
 
-def check_one_label(predictor: Predictor, model: object, *, what: str) -> None:
-    """Raise unless a model predicts one label or number per text.
+def check_kind(predictor: Predictor, model: object, kinds: Sequence[Kind], *, what: str) -> None:
+    """Raise unless a model predicts labels of one of some kinds.
 
     Args:
         predictor: The loaded model.
         model: Its name, for the error.
-        what: What needs one label per text, as the subject of a sentence.
+        kinds: The kinds that are supported.
+        what: What supports them, as the subject of a sentence.
 
     Raises:
-        ModelError: If it does.
+        ModelError: If it predicts others.
     """
     kind = KINDS[predictor.gives]
-    if kind not in ("classification", "regression"):
+    if kind not in kinds:
         raise ModelError(
-            f"{model} predicts {LABELS_OF[kind]}. {what} needs one label per text; `temper train` "
-            "and `temper predict` support others."
+            f"{model} predicts {LABELS_OF[kind]}. {what} does not support them; `temper train` and "
+            "`temper predict` do."
         )
 
 

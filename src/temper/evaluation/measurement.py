@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from temper.data.examples import Examples, without_misfits
 from temper.data.spans import texts_at
 from temper.errors import DataError, shortened
+from temper.evaluation.decisions import decided
 from temper.evaluation.folder import Texts
 from temper.evaluation.predictor import (
     PerturbablePredictor,
@@ -24,7 +25,7 @@ from temper.evaluation.predictor import (
     TokenPredictor,
     in_order,
 )
-from temper.evaluation.rows import LABEL, TARGETS, Block, Condition
+from temper.evaluation.rows import LABEL, PREDICTED, TARGETS, Block, Condition
 from temper.functional.answers import SPAN_SCORES, answer_scores
 from temper.functional.calibration import probabilities_of
 from temper.functional.entities import COUNTS, tag_counts
@@ -307,6 +308,7 @@ class Measurement:
         held_out: The aligned held-out rows.
         texts: Texts that a reader may want to see, filled in by perspectives.
         reference: The pre-trained model, where it is known.
+        thresholds: As `temper.evaluation.run.evaluate` takes them.
     """
 
     predictor: Predictor
@@ -322,6 +324,7 @@ class Measurement:
     held_out: Examples | None = None
     texts: Texts = field(default_factory=Texts)
     reference: StatePredictor | None = None
+    thresholds: tuple[float, ...] | None = None
     _clean: dict[str, Prediction] = field(default_factory=dict)
 
     @property
@@ -369,7 +372,8 @@ class Measurement:
         Args:
             examples: Texts.
         """
-        return self.predictor.predict(examples, batch_size=self.settings.batch_size)
+        answers = self.predictor.predict(examples, batch_size=self.settings.batch_size)
+        return decided(answers, self.thresholds)
 
     def parts(self, session: Session, examples: Examples, what: str) -> Iterator[RowBatch]:
         """Cut examples into batches, and report progress after each.
@@ -392,17 +396,13 @@ class Measurement:
             name: The set's name.
             examples: The set.
         """
-        if not self.answered(name):
+        if name not in self._clean:
             self.keep(name, self.predict(examples))
         return self._clean[name]
 
-    def answered(self, name: str) -> bool:
-        """Tell whether a set has clean answers."""
-        return name in self._clean
-
     def keep(self, name: str, prediction: Prediction) -> None:
-        """Keep clean answers that a perspective has got on its way."""
-        self._clean[name] = prediction
+        """Keep clean answers that a perspective has got on its way; the first ones stay."""
+        self._clean.setdefault(name, decided(prediction, self.thresholds))
         if prediction.truncated is not None:
             self.truncated[name] = prediction.truncated
 
@@ -418,9 +418,9 @@ class Measurement:
         """
         if self.regression:
             return Prediction.of_values(logits[:, 0])
-        if self.predictor.gives == "labels":
-            return Prediction.of_labels(logits)
-        return Prediction.of_logits(logits)
+        several = self.predictor.gives == "labels"
+        made = Prediction.of_labels if several else Prediction.of_logits
+        return decided(made(logits), self.thresholds)
 
     def kept(self, part: RowBatch, logits: Tensor) -> Tensor | list[FloatArray]:
         """Return what is kept of a session's answers to a batch, for `read_all`.
@@ -534,7 +534,7 @@ def block_of(
             label=nothing,
             prediction=nothing,
             probabilities=prediction.probabilities if several else np.empty((len(examples), 0)),
-            loss=nothing,
+            loss=prediction.loss(labels_of(examples)) if several and measured else nothing,
             group=_named(examples.group),
             measured=measured,
         )
@@ -583,11 +583,11 @@ def _counted(
         right = ([text for _, text in answers] for answers in examples.labels)
         return dict(zip(SPAN_SCORES, answer_scores(found, right).T, strict=True))
     if prediction.words is None:
-        applies = np.array(examples.labels, dtype=np.float64)
-        return {
-            f"{LABEL}{name}": each
-            for name, each in zip(examples.label_names or (), applies.T, strict=True)
-        }
+        assert prediction.applies is not None
+        known = examples.label_names or ()
+        names = [f"{prefix}{name}" for prefix in (LABEL, PREDICTED) for name in known]
+        values = np.concatenate([np.array(examples.labels), prediction.applies], axis=1)
+        return dict(zip(names, values.T.astype(np.float64), strict=True))
     tags = prediction.by_example(np.nan_to_num(prediction.prediction, nan=-1.0))
     told = [row.astype(int).tolist() for row in tags]
     counts = tag_counts(examples.labels, told, examples.label_names or ())
@@ -595,5 +595,4 @@ def _counted(
 
 
 def _named(names: list[str | None] | None) -> list[str | None] | None:
-    """Return names, None where no row has one, as a table is read."""
     return names if any(name is not None for name in names or ()) else None

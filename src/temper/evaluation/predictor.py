@@ -243,7 +243,9 @@ class Prediction:
             index: Positions, [m].
         """
         logits = None if self.logits is None else self.logits[index]
-        return Prediction(self.probabilities[index], self.prediction[index], logits)
+        applies = None if self.applies is None else self.applies[index]
+        probabilities, prediction = self.probabilities[index], self.prediction[index]
+        return Prediction(probabilities, prediction, logits, applies=applies)
 
     def replaced(self, index: IntegerArray, others: Prediction) -> Prediction:
         """Return the answers with other ones at some positions.
@@ -261,14 +263,19 @@ class Prediction:
         return Prediction(probabilities, prediction, logits)
 
     def loss(self, labels: FloatArray) -> FloatArray:
-        """Return NLL or squared error of each example; NaN where the label is NaN.
+        """Return the NLL (mean over several labels) or squared error; NaN where the label is.
 
         Args:
-            labels: Class indices or targets, [n]; NaN where unknown.
+            labels: Class indices or targets, [n]; NaN where unknown. Of several labels, 1 where
+                one applies, else 0, [n, L].
 
         Returns:
             [n]; infinite where a given probability of the label is exactly 0.
         """
+        if self.applies is not None:
+            assert self.logits is not None
+            sign = np.where(labels == 1, -1.0, 1.0)
+            return np.asarray(np.logaddexp(0.0, sign * self.logits).mean(axis=1))
         loss = np.full(len(self), np.nan)
         for rows in stretches(len(self), width=max(self.probabilities.shape[1], 1)):
             known = ~np.isnan(labels[rows])

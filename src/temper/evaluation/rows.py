@@ -22,8 +22,9 @@ from temper.functional.entities import COUNTS
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.lazy import pyarrow as pa
 
-LABEL = "label:"
-"""What the names of columns begin with that say whether one of several labels applies."""
+LABEL, PREDICTED = "label:", "predicted:"
+"""What the names of columns begin with that say whether one of several labels applies, or is
+predicted."""
 _KEYS = ("perspective", "set", "condition", "parameters")
 
 
@@ -82,13 +83,14 @@ class Block:
         prediction: Class index or predicted value, [n]; NaN where the rows hold values.
         probabilities: [n, C]; [n, 0] for a regression, for tags of words, and where the rows hold
             values. If a text may have several labels, they are those of each label.
-        loss: NLL or squared error, [n]; NaN where unlabelled.
+        loss: NLL or squared error, [n]; NaN where unlabelled. Of several labels their mean NLL.
         value: What was measured of each row, [n]; None where the rows hold answers.
         group: Group that each row belongs to, [n]; None where the set has no groups.
         pair: Rows of one contrast pair share its name, [n]; None where the set has no pairs.
         measured: What else was measured of each row, by name, [n] each; NaN where there is none.
-            If a text may have several labels, ``label:NAME`` is 1 where the label applies, else 0;
-            if words have tags, these are the counts of `temper.functional.entities.COUNTS`.
+            If a text may have several labels, ``label:NAME`` is 1 where the label applies, else 0,
+            and ``predicted:NAME`` where it is predicted; if words have tags, these are the counts
+            of `temper.functional.entities.COUNTS`.
     """
 
     condition: Condition
@@ -153,7 +155,15 @@ class Block:
     @property
     def applies(self) -> FloatArray:
         """1 for each of several labels that applies, else 0, [n, L]."""
-        own = [values for name, values in self.measured.items() if name.startswith(LABEL)]
+        return self._by_label(LABEL)
+
+    @property
+    def predicted(self) -> FloatArray:
+        """1 for each of several labels that is predicted, else 0, [n, L]."""
+        return self._by_label(PREDICTED)
+
+    def _by_label(self, prefix: str) -> FloatArray:
+        own = [values for name, values in self.measured.items() if name.startswith(prefix)]
         return np.stack(own, axis=1)
 
     @property
@@ -200,7 +210,8 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
     """
     blocks = list(blocks)
     hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]] = {}
-    measured = sorted({name for block in blocks for name in block.measured})
+    # Columns of labels stay in the order of their probabilities.
+    measured = list(dict.fromkeys(name for block in blocks for name in block.measured))
     with system_memory():
         parts = [_block_table(block, hashes, measured) for block in blocks]
     # Chunk by chunk as they are: made one, the rows would stand in memory twice.

@@ -37,6 +37,7 @@ def evaluate(
     settings: EvaluationSettings | None = None,
     *,
     model: str = "",
+    thresholds: tuple[float, ...] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Measure a predictor.
@@ -50,6 +51,8 @@ def evaluate(
         data: On what.
         settings: What is measured; None for the defaults.
         model: Name or folder of the model, for ``scores.json``.
+        thresholds: Probability above which each label, or class 1 of two, is predicted, [L]; None
+            for 0.5.
         progress: Called with rows done, rows in all, and what is being measured.
 
     Returns:
@@ -63,6 +66,7 @@ def evaluate(
     settings = EvaluationSettings() if settings is None else settings
     skipped = _check(predictor, data, settings)
     measurement = _measurement(predictor, data, settings, progress)
+    measurement.thresholds = thresholds
     told = [reason for reason in skipped.values() if reason != ONE_LABEL]
     if without := [name for name, reason in skipped.items() if reason == ONE_LABEL]:
         told.append(f"{', '.join(without)}. {ONE_LABEL}")

@@ -240,7 +240,7 @@ def statistic_of(name: str, block: Block) -> Statistic:
         return _ratio_of(name, block)
     if name in SEVERAL_METRICS:
         measure, applies = scores.measure_of(name), block.applies
-        given = block.probabilities if name == "map" else block.probabilities > 0.5
+        given = block.probabilities if name == "map" else block.predicted
         return lambda counts: measure(applies, given, counts=counts)
     if name in scores.MEASURES:
         measure = scores.measure_of(name)
@@ -261,6 +261,17 @@ def statistic_of(name: str, block: Block) -> Statistic:
         hits, sure = block.correct, block.confidence
         return Centered(
             lambda counts: calibration.adaptive_calibration_error(hits, sure, counts=counts)
+        )
+    if name == "classwise_ece" and block.several:
+        labelled = list(zip(block.applies.T, block.probabilities.T, strict=True))
+        return Centered(
+            lambda counts: np.mean(
+                [
+                    calibration.expected_calibration_error(*each, bins=15, counts=counts)
+                    for each in labelled
+                ],
+                axis=0,
+            )
         )
     if name == "classwise_ece":
         return Centered(

@@ -28,8 +28,9 @@ from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
-from temper.evaluation.loading import check_one_label, predictor_identity
+from temper.evaluation.loading import check_kind, predictor_identity
 from temper.evaluation.measurement import align
+from temper.evaluation.perspectives.registry import ONE_LABEL
 from temper.evaluation.settings import PredictorSettings
 from temper.files import checksums, put_back, staged_folder, write_json, write_text
 from temper.models.adapters import is_adapted
@@ -229,7 +230,7 @@ def _load(
         )
     classifier = Classifier.load(model, max_length=max_length, device="cpu", settings=settings)
     predictor = classifier.predictor
-    check_one_label(predictor, model, what="An export")
+    check_kind(predictor, model, ONE_LABEL, what="An export")
     assert isinstance(predictor, ClassifierPredictor)
     kind = _config(predictor).model_type
     if kind in ARCHITECTURES:

@@ -4,7 +4,7 @@ A threshold is a quantile of scores on rows that the model has not seen, and an 
 the set where its score is not above it. If those rows and the rows to answer are exchangeable, the
 truth is in the set with probability at least ``coverage``, over both, whatever the model is. The
 threshold of an anomaly detector is the same quantile: of its scores at 1 less the false alarm rate.
-Letters: n rows to take the threshold from, N rows to answer, C classes.
+Letters: n rows to take the threshold from, N rows to answer, C classes, L labels of a text.
 """
 
 from __future__ import annotations
@@ -190,6 +190,51 @@ def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
     """
     limits = np.asarray(thresholds, dtype=np.float64) + ROUNDING
     return np.asarray(scores, dtype=np.float64) <= limits
+
+
+def risk_threshold(scores: ArrayLike, applies: ArrayLike, *, coverage: float) -> float:
+    """Return the lowest threshold whose sets miss few enough of a text's labels (risk control).
+
+    A row's loss is the fraction of its labels whose score is above the threshold, which is at most
+    1. With the mean loss R of n rows, the threshold is the lowest with
+    ``n / (n + 1) R + 1 / (n + 1) <= 1 - coverage``. The expected loss of a further row that is
+    exchangeable with these is then at most ``1 - coverage``.
+
+    Args:
+        scores: Scores of held-out rows, [n, L]; see `lac_scores`.
+        applies: Which labels apply, [n, L]. Rows without a label have no loss and do not count:
+            the bound is that of texts with a label.
+        coverage: Expected fraction of a text's labels that are in its set, in (0, 1).
+
+    Raises:
+        ValueError: There are fewer rows with a label than `least_rows`.
+
+    Example:
+        >>> # Of (3 + 1) (1 - 0.5) - 1 = 1 row in 3, all labels may be missed: that with 0.9.
+        >>> risk_threshold(
+        ...     [[0.2, 1.0], [0.4, 0.6], [1.0, 0.9]], [[1, 0], [1, 1], [0, 1]], coverage=0.5
+        ... )
+        0.6
+
+    References:
+        Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal Risk Control", arXiv 2208.02814,
+        Eq. 4 and Theorem 1; their threshold on probabilities is 1 less this one.
+    """
+    array, truth = np.asarray(scores, dtype=np.float64), np.asarray(applies, dtype=np.bool_)
+    sizes = truth.sum(axis=1)
+    rows = int((sizes > 0).sum())
+    if rows < least_rows(coverage):
+        raise ValueError(
+            f"A coverage of {coverage:g} needs at least {least_rows(coverage)} held-out rows with "
+            f"a label, got {rows}. Give more rows or ask for a lower coverage."
+        )
+    row, label = np.nonzero(truth)
+    order = np.argsort(-array[row, label], kind="stable")
+    ranked, losses = array[row, label][order], np.cumsum(1.0 / sizes[row][order])
+    # The losses above a score are those before the first pair that has it. The sum is rounded.
+    allowed = float((rows + 1) * (1 - _exact(coverage)) - 1) + 1e-9
+    above = np.append(0.0, losses)[np.searchsorted(-ranked, -ranked, side="left")]
+    return float(ranked[above <= allowed].min())
 
 
 def chance_coverage(

@@ -6,6 +6,7 @@ import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,8 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
     rows = [row for row in rows if row.draft.label != target]
     near = None if settings.min_similarity is None else Overlap()
     recipe = Recipe("characters", Synonyms())
-    found = attack(rows, predictor, recipe, settings, encoder=near, batch_size=7)
+    predict = partial(predictor.predict, batch_size=7)
+    found = attack(rows, predict, recipe, settings, encoder=near)
 
     def ask(text: str) -> list[float]:
         logits = predictor.predict(Examples("one", [text])).logits
@@ -160,12 +162,13 @@ def test_neither_batch_size_nor_the_other_rows_change_a_result() -> None:
     predictor, recipe = tiny(), Recipe("characters", Synonyms())
     settings = ALL.model_copy(update={"max_changed": 0.6})
     rows = rows_of(predictor, make_examples(rows=6, seed=5).text, settings)
-    whole = summary(attack(rows, predictor, recipe, settings, batch_size=64))
-    assert whole == summary(attack(rows, predictor, recipe, settings, batch_size=1))
-    alone = [attack([row], predictor, recipe, settings)[0] for row in rows]
-    assert whole == summary(alone)
-    turned = attack(rows[::-1], predictor, recipe, settings, batch_size=5)
-    assert whole == summary(turned[::-1])
+    whole, single, five = (partial(predictor.predict, batch_size=size) for size in (64, 1, 5))
+    found = summary(attack(rows, whole, recipe, settings))
+    assert found == summary(attack(rows, single, recipe, settings))
+    alone = [attack([row], predictor.predict, recipe, settings)[0] for row in rows]
+    assert found == summary(alone)
+    turned = attack(rows[::-1], five, recipe, settings)
+    assert found == summary(turned[::-1])
 
 
 def test_the_rows_are_asked_about_together_and_in_pieces_that_memory_holds(
@@ -180,13 +183,13 @@ def test_the_rows_are_asked_about_together_and_in_pieces_that_memory_holds(
     predictor = CallablePredictor(answer, gives="probabilities")
     rows = rows_of(predictor, ["alpha bravo", "charlie delta echo", "foxtrot"], ALL)
     calls.clear()
-    found = attack(rows, predictor, characters(), ALL)
+    found = attack(rows, predictor.predict, characters(), ALL)
     # Two and three words are ranked in one call with the five edits of the row that has one word.
     assert calls[0] == 2 + 3 + found[2].queries
     assert sum(calls) == sum(each.queries for each in found)
     calls.clear()
     monkeypatch.setattr("temper.evaluation.text_attack.search._AT_A_TIME", 4)
-    assert summary(attack(rows, predictor, characters(), ALL)) == summary(found)
+    assert summary(attack(rows, predictor.predict, characters(), ALL)) == summary(found)
     assert max(calls) == 4
 
 
@@ -202,7 +205,7 @@ def test_bounds_hold_whatever_the_text(text: str, share: float, queries: int) ->
     predictor = CallablePredictor(answer, gives="probabilities")
     settings = TextAttackSettings(max_changed=share, max_queries=queries, protected=("stop",))
     row = rows_of(predictor, [text], settings)[0]
-    outcome = attack([row], predictor, characters(), settings)[0]
+    outcome = attack([row], predictor.predict, characters(), settings)[0]
     before, after = row.draft.sides[0], outcome.draft.sides[0]
     moved = [at for at, word in enumerate(before.words) if after.words[at] != word]
     assert before.gaps == after.gaps
@@ -245,13 +248,13 @@ def test_a_ranker_takes_the_place_of_queries_and_is_paid_for() -> None:
     recipe = replace(characters(), ranker=ByLength())
     rows = rows_of(predictor, ["aaa bbbbb c"], ALL)
     asked.clear()
-    found = attack(rows, predictor, recipe, ALL)[0]
+    found = attack(rows, predictor.predict, recipe, ALL)[0]
     assert asked[0].split()[0] == "aaa"
     assert asked[0].split()[1] != "bbbbb"
     assert found.queries == len(asked) + 3
     poor = ALL.model_copy(update={"max_queries": 2})
     asked.clear()
-    found = attack(rows, predictor, recipe, poor)[0]
+    found = attack(rows, predictor.predict, recipe, poor)[0]
     # Too poor to rank: the words as they stand.
     assert (found.queries, len(asked)) == (2, 2)
     assert asked[0].split()[1:] == ["bbbbb", "c"]
@@ -279,7 +282,7 @@ def test_rows_that_are_done_make_room_and_the_others_keep_no_answers_of_a_round(
     inner = bag(classes=2)
     rows = rows_of(inner, texts, settings)
     recipe = Recipe("characters", Synonyms())
-    whole = summary(attack(rows, inner, recipe, settings))
+    whole = summary(attack(rows, inner.predict, recipe, settings))
     given: list[weakref.ref[Any]] = []
     alive: list[int] = []
     asked: list[set[str]] = []
@@ -297,7 +300,7 @@ def test_rows_that_are_done_make_room_and_the_others_keep_no_answers_of_a_round(
 
     monkeypatch.setattr("temper.evaluation.text_attack.search.IN_FLIGHT", 4)
     told: list[tuple[int, int]] = []
-    found = attack(rows, Watched(), recipe, settings, tell=lambda *both: told.append(both))
+    found = attack(rows, Watched().predict, recipe, settings, tell=lambda *both: told.append(both))
     assert summary(found) == whole
     # Of every earlier round no array is left, though rows keep an answer out of it.
     assert len(alive) > 8
@@ -319,7 +322,7 @@ def test_rows_for_which_ranking_takes_all_queries_are_counted() -> None:
     texts = ["alpha bravo charlie", "alpha bravo charlie delta echo", "alpha bravo", "alpha"]
     rows = rows_of(predictor, texts, ALL)
     poor = ALL.model_copy(update={"max_queries": 3})
-    found = attack(rows, predictor, characters(), poor)
+    found = attack(rows, predictor.predict, characters(), poor)
     # Three and five words leave nothing of three queries, two leave one; one word is not ranked.
     assert [(each.ranking, each.queries) for each in found] == [(3, 3), (5, 3), (2, 3), (0, 3)]
     said = starved(found, "characters", poor)
@@ -329,8 +332,10 @@ def test_rows_for_which_ranking_takes_all_queries_are_counted() -> None:
         "takes up to 5 queries a row: set `max_queries` above that, or leave it out."
     )
     enough = ALL.model_copy(update={"max_queries": 6})
-    assert starved(attack(rows, predictor, characters(), enough), "characters", enough) == ""
-    assert starved(attack(rows, predictor, characters(), ALL), "characters", ALL) == ""
+    assert (
+        starved(attack(rows, predictor.predict, characters(), enough), "characters", enough) == ""
+    )
+    assert starved(attack(rows, predictor.predict, characters(), ALL), "characters", ALL) == ""
 
 
 def test_a_ranker_that_takes_all_queries_is_told_too_and_one_too_dear_is_not_asked() -> None:
@@ -339,6 +344,6 @@ def test_a_ranker_that_takes_all_queries_is_told_too_and_one_too_dear_is_not_ask
     rows = rows_of(predictor, ["aaa bbbbb c"], ALL)
     for most, expected in ((2, ""), (3, "1 of 1 attacked rows"), (4, "")):
         settings = ALL.model_copy(update={"max_queries": most})
-        said = starved(attack(rows, predictor, recipe, settings), "swaps", settings)
+        said = starved(attack(rows, predictor.predict, recipe, settings), "swaps", settings)
         assert expected in said
         assert bool(expected) == bool(said)

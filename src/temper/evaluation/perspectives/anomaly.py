@@ -188,8 +188,7 @@ class _States:
         """Return the scores of a set, [n], and keep what the same passes answer."""
         if name not in self.scores:
             answers, self.scores[name] = self._read(examples, self.fitted.score)
-            if not self.measurement.answered(name):
-                self.measurement.keep(name, answers)
+            self.measurement.keep(name, answers)
         return self.scores[name]
 
     def score_all(self, sets: Mapping[str, Examples]) -> None:

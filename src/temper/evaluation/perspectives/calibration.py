@@ -50,6 +50,8 @@ SCORES = (
     ScoreFacts("nll", "NLL", False, 0.0, "a label has probability 0", PLAIN),
 )
 NAMES = tuple(score.name for score in SCORES)
+OF_LABELS = ("classwise_ece", "nll")
+"""Scores of texts with several labels."""
 RESCORED = ("task", "shift", "adversarial")
 TEMPERATURE = "temperature"
 HELD_OUT = "held_out"
@@ -62,7 +64,7 @@ DRAWN = (*((name, "clean") for name in RESCORED), ("calibration", TEMPERATURE))
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Add the labelled rows after temperature scaling, and the held-out rows it was fitted on."""
-    if measurement.regression:
+    if measurement.regression or measurement.dev.kind == "multi_label":
         return
     try:
         temperatures, held_out = _fitted(measurement)
@@ -287,6 +289,8 @@ def _entries(
     """Score one block by all names; without a block, or probabilities, say why not."""
     if block is not None and block.classifies:
         return scoring.entries(block, NAMES, condition=condition)
+    if block is not None and block.several:
+        return scoring.entries(block, OF_LABELS, condition=condition)
     reason = "a regression gives no probabilities"
     if block is None:
         reason = "no temperature was fitted, see the notices"
@@ -395,9 +399,9 @@ CALIBRATION = Perspective(
     without_training=TEMPERATURE,
     averaged=True,
     rescores=RESCORED,
-    kinds=ONE_ANSWER,
+    kinds=(*ONE_ANSWER, "multi_label"),
     summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; as they are and "
-    "after temperature scaling",
+    "after temperature scaling; class-wise ECE and NLL of several labels",
     scores=SCORES,
     rows=rows,
     score=score,

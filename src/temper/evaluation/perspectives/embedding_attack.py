@@ -106,13 +106,14 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     indices: list[int] = []
     clean: list[Any] = []
     attacked: list[list[tuple[Outcome, Any]]] = []
+    boundary = _boundary(measurement)
     with measurement.perturbable.session() as session:
         for part in measurement.parts(session, examples, "embedding attack"):
             movable = part.batch.mask
             if not settings.special_tokens:
                 movable = movable & ~part.special
             target = Target(
-                forward=partial(_logits, session, part),
+                forward=partial(_logits, session, part, boundary),
                 labels=_labels(part, examples, labels),
                 embeddings=session.embeddings(part),
                 movable=movable,
@@ -121,8 +122,11 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             )
             logits, outcomes = attack(target, budget)
             indices += part.indices
-            clean.append(measurement.kept(part, logits))
-            attacked.append([(each, measurement.kept(part, each.logits)) for each in outcomes])
+            shift = boundary.to(logits.device)
+            clean.append(measurement.kept(part, logits + shift))
+            attacked.append(
+                [(each, measurement.kept(part, each.logits + shift)) for each in outcomes]
+            )
     if len(index) == len(measurement.dev):
         truncated = measurement.perturbable.truncated(examples)
         answers = measurement.read_all(indices, clean)
@@ -157,8 +161,20 @@ def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor:
     return torch.as_tensor(own, device=part.batch.mask.device)
 
 
-def _logits(session: Session, part: RowBatch, delta: Tensor, places: Tensor) -> Tensor:
-    return session.logits(part.take(places), delta=delta)
+def _boundary(measurement: Measurement) -> Tensor:
+    """Return the logits at which two classes are equally good decisions, [2]; else a 0.
+
+    Less these, the larger logit is the decision, and the attack may judge by it.
+    """
+    if measurement.thresholds is None or measurement.predictor.gives != "logits":
+        return torch.zeros(())
+    return torch.tensor([0.5, *measurement.thresholds]).logit()
+
+
+def _logits(
+    session: Session, part: RowBatch, boundary: Tensor, delta: Tensor, places: Tensor
+) -> Tensor:
+    return session.logits(part.take(places), delta=delta) - boundary.to(delta.device)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:

@@ -79,11 +79,10 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         chosen = attacked(drafts, before, name, settings, measurement.settings.seed)
         found = attack(
             list(chosen.values()),
-            predictor,
+            measurement.predict,
             recipes.recipe(name, predictor, settings, batch_size=size),
             settings,
             encoder=encoder,
-            batch_size=size,
             tell=measurement.teller(f"text attack ({name})"),
         )
         if said := starved(found, name, settings):

@@ -27,7 +27,7 @@ import numpy as np
 
 from temper.data.examples import Examples
 from temper.data.words import Words, is_stop_word
-from temper.evaluation.predictor import Prediction, Predictor
+from temper.evaluation.predictor import Prediction
 from temper.evaluation.text_attack.contract import (
     IN_FLIGHT,
     Ask,
@@ -174,10 +174,9 @@ ORDER = (Rank, Ask, Compare, Query)
 
 def _serve(
     requests: list[Any],
-    predictor: Predictor,
+    predict: Callable[[Examples], Prediction],
     recipe: Recipe,
     encoder: SentenceEncoder | None,
-    batch_size: int | None,
 ) -> list[Any]:
     """Answer requests of one kind: importance of places, words, cosines or answers for each."""
     first = requests[0]
@@ -189,7 +188,7 @@ def _serve(
             texts = [draft.texts_with(place, word) for draft, place, word in some]
             pair = [second for _, second in texts if second is not None]
             examples = Examples("text attack", [text for text, _ in texts], pair or None)
-            prediction = predictor.predict(examples, batch_size=batch_size)
+            prediction = predict(examples)
             answers += answers_of(prediction, [draft for draft, _, _ in some])
         return _split(answers, [len(request.changes) for request in requests])
     if isinstance(first, Compare):
@@ -300,23 +299,21 @@ def draft_of(
 
 def attack(
     rows: Sequence[Row],
-    predictor: Predictor,
+    predict: Callable[[Examples], Prediction],
     recipe: Recipe,
     settings: TextAttackSettings,
     *,
     encoder: SentenceEncoder | None = None,
-    batch_size: int | None = None,
     tell: Callable[[int, int], None] | None = None,
 ) -> list[Outcome]:
     """Attack rows, `IN_FLIGHT` of them side by side.
 
     Args:
         rows: What to attack.
-        predictor: Whom.
+        predict: Answers texts.
         recipe: How.
         settings: Within which bounds.
         encoder: Compares meanings, where ``min_similarity`` is set.
-        batch_size: Texts of a forward pass; changes no result.
         tell: Called with rows done and rows in all.
 
     Returns:
@@ -347,7 +344,7 @@ def attack(
         chosen = [] if kind is None else [n for n, r in waiting.items() if isinstance(r, kind)]
         requests = [waiting.pop(number) for number in chosen]
         if requests:
-            served = _serve(requests, predictor, recipe, encoder, batch_size)
+            served = _serve(requests, predict, recipe, encoder)
             answers = dict(zip(chosen, served, strict=True))
             del served
 

@@ -118,7 +118,10 @@ class Pipeline:
         shares = torch.softmax(torch.from_numpy(scaled), dim=1).numpy()
         told: dict[str, Any] = {"value": outputs[:, 0].tolist()}
         if names:
-            told = {"label": [names[best] for best in scaled.argmax(axis=1)]}
+            best = scaled.argmax(axis=1)
+            if (decision := self.calibration.get("decision")) is not None:
+                best = (shares[:, 1] > decision["thresholds"][0]).astype(int)
+            told = {"label": [names[place] for place in best]}
             told["anomaly"] = (1.0 - shares.max(axis=1)).tolist()
             told["probabilities"] = [dict(zip(names, row, strict=True)) for row in shares.tolist()]
         if sets is not None:
