@@ -12,8 +12,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from temper import Stepper
+from temper.data.collator import Collator
 from temper.data.corpus import review_corpus
-from temper.data.encode import Collator, encode
+from temper.data.encode import encode
 from temper.models.hf import load_classifier
 
 parser = argparse.ArgumentParser(description=__doc__)

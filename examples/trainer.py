@@ -12,8 +12,9 @@ from typing import Any
 from transformers import TrainingArguments
 
 from temper import UEGR, RobustTrainer
+from temper.data.collator import Collator
 from temper.data.corpus import review_corpus
-from temper.data.encode import Collator, encode
+from temper.data.encode import encode
 from temper.models.hf import load_classifier
 
 

@@ -27,7 +27,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from dev.benchmarks.record import write
 from dev.benchmarks.workload import minilm_folder
 from temper import Stepper
-from temper.data.encode import Collator, encode
+from temper.data.collator import Collator
+from temper.data.encode import encode
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits

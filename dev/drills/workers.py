@@ -123,7 +123,8 @@ def _trained(steps: mmap.mmap) -> Callable[[list[str]], None]:
         from transformers import TrainerCallback, TrainingArguments
 
         from temper.checkpoints.folder import newest_checkpoint_in
-        from temper.data.encode import Collator, encode
+        from temper.data.collator import Collator
+        from temper.data.encode import encode
         from temper.data.settings import DataSettings
         from temper.data.sources import load_splits
         from temper.errors import TemperError

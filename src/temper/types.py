@@ -24,6 +24,23 @@ UNLABELED = -100
 """Label of a unit without a loss, as in torch and Transformers."""
 CONTEXT = "context_mask"
 """Key of the tokens that an answer may start or end at, in a collated batch."""
+Pool = Literal["mean", "max"]
+POOLS: tuple[Pool, ...] = ("mean", "max")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How a text that is longer than the model reads is split into windows.
+
+    Args:
+        stride: Tokens that neighboring windows share, >= 0.
+        pool: What the logits of a text are over its windows: their ``mean`` or ``max``.
+        max_windows: Most windows of a text, >= 1; what is behind them is cut.
+    """
+
+    stride: int
+    pool: Pool = "mean"
+    max_windows: int = 8
 
 
 @dataclass(frozen=True)
@@ -32,7 +49,8 @@ class Batch:
 
     Args:
         inputs: Keyword arguments of the model's forward (``input_ids [B, T]``, ``attention_mask
-            [B, T]`` ...), without labels. Multiple choice has [B, N, T].
+            [B, T]`` ...), without labels. Multiple choice has [B, N, T], and texts in windows have
+            [B, W, T].
         labels: Class indices [B] (int64), targets [B] (float) for a regression, or what another
             head defines (`temper.heads`); None without labels.
         rows: Index of each row in the training set [B], where known; used to name rows in errors.
@@ -79,7 +97,7 @@ class Batch:
 
     @property
     def ids(self) -> Tensor:
-        """Token ids [B, T]; the choices of a row follow each other, [B, N * T]."""
+        """Token ids [B, T]; choices or windows of a row follow each other, [B, N * T]."""
         return self.inputs["input_ids"].flatten(1)
 
     @property
@@ -92,7 +110,7 @@ class Batch:
 
     @property
     def sequences(self) -> tuple[Tensor, Tensor]:
-        """Ids and mask by sequence that the encoder reads, [B, T], or [B * N, T] for choices."""
+        """Ids and mask by sequence that the encoder reads, [B, T]; of N choices [B * N, T]."""
         length = self.inputs["input_ids"].shape[-1]
         return self.ids.reshape(-1, length), self.mask.reshape(-1, length)
 

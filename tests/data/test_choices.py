@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from temper.data.choices import choices_of
-from temper.data.encode import Collator, LazilyEncoded, encode
+from temper.data.collator import Collator
+from temper.data.encode import LazilyEncoded, encode
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
 from temper.errors import DataError

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from temper.data.collator import Collator
 from temper.data.completions import encoded_completions
-from temper.data.encode import Collator, LazilyEncoded, encode
+from temper.data.encode import LazilyEncoded, encode
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
 from temper.errors import DataError

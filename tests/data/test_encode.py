@@ -18,7 +18,8 @@ from transformers import PreTrainedTokenizerFast
 
 from temper.data import encode as encoding
 from temper.data.batches import POOL, LengthBucketSampler, ordered_batches
-from temper.data.encode import Collator, LazilyEncoded, cut_notices, encode, unknown_notices
+from temper.data.collator import Collator
+from temper.data.encode import LazilyEncoded, cut_notices, encode, unknown_notices
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits

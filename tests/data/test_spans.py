@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.data.encode import Collator, LazilyEncoded, encode
+from temper.data.collator import Collator
+from temper.data.encode import LazilyEncoded, encode
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.data.encode import Collator, LazilyEncoded, encode
+from temper.data.collator import Collator
+from temper.data.encode import LazilyEncoded, encode
 from temper.data.examples import Examples
 from temper.data.in_memory import hold
 from temper.data.settings import DataSettings

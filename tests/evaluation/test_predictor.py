@@ -43,7 +43,7 @@ def test_a_set_that_is_tokenised_piece_by_piece_is_answered_alike(
     examples = examples_of(rows=20)
     whole = predictor.predict(examples)
     parts = {index: part for part in predictor.parts(examples) for index in part.indices}
-    monkeypatch.setattr(classifier, "WINDOW", 7)
+    monkeypatch.setattr(classifier, "CHUNK", 7)
     assert len(examples) % 7
     pieces = predictor.predict(examples)
     np.testing.assert_allclose(pieces.probabilities, whole.probabilities, atol=1e-6)

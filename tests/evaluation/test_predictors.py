@@ -20,9 +20,9 @@ from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor, EstimatorPredictor
+from temper.evaluation.lengths import longest_row
 from temper.evaluation.loading import (
     load_predictor,
-    longest_row,
     predictor_identity,
 )
 from temper.evaluation.settings import PredictorSettings

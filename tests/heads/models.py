@@ -22,7 +22,9 @@ from transformers import (
 )
 
 from temper.heads import UNLABELED
+from temper.models.windows import set_windows
 from temper.testing.tiny import rows
+from temper.types import Pool, Windows
 
 Inputs = dict[str, Tensor]
 WORDS, CLASSES, LABELS = 64, 3, 4
@@ -75,6 +77,34 @@ def choices() -> tuple[nn.Module, Inputs]:
     return bert(BertForMultipleChoice), stacked | {"labels": torch.tensor([2, 0, 1])}
 
 
+def windowed(
+    *numbers: int, pool: Pool = "mean", tokens: int = 5, **settings: Any
+) -> tuple[nn.Module, Inputs]:
+    """Return a classifier of texts that have so many windows each, and a batch [B, W, T].
+
+    The last window of a text is shorter than the others.
+    """
+    sequences = rows(*(tokens - (last % 2) for last in range(sum(numbers))))
+    size = (len(numbers), max(numbers), sequences["input_ids"].shape[1])
+    found = {name: torch.zeros(size, dtype=torch.long) for name in ("input_ids", "attention_mask")}
+    start = 0
+    for row, count in enumerate(numbers):
+        for name, each in found.items():
+            each[row, :count] = sequences[name][start : start + count]
+        start += count
+    model = bert(BertForSequenceClassification, **{"num_labels": CLASSES, **settings})
+    set_windows(model, Windows(1, pool), max_length=tokens)
+    labels = torch.randint(CLASSES, (len(numbers),), generator=draws())
+    return model, found | {"labels": labels}
+
+
+def several_labels_in_windows() -> tuple[nn.Module, Inputs]:
+    problem = {"num_labels": LABELS, "problem_type": "multi_label_classification"}
+    model, inputs = windowed(1, 3, 2, 2, pool="max", **problem)
+    labels = torch.randint(2, (4, LABELS), generator=draws()).double()
+    return model, inputs | {"labels": labels}
+
+
 def _completed(inputs: Inputs) -> Tensor:
     labels = inputs["input_ids"].clone()
     labels[inputs["attention_mask"] == 0] = UNLABELED
@@ -113,7 +143,9 @@ def bart() -> tuple[nn.Module, Inputs]:
 
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, Inputs]]] = {
+    "classification-windows": lambda: windowed(2, 3, 1, 2),
     "multi_label": multi_label,
+    "multi_label-windows": several_labels_in_windows,
     "tokens": tokens,
     "spans": spans,
     "choices": choices,

@@ -46,7 +46,7 @@ def units_of(head: str, logits: Tensor, inputs: Inputs) -> Iterator[Unit]:
                 if position < len(real):
                     chosen = onehot(position, len(real))
                     yield row, z[side][real], chosen[real]
-        elif head == "choices":
+        elif head in ("choices", "classification"):
             yield row, z, onehot(inputs["labels"][row], len(z))
         else:
             # The logits at a token of a causal model are for the next one.

@@ -1,6 +1,6 @@
 """Train a tiny model in a process that kills itself; run as a module by test_resume_killed.py.
 
-Usage: python -m tests.training.killed FOLDER between|writing STEP
+Usage: python -m tests.training.killed FOLDER between|writing STEP rows|windows
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import torch
 from transformers import TrainerCallback
 
 from temper.training import checkpoint_files
-from tests.training.tiny_training import make_trainer
+from temper.training.trainer import RobustTrainer
+from tests.training.tiny_training import make_trainer, windows_trainer
 
 SETTINGS: dict[str, Any] = {
     "rows": 14,
@@ -23,6 +26,12 @@ SETTINGS: dict[str, Any] = {
     "save_strategy": "steps",
     "save_steps": 2,
     "logging_steps": 3,
+}
+
+
+TRAINERS: dict[str, Callable[..., RobustTrainer]] = {
+    "rows": partial(make_trainer, more={"method": "uegr"}),
+    "windows": windows_trainer,
 }
 
 
@@ -42,10 +51,10 @@ class DieAfter(TrainerCallback):
             die()
 
 
-def main(folder: Path, moment: str, step: int) -> None:
+def main(folder: Path, moment: str, step: int, kind: str) -> None:
     """Train until death."""
     torch.set_num_threads(1)
-    trainer = make_trainer(folder, more={"method": "uegr"}, **SETTINGS)
+    trainer = TRAINERS[kind](folder, **SETTINGS)
     if moment == "between":
         trainer.add_callback(DieAfter(step))
     else:
@@ -61,4 +70,4 @@ def main(folder: Path, moment: str, step: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from temper.errors import CheckpointError
-from tests.training.killed import SETTINGS
+from tests.training.killed import SETTINGS, TRAINERS
 from tests.training.tiny_training import make_trainer, training_logs, unequal, weights
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def killed(folder: Path, moment: str, step: int) -> list[str]:
+def killed(folder: Path, moment: str, step: int, kind: str) -> list[str]:
     """Run the process and return the names that it left."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.training.killed", str(folder), moment, str(step)],
+        [sys.executable, "-m", "tests.training.killed", str(folder), moment, str(step), kind],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
         capture_output=True,
@@ -31,19 +31,20 @@ def killed(folder: Path, moment: str, step: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("moment", "step", "left"),
+    ("moment", "step", "left", "kind"),
     [
-        ("between", 5, ["checkpoint-2", "checkpoint-4"]),
-        ("writing", 4, [".partial-4", "checkpoint-2"]),
+        ("between", 5, ["checkpoint-2", "checkpoint-4"], "rows"),
+        ("writing", 4, [".partial-4", "checkpoint-2"], "rows"),
+        ("between", 5, ["checkpoint-2", "checkpoint-4"], "windows"),
     ],
 )
 def test_a_killed_run_ends_as_if_nothing_had_happened(
-    tmp_path: Path, moment: str, step: int, left: list[str]
+    tmp_path: Path, moment: str, step: int, left: list[str], kind: str
 ) -> None:
-    assert killed(tmp_path / "killed", moment, step) == left
-    whole = make_trainer(tmp_path / "whole", more={"method": "uegr"}, **SETTINGS)
+    assert killed(tmp_path / "killed", moment, step, kind) == left
+    whole = TRAINERS[kind](tmp_path / "whole", **SETTINGS)
     whole.train()
-    resumed = make_trainer(tmp_path / "killed", more={"method": "uegr"}, **SETTINGS)
+    resumed = TRAINERS[kind](tmp_path / "killed", **SETTINGS)
     resumed.train(resume_from_checkpoint=True)
     assert not unequal(weights(whole.model), weights(resumed.model))
     assert training_logs(whole) == training_logs(resumed)

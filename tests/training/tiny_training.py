@@ -14,9 +14,14 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
+from temper.data.collator import Collator
+from temper.data.encode import LazilyEncoded
 from temper.methods import build
+from temper.models.windows import set_windows
+from temper.testing import tiny as testing
 from temper.training.config import wants_unlabelled
 from temper.training.trainer import RobustTrainer
+from temper.types import Windows
 
 # Every training begins with a full garbage collection, which looks through the libraries' own
 # objects for longer than a tiny training lasts, unless these are set aside.
@@ -150,6 +155,26 @@ def make_trainer(
         args=arguments(folder, **changes),
         train_dataset=Rows(rows) if isinstance(rows, int) else rows,
         **given,
+    )
+
+
+def windows_trainer(folder: Path | str, *, rows: int = 12, **changes: Any) -> RobustTrainer:
+    """Return a trainer by UEGR of texts that have 1 to 4 windows.
+
+    Args:
+        folder: For checkpoints.
+        rows: Training rows.
+        changes: Training arguments.
+    """
+    model, tokenizer = testing.tiny_model(), testing.tiny_tokenizer()
+    windows = Windows(2, "mean")
+    set_windows(model, windows, max_length=6)
+    encoded = LazilyEncoded(
+        testing.tiny_examples("train", rows), tokenizer, max_length=6, windows=windows
+    )
+    more = {"method": "uegr", "data_collator": Collator(tokenizer)}
+    return make_trainer(
+        folder, model=model, rows=encoded, more=more, remove_unused_columns=False, **changes
     )
 
 

@@ -130,7 +130,7 @@ def _on_machines(
         return
     from temper.cluster.machines import spread
     from temper.evaluation.classifier import ClassifierPredictor
-    from temper.evaluation.loading import longest_row
+    from temper.evaluation.lengths import longest_row
 
     is_checkpoint = type(predictor) is ClassifierPredictor
     with machines.connection():

@@ -64,6 +64,9 @@ class RowsKeywords(TypedDict, total=False):
     augment_share: float
     unlabeled: Source
     unlabeled_rows: int | None
+    stride: int | None
+    pool: Literal["mean", "max"]
+    max_windows: int
 
 
 class LoopKeywords(TypedDict, total=False):
@@ -120,6 +123,9 @@ class PredictorKeywords(TypedDict, total=False):
     label_map: Mapping[str, str] | Many
     trust: Many
     max_new_tokens: int | None
+    stride: int | None
+    pool: Literal["mean", "max"] | None
+    max_windows: int | None
 
 
 class _Named(TypedDict, total=False):

@@ -39,11 +39,10 @@ from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.decisions import label_decisions, label_matrix, label_probabilities
 from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
+from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
     check_kind,
-    cut_in,
     load_predictor,
-    longest_row,
     unknown_in,
 )
 from temper.evaluation.measurement import align, block_of, labels_of
@@ -113,6 +112,11 @@ def calibrate(
     )
     kinds = ONE_LABEL if backend == "int8" else (*ONE_LABEL, "multi_label")
     check_kind(predictor, request.model, kinds, what="A calibration")
+    if backend == "int8" and windows_read(predictor) is not None:
+        raise ModelError(
+            f"{request.model} reads long texts in windows, and an 8-bit copy reads each text as "
+            "one sequence. Use the backend torch."
+        )
     if backend == "int8":
         check_onnx_installed("--backend int8")
     kept = folder / INT8 if backend == "int8" else folder
@@ -210,7 +214,11 @@ class _Fit:
         if not answers.regression:
             fit = self._temperatures if several else self._temperature
             told["temperature"] = fit(labels[first], answers.take(first))
-        made = Calibration(longest_row(self.predictor), told.get("temperature"))
+        made = Calibration(
+            longest_row(self.predictor),
+            told.get("temperature"),
+            windows=windows_read(self.predictor),
+        )
         if self.settings.threshold is not None:
             chosen = self._thresholds(labels[first], made.applied(answers.take(first)))
             told["decision"] = {"rule": self.settings.threshold, "thresholds": chosen}

@@ -34,6 +34,7 @@ from temper.functional.detectors import Mahalanobis
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.selective import Selection, shown_risks
 from temper.lazy import scipy
+from temper.types import Windows
 
 FAILURE = 0.1
 """Probability with which the limit of ``max_risk`` may fail, over the held-out rows."""
@@ -119,6 +120,7 @@ class Calibration:
 
     Args:
         max_length: Tokens that texts were cut to, None where they were not.
+        windows: How longer texts were read in windows of that length; None where they were cut.
         temperature: Temperature that divides logits, one for each of several labels; None for a
             regression.
         held_out: The rows that set thresholds; None if only a temperature is kept.
@@ -141,6 +143,7 @@ class Calibration:
     false_alarms: float = 0.05
     reference: FloatArray | None = None
     confidences: FloatArray | None = None
+    windows: Windows | None = None
     thresholds: tuple[float, ...] | None = None
 
     @property

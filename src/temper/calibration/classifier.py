@@ -26,14 +26,13 @@ from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
 from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.generator import TextGenerator
+from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
     WRITING,
     check_pairs,
-    cut_in,
     load_generator,
     load_int8_predictor,
     load_predictor,
-    longest_row,
     unknown_in,
 )
 from temper.evaluation.predictor import Prediction, Predictor, StateReader, joined
@@ -308,6 +307,11 @@ class Classifier:
         """
         known, longest = self.calibration, longest_row(self.predictor)
         notices = []
+        if known is not None and windows_read(self.predictor) != known.windows:
+            notices.append(
+                f"The calibration of {self.name} was fitted on texts that the model read otherwise "
+                "(`predictor.stride`, `predictor.pool`, `predictor.max_windows`). Calibrate again."
+            )
         if known is not None and longest != known.max_length:
             notices.append(
                 f"The calibration of {self.name} was fitted on texts cut at {known.max_length} "

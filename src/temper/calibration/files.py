@@ -32,6 +32,7 @@ from temper.files import replaced, sha256, write_json, writing
 from temper.functional.detectors import Mahalanobis
 from temper.locks import locked
 from temper.models.int8 import FOLDER as INT8
+from temper.types import Windows
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -70,6 +71,7 @@ class CalibrationRecord(BaseModel):
     temperature: Positive | tuple[Positive, ...] | None = None
     decision: DecisionRecord | None = None
     max_length: int | None
+    windows: Windows | None = None
     model: str
     sets: SetsRecord | None = None
     anomaly: AnomalyRecord | None = None
@@ -91,6 +93,8 @@ def write_calibration(folder: Path, made: Calibration, told: Mapping[str, Any]) 
         The content of ``calibration.json``.
     """
     record: dict[str, Any] = {**told, "max_length": made.max_length}
+    if made.windows is not None:
+        record["windows"] = asdict(made.windows)
     if made.rule is not None:
         assert made.detector is not None
         record["sets"] = _sets(made, made.rule)
@@ -272,7 +276,12 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     if not arrays:
         if record.temperature is None:
             raise ValueError("`temperature` is missing.")
-        return Calibration(record.max_length, record.temperature, thresholds=thresholds)
+        return Calibration(
+            record.max_length,
+            record.temperature,
+            windows=record.windows,
+            thresholds=thresholds,
+        )
     answers = arrays["held_out.answers"]
     made = Prediction.of_values if answers.ndim == 1 else Prediction.of_logits
     if arrays["held_out.labels"].ndim == 2:
@@ -301,5 +310,6 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         0.05 if record.anomaly is None else record.anomaly.false_alarms,
         arrays.get("shift.states"),
         arrays.get("risk.confidences"),
+        record.windows,
         thresholds,
     )

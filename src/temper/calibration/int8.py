@@ -10,7 +10,7 @@ import numpy as np
 
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.identity import model_identity
-from temper.data.encode import Collator
+from temper.data.collator import Collator
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.classifier import ClassifierPredictor

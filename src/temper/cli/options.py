@@ -132,6 +132,10 @@ MaxLength = Annotated[int | None, option(
     DATA, "--max-length", "TOKENS",
     "Longest row in tokens; longer rows are truncated. Default: 128.",
 )]
+Stride = Annotated[int | None, option(
+    DATA, "--stride", "TOKENS",
+    "Read longer texts in windows of --max-length that share so many tokens. Default: truncate.",
+)]
 ModelLength = Annotated[int | None, option(
     DATA, "--max-length", "TOKENS",
     "Longest row in tokens; longer rows are truncated. Default: as in training.",

@@ -20,11 +20,11 @@ def train(
     data: options.Data = None,
     task: options.Tasks = None,
     text_column: options.TextColumn = None,
-    text_pair_column: options.TextPairColumn = None,
     label_column: options.LabelColumn = None,
     rows: options.Rows = None,
     eval_rows: options.EvalRows = None,
     max_length: options.MaxLength = None,
+    stride: options.Stride = None,
     model: options.Model = None,
     method: options.Method = None,
     recipe: options.Recipe = None,
@@ -46,8 +46,8 @@ def train(
     """Fine-tune a model and write a plain Transformers checkpoint with its record."""
     given = {
         "data": data, "task": task, "text_column": text_column,
-        "text_pair_column": text_pair_column, "label_column": label_column, "rows": rows,
-        "eval_rows": eval_rows, "max_length": max_length, "model": model, "method": method,
+        "label_column": label_column, "rows": rows, "eval_rows": eval_rows,
+        "max_length": max_length, "stride": stride, "model": model, "method": method,
         "recipe": recipe, "lora": lora, "peft": peft, "epochs": epochs, "batch_size": batch_size,
         "learning_rate": learning_rate, "seed": seed, "precision": precision, "device": device,
     }  # fmt: skip

@@ -105,7 +105,10 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         changed = perturbed(self.examples.select([index]), name, seed=seed)
         if changed.rows[0] == self.examples.rows[index]:
             return self.clean[index]
-        encoded = encode(changed, self.tokenizer, max_length=self.settings.max_length)
+        settings = self.settings
+        encoded = encode(
+            changed, self.tokenizer, max_length=settings.max_length, windows=settings.windows
+        )
         return {**self.clean[index], **encoded[0]}
 
 

@@ -1,10 +1,10 @@
-"""Turn texts into token ids once, and pad rows of ids into batches."""
+"""Turn texts into token ids once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, chain, pairwise
-from typing import TYPE_CHECKING, Any, overload
+from itertools import chain
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,9 @@ from temper.data.spans import token_positions
 from temper.data.stored import Stored, StoredBytes
 from temper.data.tags import first_tokens
 from temper.data.token_spans import Span, lacks_spans, trimmed
+from temper.data.windows import check_stride, joined, windows_of_rows
 from temper.errors import DataError, SettingError, brief
-from temper.lazy import torch
-from temper.types import CONTEXT, TEACHER, UNLABELED
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from temper.types import UNLABELED, Windows
 
 # Rows a tokenizer gets in one call: bounds memory, loses no speed.
 _CHUNK = 1000
@@ -59,9 +56,14 @@ class EncodedExamples:
 
 
 def encode(
-    examples: Examples, tokenizer: Any, *, max_length: int, kind: Kind | None = None
+    examples: Examples,
+    tokenizer: Any,
+    *,
+    max_length: int,
+    kind: Kind | None = None,
+    windows: Windows | None = None,
 ) -> EncodedExamples:
-    """Encode a set, cutting rows that are too long.
+    """Encode a set, cutting rows that are too long or splitting them into windows.
 
     Args:
         examples: The set; an unlabelled one gives items without ``labels``.
@@ -72,6 +74,8 @@ def encode(
             ``spans`` they have ``starts`` and ``ends``, the characters of the second text that each
             token stands for, -1 for others. For ``choices`` their ids are those of all choices, one
             after the other, and ``sizes`` says how many tokens each choice has.
+        windows: How rows that are too long are split; the ids are then those of all windows, and
+            ``sizes`` says how many tokens each has. None cuts such rows.
 
     Returns:
         The encoded rows in the set's order, with the share that was cut.
@@ -81,20 +85,22 @@ def encode(
         DataError: If a text gives no token at all.
     """
     _check_length(tokenizer, max_length)
+    added = _added_tokens(examples, tokenizer)
+    if windows is not None:
+        check_stride(tokenizer, windows, max_length=max_length, added=added)
     kind = kind or examples.kind
     items: list[dict[str, Any]] = []
     cut = 0
     for start in range(0, len(examples), _CHUNK):
         rows = list(range(start, min(start + _CHUNK, len(examples))))
         encoded, cut_here = _encode_rows(
-            examples, rows, tokenizer=tokenizer, max_length=max_length, kind=kind
+            examples, rows, tokenizer=tokenizer, max_length=max_length, kind=kind, windows=windows
         )
         items += encoded
         cut += cut_here
     if examples.labels is not None and kind not in _WRITTEN:
         for item, label in zip(items, examples.labels, strict=True):
             item |= _labelled(item, label, kind)
-    added = _added_tokens(examples, tokenizer)
     return EncodedExamples(
         items,
         truncated=cut / len(items) if items else 0.0,
@@ -113,15 +119,27 @@ class LazilyEncoded:
         examples: The set.
         tokenizer: As `encode` takes it.
         max_length: Most tokens of a row, special tokens included, >= 1.
+        windows: As `encode` takes it.
 
     Raises:
         SettingError: If ``max_length`` is more than the tokenizer's model takes.
         DataError: If a text gives no token at all, or the temporary folder cannot take the ids.
     """
 
-    def __init__(self, examples: Examples, tokenizer: Any, *, max_length: int) -> None:
+    def __init__(
+        self,
+        examples: Examples,
+        tokenizer: Any,
+        *,
+        max_length: int,
+        windows: Windows | None = None,
+    ) -> None:
         _check_length(tokenizer, max_length)
+        self._added = _added_tokens(examples, tokenizer)
+        if windows is not None:
+            check_stride(tokenizer, windows, max_length=max_length, added=self._added)
         self.examples, self.tokenizer, self.max_length = examples, tokenizer, max_length
+        self.windows = windows
         self.columns: dict[str, Sequence[Any]] = {}
         if examples.labels is not None and examples.kind not in _WRITTEN:
             self.columns["labels"] = examples.labels
@@ -131,7 +149,6 @@ class LazilyEncoded:
         self._ids = StoredBytes()
         self._others: tuple[str, ...] = ()
         self._cut = self._unknown = self._tokens = 0
-        self._added = _added_tokens(examples, tokenizer)
         self.lengths.at(range(min(len(self), ENCODED_FIRST) if self._added else len(self)))
 
     def __len__(self) -> int:
@@ -193,6 +210,7 @@ class LazilyEncoded:
             tokenizer=self.tokenizer,
             max_length=self.max_length,
             kind=self.examples.kind,
+            windows=self.windows,
         )
         self._cut += cut
         unknown, tokens = _count_unknown(items, self.tokenizer, added=self._added)
@@ -240,7 +258,15 @@ class RowLengths(Stored[int]):
         return self._rows.sizes(places)
 
 
-def cut_notices(encoded: Any, tokenizer: Any, *, rows: str, max_length: int) -> tuple[str, ...]:
+def cut_notices(
+    encoded: Any,
+    tokenizer: Any,
+    *,
+    rows: str,
+    max_length: int,
+    windows: Windows | None = None,
+    stride: str = "",
+) -> tuple[str, ...]:
     """Report which fraction of some encoded rows is cut; see `cut_notice`.
 
     Args:
@@ -248,15 +274,32 @@ def cut_notices(encoded: Any, tokenizer: Any, *, rows: str, max_length: int) -> 
         tokenizer: The tokenizer that encoded them.
         rows: What the rows are, for example ``training rows``.
         max_length: Tokens that a row is cut to.
+        windows: As `cut_notice` takes it.
+        stride: As `cut_notice` takes it.
     """
     if not encoded.truncated:
         return ()
     longest = tokenizer.model_max_length
-    named = _first(encoded, rows)
-    return (cut_notice(encoded.truncated, rows=named, max_length=max_length, longest=longest),)
+    notice = cut_notice(
+        encoded.truncated,
+        rows=_first(encoded, rows),
+        max_length=max_length,
+        longest=longest,
+        windows=windows,
+        stride=stride,
+    )
+    return (notice,)
 
 
-def cut_notice(fraction: float, *, rows: str, max_length: int, longest: int) -> str:
+def cut_notice(
+    fraction: float,
+    *,
+    rows: str,
+    max_length: int,
+    longest: int,
+    windows: Windows | None = None,
+    stride: str = "",
+) -> str:
     """Report which fraction of some rows is cut at the length limit, and from 5% on what to do.
 
     Args:
@@ -264,18 +307,29 @@ def cut_notice(fraction: float, *, rows: str, max_length: int, longest: int) -> 
         rows: What the rows are, for example ``training rows``.
         max_length: Tokens that a row is cut to.
         longest: Tokens of the model's longest input.
+        windows: How rows are split, if they are.
+        stride: How a stride is given on the command line, up to the number; empty if such rows
+            cannot be read in windows.
 
     Example:
         >>> cut_notice(0.02, rows="training rows", max_length=128, longest=512)
         '2.0% of the training rows are cut at 128 tokens.'
+        >>> cut_notice(0.3, rows="texts", max_length=512, longest=512, stride="--stride ")
+        '30.0% of the texts are cut at 512 tokens. This is the longest input of the model.
+        --stride 128 reads whole texts, in windows.'
     """
+    if windows is not None:
+        many = f"{windows.max_windows} windows of {max_length} tokens"
+        notice = f"{fraction:.1%} of the {rows} are cut behind {many}."
+        return notice if fraction < WARNED else f"{notice} Raise `max_windows` to read more."
     notice = f"{fraction:.1%} of the {rows} are cut at {max_length} tokens."
     if fraction < WARNED:
         return notice
+    whole = f" {stride}{max_length // 4} reads whole texts, in windows." if stride else ""
     if max_length >= longest:
-        return f"{notice} This is the longest input of the model."
+        return f"{notice} This is the longest input of the model.{whole}"
     limit = f", at most {longest} for this model" if longest < _NO_LIMIT else ""
-    return f"{notice} Raise --max-length (`max_length`{limit}) to read more of each text."
+    return f"{notice} Raise --max-length (`max_length`{limit}) to read more of each text.{whole}"
 
 
 def unknown_notices(
@@ -367,12 +421,19 @@ def _check_length(tokenizer: Any, max_length: int) -> None:
     if not 1 <= max_length <= limit:
         raise SettingError(
             f"`max_length` must be between 1 and {limit}, the longest input of this model, got "
-            f"{max_length}. Use --max-length {limit} or less."
+            f"{max_length}. Use --max-length {limit} or less, and a stride for longer texts "
+            "(--stride, --set predictor.stride)."
         )
 
 
 def _encode_rows(
-    examples: Examples, rows: list[int], *, tokenizer: Any, max_length: int, kind: Kind
+    examples: Examples,
+    rows: list[int],
+    *,
+    tokenizer: Any,
+    max_length: int,
+    kind: Kind,
+    windows: Windows | None = None,
 ) -> tuple[list[dict[str, Any]], int]:
     """Encode some rows without their labels, and count those that had to be cut."""
     if kind == "completions":
@@ -391,7 +452,7 @@ def _encode_rows(
         raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
     whole = _call(tokenizer, examples, rows, truncation=False, **asked)
     long = [place for place, item in enumerate(whole) if len(item["input_ids"]) > max_length]
-    if long:
+    if long and windows is None:
         again = [rows[place] for place in long]
         short = _call(tokenizer, examples, again, truncation=True, max_length=max_length, **asked)
         for place, item in zip(long, short, strict=True):
@@ -402,17 +463,44 @@ def _encode_rows(
                 f"Row {row + 1} of set {examples.name!r} gives no token with this tokenizer "
                 f"(text {brief(examples.text[row])}). Remove it."
             )
+    if windows is not None:
+        return _in_windows(examples, rows, whole, tokenizer, windows, max_length)
     if kind == "seq2seq" and examples.labels is not None:
         targets = [examples.labels[row] for row in rows]
         written = tokenizer(text_target=targets, verbose=False)["input_ids"]
-        cut = {*long, *(place for place, ids in enumerate(written) if len(ids) > max_length)}
-        if len(cut) > len(long):
+        either = {*long, *(place for place, ids in enumerate(written) if len(ids) > max_length)}
+        if len(either) > len(long):
             limit = {"truncation": True, "max_length": max_length}
             written = tokenizer(text_target=targets, verbose=False, **limit)["input_ids"]
         for item, ids in zip(whole, written, strict=True):
             item["labels"] = list(ids)
-        return whole, len(cut)
+        return whole, len(either)
     return whole, len(long)
+
+
+def _in_windows(
+    examples: Examples,
+    rows: list[int],
+    whole: list[dict[str, Any]],
+    tokenizer: Any,
+    windows: Windows,
+    max_length: int,
+) -> tuple[list[dict[str, Any]], int]:
+    """Split encoded rows that are too long, and count those that are not read to their end."""
+    long = [place for place, item in enumerate(whole) if len(item["input_ids"]) > max_length]
+    pairs = examples.text_pair
+    split, cut = windows_of_rows(
+        [examples.text[rows[place]] for place in long],
+        None if pairs is None else [pairs[rows[place]] for place in long],
+        tokenizer,
+        windows=windows,
+        max_length=max_length,
+        added=_added_tokens(examples, tokenizer),
+    )
+    items = [joined([item]) for item in whole]
+    for place, item in zip(long, split, strict=True):
+        items[place] = item
+    return items, cut
 
 
 def _call(
@@ -497,102 +585,3 @@ def _labelled(item: Mapping[str, Any], label: Any, kind: Kind) -> dict[str, Any]
         first, last = token_positions(label, item["starts"], item["ends"])
         return {"start_positions": first, "end_positions": last}
     return {"labels": label}
-
-
-class Collator:
-    """Pad rows to the longest of their batch, on the side that the tokenizer pads.
-
-    Args:
-        tokenizer: The tokenizer that encoded the rows.
-
-    Raises:
-        SettingError: If the tokenizer has no padding token.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        if tokenizer.pad_token_id is None:
-            raise SettingError(
-                "The tokenizer has no padding token, so rows of different lengths cannot share a "
-                "batch. Set one, for example tokenizer.pad_token = tokenizer.eos_token, and the "
-                "same id as model.config.pad_token_id."
-            )
-        self.side = tokenizer.padding_side
-        self.fillers = {
-            "input_ids": int(tokenizer.pad_token_id),
-            "attention_mask": 0,
-            # XLNet gives pads a type of their own.
-            "token_type_ids": int(getattr(tokenizer, "pad_token_type_id", 0) or 0),
-        }
-
-    def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Collate rows.
-
-        Args:
-            items: Rows as `EncodedExamples` gives them, at least one.
-
-        Returns:
-            ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64 ([B, N, T] for N
-            choices), ``labels`` [B] int64 for classes, float32 for targets, [B, L] float32 for
-            several labels, or [B, T] int64 for tags of words (-100 elsewhere), ``row_index`` [B]
-            int64, ``teacher_logits`` [B, C] float32, ``start_positions`` and ``end_positions`` [B]
-            int64, ``context_mask`` [B, T]; each where the rows have it.
-        """
-        sizes = [item["sizes"] for item in items if "sizes" in item]
-        batch = {}
-        for name, filler in self.fillers.items():
-            if name in items[0]:
-                rows = [item[name] for item in items]
-                if sizes:
-                    rows = [
-                        part
-                        for row, each in zip(rows, sizes, strict=True)
-                        for part in _parts(row, each)
-                    ]
-                batch[name] = self._padded(rows, filler)
-                if sizes:
-                    batch[name] = batch[name].view(len(items), len(sizes[0]), -1)
-        if "starts" in items[0]:
-            batch |= self._context(items, batch["input_ids"].shape[-1])
-        if "labels" in items[0]:
-            batch["labels"] = self._labels([item["labels"] for item in items])
-        if "row_index" in items[0]:
-            indices = [int(item["row_index"]) for item in items]
-            batch["row_index"] = torch.tensor(indices, dtype=torch.int64)
-        if TEACHER in items[0]:
-            answers = [item[TEACHER] for item in items]
-            batch[TEACHER] = torch.tensor(answers, dtype=torch.float32)
-        return batch
-
-    def _padded(self, rows: Sequence[Sequence[int]], filler: int) -> Tensor:
-        return torch.nn.utils.rnn.pad_sequence(
-            [torch.tensor(row, dtype=torch.int64) for row in rows],
-            batch_first=True,
-            padding_value=filler,
-            padding_side=self.side,
-        )
-
-    def _context(self, items: Sequence[Mapping[str, Any]], tokens: int) -> dict[str, Tensor]:
-        """Return which tokens an answer may have, and the positions of answers that are known."""
-        marks = [[at >= 0 for at in item["starts"]] for item in items]
-        found = {CONTEXT: self._padded(marks, 0).bool()}
-        for name in ("start_positions", "end_positions"):
-            if name in items[0]:
-                before = [tokens - len(row) if self.side == "left" else 0 for row in marks]
-                found[name] = torch.tensor(
-                    [
-                        item[name] if item[name] < 0 else item[name] + shift
-                        for item, shift in zip(items, before, strict=True)
-                    ]
-                )
-        return found
-
-    def _labels(self, labels: list[Any]) -> Tensor:
-        if isinstance(labels[0], list):
-            return self._padded(labels, UNLABELED)
-        # Targets of a regression, or a 0 or 1 for each of several labels.
-        real = any(isinstance(label, float | tuple) for label in labels)
-        return torch.tensor(labels, dtype=torch.float32 if real else torch.int64)
-
-
-def _parts(row: Sequence[int], sizes: Sequence[int]) -> list[Sequence[int]]:
-    return [row[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]

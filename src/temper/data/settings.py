@@ -19,6 +19,7 @@ from pydantic import (
 from temper.data.content import known_encoding
 from temper.data.tasks.registry import TASKS, task_named
 from temper.errors import Option
+from temper.types import Pool, Windows
 
 if TYPE_CHECKING:
     from temper.data.columns import Columns
@@ -96,7 +97,9 @@ AUGMENTATION = tuple(AugmentationSettings.model_fields)
 
 UNLABELLED = ("unlabeled", "unlabeled_rows")
 """Settings of text that only some methods read; they decide nothing about what is evaluated."""
-TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED, *AUGMENTATION)
+WINDOWS = ("stride", "pool", "max_windows")
+"""Settings of how long texts are read, which a trained model keeps."""
+TRAINING_ONLY = ("rows", "drop_overlap", *WINDOWS, *UNLABELLED, *AUGMENTATION)
 """Settings that say how to train, so that an evaluation would have to ignore them."""
 
 
@@ -205,6 +208,18 @@ class DataSettings(AugmentationSettings):
         description="Maximum number of tokens of a row; longer rows are truncated, and their "
         "share is reported.",
     )
+    stride: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="Read texts longer than `max_length` in windows of that length that share so "
+        "many tokens with their neighbors. Default: such texts are truncated.",
+    )
+    pool: Pool = Field(
+        default="mean",
+        description="What the logits of a text are over its windows: their `mean` or `max`.",
+    )
+    max_windows: Annotated[int, Field(ge=1)] = Field(
+        default=8, description="Maximum number of windows of a text; the rest is truncated."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -246,9 +261,27 @@ class DataSettings(AugmentationSettings):
                 f"unlabeled_rows is {self.unlabeled_rows}, but there is no unlabelled text to "
                 "draw from; give unlabeled too, or leave unlabeled_rows out"
             )
+        if self.stride is not None and self.stride >= self.max_length:
+            faults.append(
+                f"stride must be below max_length, got {self.stride} and {self.max_length}; use a "
+                f"quarter of it ({self.max_length // 4})"
+            )
+        given = (self.pool, self.max_windows) != ("mean", 8)
+        if self.stride is None and given:
+            faults.append(
+                "pool and max_windows are about texts in windows, and there is no stride; give "
+                f"stride too ({self.max_length // 4}), or leave them out"
+            )
         if faults:
             raise ValueError("; ".join(faults))
         return self
+
+    @property
+    def windows(self) -> Windows | None:
+        """How long texts are split; None if they are truncated."""
+        if self.stride is None:
+            return None
+        return Windows(self.stride, self.pool, self.max_windows)
 
     @property
     def columns(self) -> Columns:

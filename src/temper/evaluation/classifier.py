@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
+from temper.data.collator import Collator
 from temper.data.corruptions import Vocabulary
-from temper.data.encode import Collator, EncodedExamples, encode
+from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples
 from temper.data.spans import answer_place
 from temper.data.token_spans import Span, lacks_spans, token_spans
@@ -41,9 +42,10 @@ from temper.models.network import Network
 from temper.models.pieces import WholeWords, whole_words
 from temper.models.probing import innermost
 from temper.models.states import Trace, lacks_second_derivative, layer_means
-from temper.types import Batch
+from temper.models.windows import windows_of
+from temper.types import Batch, Windows
 
-WINDOW = 4096
+CHUNK = 4096
 """Rows that are tokenized at a time."""
 
 
@@ -71,6 +73,7 @@ class TextPredictor:
         self.positions = positions
         # More tokens than the model has positions for would fail in the middle of its forward pass.
         self.max_length = max_length if positions is None else min(max_length, positions)
+        self.windows: Windows | None = None
         head = head_of(config)
         self.gives: Gives = "logits" if head.has_classes else "values"
         if head is MultiLabel:
@@ -87,21 +90,27 @@ class TextPredictor:
             Its rows, unpadded and without labels.
         """
         bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
-        return encode(bare, self.tokenizer, max_length=self.max_length, kind=KINDS.get(self.gives))
+        return encode(
+            bare,
+            self.tokenizer,
+            max_length=self.max_length,
+            kind=KINDS.get(self.gives),
+            windows=self.windows,
+        )
 
     def truncated(self, examples: Examples) -> float:
         """Return the share of the examples that are cut to ``max_length``."""
-        windows = self._windows(examples)
-        cut = sum(self.encoded(window).truncated * len(window) for window in windows)
+        chunks = self._chunks(examples)
+        cut = sum(self.encoded(chunk).truncated * len(chunk) for chunk in chunks)
         return cut / len(examples)
 
-    def _windows(self, examples: Examples) -> Iterator[Examples]:
+    def _chunks(self, examples: Examples) -> Iterator[Examples]:
         """Cut a set where it is long: token ids weigh more than the texts, so few are held."""
-        if len(examples) <= WINDOW:
+        if len(examples) <= CHUNK:
             yield examples
             return
-        for start in range(0, len(examples), WINDOW):
-            yield examples.select(range(start, min(start + WINDOW, len(examples))))
+        for start in range(0, len(examples), CHUNK):
+            yield examples.select(range(start, min(start + CHUNK, len(examples))))
 
     def _read(self, answers: FloatArray, truncated: float | None) -> Prediction:
         if self.gives == "values":
@@ -172,6 +181,8 @@ class ClassifierPredictor(TextPredictor):
         self.gives = of_head.get(head_name(model), self.gives)
         if self.gives in ("choices", "spans"):
             self.label_names = None
+        # A model that was trained on texts in windows answers them so.
+        self.windows = None if (found := windows_of(model)) is None else found.windows
         self._words: WholeWords | None = None
 
     @property
@@ -205,8 +216,8 @@ class ClassifierPredictor(TextPredictor):
         if self.gives == "spans":
             return self._spans(examples, batch_size)
         found, cut = [], 0.0
-        for window in self._windows(examples):
-            encoded = self.encoded(window)
+        for chunk in self._chunks(examples):
+            encoded = self.encoded(chunk)
             found.append(self.outputs(encoded, batch_size=batch_size))
             cut += encoded.truncated * len(encoded)
         answers = np.concatenate(found)
@@ -230,8 +241,8 @@ class ClassifierPredictor(TextPredictor):
         places = np.full((len(examples), 2), -1)
         chances, cut, first = np.zeros(len(examples)), 0.0, 0
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
-            for window in self._windows(examples):
-                encoded = self.encoded(window)
+            for chunk in self._chunks(examples):
+                encoded = self.encoded(chunk)
                 for indices, batch in self._batches(encoded, batch_size):
                     logits = Spans().logits(self.model(**batch.inputs), batch)
                     ends, likely = best_spans(logits)
@@ -242,7 +253,7 @@ class ClassifierPredictor(TextPredictor):
                         places[first + index] = answer_place(encoded[index], *pair)
                         chances[first + index] = chance
                 cut += encoded.truncated * len(encoded)
-                first += len(window)
+                first += len(chunk)
         return Prediction.of_spans(places, chances, truncated=cut / len(examples))
 
     def predict_with_states(
@@ -335,17 +346,17 @@ class ClassifierPredictor(TextPredictor):
         """
         special = self._special_ids().to(self.device)
         start = 0
-        for window in self._windows(examples):
-            encoded = self.encoded(window)
+        for chunk in self._chunks(examples):
+            encoded = self.encoded(chunk)
             for indices, batch in self._batches(encoded, batch_size):
                 marks = torch.isin(batch.ids, special) & batch.mask
-                rows = [window.rows[index] for index in indices]
+                rows = [chunk.rows[index] for index in indices]
                 places = [start + index for index in indices]
                 words = None
                 if self.gives == "tags":
                     words = [encoded[index]["words"] for index in indices]
                 yield RowBatch(batch, places, rows, marks, encoded.truncated, words)
-            start += len(window)
+            start += len(chunk)
 
     @contextmanager
     def session(self, *, single: bool = False) -> Iterator[Session]:
@@ -423,6 +434,8 @@ class ClassifierPredictor(TextPredictor):
 
     def lacks_words(self) -> str:
         """Say why words cannot be matched to tokens; empty where they can."""
+        if self.windows is not None:
+            return "the model reads a text in windows that share words"
         return lacks_spans(self.tokenizer)
 
     @property
@@ -481,7 +494,8 @@ class _ClassifierSession:
 
     def traced(self, part: RowBatch) -> Trace:
         tracer = self._network.tracer(part.batch)
-        with torch.enable_grad(), tracer.tracing(twice=True) as trace:
+        texts = None if self._predictor.windows is None else part.batch.size
+        with torch.enable_grad(), tracer.tracing(twice=True, texts=texts) as trace:
             trace.logits = self.logits(part)
         return trace
 

@@ -30,11 +30,11 @@ from temper.display.wording import folded
 from temper.errors import CheckpointError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.folder import write_files
+from temper.evaluation.lengths import longest_row
 from temper.evaluation.loading import (
     check_named_models,
     check_pairs,
     load_predictor,
-    longest_row,
     named_models,
     predictor_identity,
     unknown_in,
@@ -466,7 +466,8 @@ def evaluate_model(
         "sets": request.sets.model_dump(mode="json"),
         "predictor": request.predictor.model_dump(
             mode="json", include={"gives", "label_names", "label_map"}
-        ),
+        )
+        | request.predictor.given_windows,
     }
     if request.thresholds is not None:
         asked["predictor"]["thresholds"] = list(request.thresholds)

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from temper.data.batches import ordered_batches
+from temper.data.collator import Collator
 from temper.data.completions import encoded_completions
-from temper.data.encode import Collator, encode
+from temper.data.encode import encode
 from temper.data.examples import Examples, Kind
 from temper.errors import ModelError
 from temper.evaluation.predictor import Gives, Prediction

@@ -119,8 +119,8 @@ class Int8Predictor(TextPredictor):
             outputs: list[Any] = self._session.run(wanted, inputs)
             return outputs
 
-        for window in self._windows(examples):
-            encoded = self.encoded(window)
+        for chunk in self._chunks(examples):
+            encoded = self.encoded(chunk)
             threads = min(torch.get_num_threads(), len(encoded))
             if threads == 1:
                 found += map(run, encoded.items)

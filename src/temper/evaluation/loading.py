@@ -12,8 +12,9 @@ from torch.nn import Module
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import digest, model_identity
-from temper.data.encode import ENCODED_FIRST, cut_notice, unknown_notices
+from temper.data.encode import ENCODED_FIRST, unknown_notices
 from temper.data.examples import LABELS_OF, Examples, Kind
+from temper.data.windows import check_windows
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor, TextPredictor
 from temper.evaluation.function import (
@@ -25,6 +26,7 @@ from temper.evaluation.function import (
 )
 from temper.evaluation.generator import TextGenerator
 from temper.evaluation.int8 import Int8Predictor
+from temper.evaluation.lengths import check_length, length_of, read_in_windows, refuse_windows
 from temper.evaluation.perspectives.representation import RepresentationSettings
 from temper.evaluation.predictor import KINDS, Precision, Predictor
 from temper.evaluation.sets import EvaluationSets
@@ -41,9 +43,9 @@ from temper.models.int8 import RECORD
 from temper.models.masked import MaskedModel
 from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.models.sentence import SentenceEncoder
+from temper.models.windows import set_windows
 from temper.settings import known_device
 
-DEFAULT_LENGTH = 128
 WRITING = (Completions.name, Seq2Seq.name)
 """Heads of models that write texts, which `load_generator` loads."""
 
@@ -80,10 +82,12 @@ def load_predictor(
     settings = settings or PredictorSettings()
     device = device or settings.device
     _refuse_new_tokens(model, settings)
+    if settings.given_windows and model.kind != "weights":
+        refuse_windows(f"{model} is no checkpoint, and reads texts by itself")
     if model.kind == "weights":
         why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
         _refuse(model, why, settings, "gives", "trust")
-        max_length = _length(model, max_length)
+        check_length(max_length)
         try:
             known_device(device or "auto")
         except ValueError as error:
@@ -101,10 +105,12 @@ def load_predictor(
             why = f"its head ({head}) has no names of classes"
             _refuse(model, why, settings, "label_names", "label_map")
             network, tokenizer = load_headed(model.name, head, device=device or "auto")
+        length = length_of(model, max_length, network)
+        read_in_windows(network, head, settings, max_length=length)
         predictor = ClassifierPredictor(
             network,
             tokenizer,
-            max_length=max_length,
+            max_length=length,
             batch_size=batch_size,
             precision=precision,
         )
@@ -171,7 +177,10 @@ def load_int8_predictor(
             f"The 8-bit model in {folder} was made of other weights than those beside it. Make it "
             f"again: {make}"
         )
-    predictor = Int8Predictor.load(folder, max_length=_length(model, max_length))
+    if settings.given_windows:
+        refuse_windows("an 8-bit copy reads each text as one sequence")
+    check_length(max_length)
+    predictor = Int8Predictor.load(folder, max_length=length_of(model, max_length))
     if settings.given_names:
         if predictor.gives == "values":
             _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
@@ -187,14 +196,6 @@ def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
             f"`predictor.max_new_tokens` is about texts that a language model writes, and {model} "
             "writes none here. Leave it out."
         )
-
-
-def _length(model: Checkpoint, asked: int | None) -> int:
-    """Return the tokens that a checkpoint's texts are cut to."""
-    length: int = model.data.get("max_length", DEFAULT_LENGTH) if asked is None else asked
-    if length < 4:
-        raise SettingError(f"`max_length` must be >= 4, got {length}.")
-    return length
 
 
 def load_generator(
@@ -218,38 +219,20 @@ def load_generator(
         ModelError: Where it cannot be loaded.
         SettingError: Where a setting has no meaning for it.
     """
+    check_length(max_length)
+    if settings.given_windows:
+        kind: Kind = "completions" if head == Completions.name else "seq2seq"
+        check_windows(kind, setting="predictor.stride")
     why = "a language model predicts no labels"
     _refuse(model, why, settings, "gives", "trust", "label_names", "label_map")
     network, tokenizer = load_headed(model.name, head, device=settings.device or "auto")
     return TextGenerator(
         network,
         tokenizer,
-        max_length=max_length or model.data.get("max_length", DEFAULT_LENGTH),
+        max_length=length_of(model, max_length),
         batch_size=batch_size,
         max_new_tokens=settings.max_new_tokens or 256,
     )
-
-
-def longest_row(predictor: Predictor) -> int | None:
-    """Return the tokens that a predictor cuts texts to, None where it does not say."""
-    length = getattr(predictor, "max_length", None)
-    return None if length is None else int(length)
-
-
-def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[str, ...]:
-    """Report which fraction of some rows a checkpoint has cut at the length limit.
-
-    Args:
-        predictor: The loaded model; only a checkpoint has a tokenizer here.
-        fraction: Fraction of the rows that was cut, as its `Prediction` has it.
-        rows: What the rows are, for example ``held-out rows``.
-    """
-    if not fraction or not isinstance(predictor, TextPredictor):
-        return ()
-    longest, positions = predictor.tokenizer.model_max_length, predictor.positions
-    longest = longest if positions is None else min(longest, positions)
-    length = predictor.max_length
-    return (cut_notice(fraction, rows=rows, max_length=length, longest=longest),)
 
 
 def unknown_in(
@@ -292,9 +275,12 @@ def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = N
         A hash; of weights without such settings, `Checkpoint.content_hash`.
     """
     settings, content = settings or PredictorSettings(), model.content_hash()
-    if model.kind == "object" or (model.kind == "weights" and not settings.given_names):
+    windows = settings.given_windows
+    if model.kind == "object" or (
+        model.kind == "weights" and not settings.given_names and not windows
+    ):
         return content
-    named: dict[str, Any] = {"label_names": settings.label_names}
+    named: dict[str, Any] = {"label_names": settings.label_names, **windows}
     if settings.label_map:
         named["label_map"] = settings.label_map
     if model.kind == "weights":
@@ -536,6 +522,7 @@ def with_reference(
             raise
         notice = f"The pre-trained model {name!r} of {model} could not be loaded: {error}"
         return replace(sets, notices=(*sets.notices, notice))
+    set_windows(network, predictor.windows, max_length=predictor.max_length)
     reference = ClassifierPredictor(
         network,
         tokenizer,

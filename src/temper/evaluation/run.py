@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from temper.data.encode import WARNED
 from temper.data.examples import LABELS_OF, Examples, Kind
+from temper.data.windows import NOT_IN_WINDOWS
 from temper.errors import DataError, SettingError, TemperError, unknown
 from temper.evaluation import perspectives
 from temper.evaluation.folder import Evaluation as Evaluation
@@ -89,7 +90,7 @@ def evaluate(
     notices += measurement.notices
     notices += [
         f"{share:.1%} of the rows of set {name!r} are cut to the model's length."
-        + (" Raise --max-length if the model takes longer texts." if share >= WARNED else "")
+        + (f" {_longer(predictor)}" if share >= WARNED else "")
         for name, share in measurement.truncated.items()
         if share > 0
     ]
@@ -108,6 +109,16 @@ def evaluate(
         notices=tuple(dict.fromkeys(notices)),
         skipped=skipped,
         texts=measurement.texts.table(),
+    )
+
+
+def _longer(predictor: Predictor) -> str:
+    """Say how to read more of long texts."""
+    if KINDS[predictor.gives] in NOT_IN_WINDOWS:
+        return "Raise --max-length if the model takes longer texts."
+    return (
+        "Raise --max-length if the model takes longer texts, or read them in windows "
+        "(--set predictor.stride=TOKENS)."
     )
 
 

@@ -26,6 +26,7 @@ from temper.evaluation import perspectives
 from temper.evaluation.measurement import CommonSettings
 from temper.functional.label_names import GivenNames
 from temper.settings import LabelMap, Tree, section
+from temper.types import Pool
 
 if TYPE_CHECKING:
     from temper.data.suites.suite import FoundSuite
@@ -163,10 +164,33 @@ class PredictorSettings(BaseModel):
         ge=1,
         description="Tokens of a completion at most, of a language model. Default: 256.",
     )
+    stride: int | None = Field(
+        default=None,
+        ge=0,
+        description="Read texts longer than --max-length in windows that share so many tokens with "
+        "their neighbors. Default: as in training.",
+    )
+    pool: Pool | None = Field(
+        default=None,
+        description="What the logits of a text are over its windows: their `mean` or `max`. "
+        "Default: as in training, else `mean`.",
+    )
+    max_windows: int | None = Field(
+        default=None,
+        ge=1,
+        description="Maximum number of windows of a text; 1 truncates texts. Default: as in "
+        "training, else 8.",
+    )
     trust: tuple[str, ...] = Field(
         default=(),
         description="Types in a skops file that may be loaded although skops does not know them.",
     )
+
+    @property
+    def given_windows(self) -> dict[str, Any]:
+        """What the user says of texts in windows."""
+        given = {name: getattr(self, name) for name in ("stride", "pool", "max_windows")}
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def given_names(self) -> GivenNames:

@@ -22,7 +22,7 @@ from temper.calibration.files import copy_calibration
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import check_room, read_json
 from temper.checkpoints.identity import CALIBRATION, digest, versions
-from temper.data.encode import Collator
+from temper.data.collator import Collator
 from temper.data.examples import Examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError
@@ -237,6 +237,12 @@ def _load(
         raise ModelError(
             f"{model} is a {kind!r}, whose network is Temper's own: Transformers alone cannot load "
             "it. Export a fine-tuned Transformers model, or answer with `temper predict`."
+        )
+    if predictor.windows is not None:
+        raise ModelError(
+            f"{model} reads long texts in windows, and an export reads each text as one sequence. "
+            "Answer with `temper predict` or `temper serve`, publish it with `temper push`, or "
+            "give --set predictor.max_windows=1 to export a model that cuts texts."
         )
     return classifier, predictor
 

@@ -28,6 +28,7 @@ from temper.models.hf import (
 )
 from temper.models.kinds import classes_of
 from temper.models.names import resolve
+from temper.models.windows import set_windows
 from temper.seeding import derive_seed, seeded
 
 HEADED = {
@@ -91,6 +92,8 @@ def load_headed(
                 drawn = sorted({*drawn, *draw_head(model)})
         # The folder of an adapter has no other record of the head.
         model.config.architectures = [type(model).__name__]
+        # A classifier's, whose encoder is taken here.
+        set_windows(model, None)
         if adapter is not None:
             model = put_on(model, source)
     if new_adapter is not None:

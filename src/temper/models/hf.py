@@ -34,6 +34,7 @@ from temper.models.folders import (
 )
 from temper.models.heads import draw_head, order_of_head, reorder_head
 from temper.models.names import MODELS, MULTI_TASK, not_loaded, resolve
+from temper.models.windows import set_windows, windows_of
 from temper.seeding import derive_seed, seeded
 
 ADAPTER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
@@ -131,6 +132,8 @@ def load_classifier(
             reorder_head(model, tokenizer, order, name)
     if new_adapter is not None:
         model = add_adapter(model, new_adapter, drawn=drawn, seed=seed)
+    if (found := windows_of(model)) is not None:
+        set_windows(model, found.windows, max_length=found.max_length)
     return model.eval().to(where), tokenizer
 
 

@@ -79,7 +79,9 @@ class Trace:
         weight = read_positions(self.logits, self.states[-1], time_first=self.time_first)
         weight = weight.to(self.states[-1].dtype).unsqueeze(-1)
         rows_first = (s.transpose(0, 1) if self.time_first else s for s in self.states)
-        return [(state * weight).sum(1) for state in rows_first]
+        # The windows of a text are sequences of their own to the blocks.
+        texts = (state.reshape(*weight.shape[:2], state.shape[-1]) for state in rows_first)
+        return [(state * weight).sum(1) for state in texts]
 
 
 def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) -> Tensor:
@@ -87,11 +89,13 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
 
     Args:
         logits: [B, C], with their graph.
-        last: Output of the last block [B, T, D], in that graph.
+        last: Output of the last block [B, T, D], in that graph; of texts in W windows
+            [B * W, T, D].
         time_first: Whether it is [T, B, D].
 
     Returns:
-        [B, T]: equal shares over the positions that are read, summing to 1 in each row.
+        [B, T], of texts in windows [B, W * T]: equal shares over the positions that are read,
+        summing to 1 in each row.
 
     Raises:
         ModelError: If the logits of a row depend on no position.
@@ -107,7 +111,7 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
             "the head reads it. Use a method that reads the logits (jacobian), or layers='logits'."
         )
     read = gradient.abs().amax(-1) > 0
-    read = read.T if time_first else read
+    read = (read.T if time_first else read).reshape(len(logits), -1)
     # A head of ReLUs may be dead for a row; where it would read follows from the other rows.
     dead = ~read.any(1)
     if bool(dead.any()):
@@ -138,6 +142,7 @@ class StateTracer:
         self._trace: Trace | None = None
         self._reading = False
         self._shift: Tensor | None = None
+        self._texts: int | None = None
         self._implementation: str | None = None
         self._held: ExitStack | None = None
         self._donating: bool | None = None
@@ -168,11 +173,15 @@ class StateTracer:
             ]
 
     @contextmanager
-    def tracing(self, *, shift: Tensor | None = None, twice: bool = False) -> Iterator[Trace]:
+    def tracing(
+        self, *, shift: Tensor | None = None, twice: bool = False, texts: int | None = None
+    ) -> Iterator[Trace]:
         """Trace the forward inside the block.
 
         Args:
             shift: Added to the root of the graph [B, T, E].
+            texts: B, of texts in W windows, whose root is then [B, W * T, E]; None if each is one
+                sequence.
             twice: Whether the trace will be differentiated twice; attention is then computed by
                 operations that have a second derivative: until ``rest`` where blocks are computed
                 again in the backward. A model that knows no such kernel is switched to eager
@@ -185,6 +194,7 @@ class StateTracer:
             ModelError: If the model's attention has no second derivative.
         """
         self._trace, self._shift = Trace(time_first=self._time_first), shift
+        self._texts = texts
         with ExitStack() as stack:
             if twice:
                 stack.enter_context(self._differentiable_attention())
@@ -255,6 +265,9 @@ class StateTracer:
         if module is not self._place or trace.words is not None:
             return self._cut_other(trace, partial(module, *args), output)
         ours = output.transpose(0, 1) if self._time_first else output
+        shape = ours.shape
+        if self._texts is not None:
+            ours = ours.reshape(self._texts, -1, shape[-1])
         values = at_least_single(ours.detach())
         shifted = (values if self._shift is None else values + self._shift).to(ours.dtype)
         if ours.requires_grad:
@@ -265,6 +278,7 @@ class StateTracer:
         # Not a leaf: decoders hand it to their first block, whose hooks may not take one
         # (PyTorch's count of operations, by which the cost of a step is told).
         words = trace.words if trace.words.grad_fn is not None else trace.words.clone()
+        words = words.view(shape)
         return words.transpose(0, 1) if self._time_first else words
 
     def _cut_other(

@@ -30,6 +30,7 @@ from temper.functional.resampling import FloatArray, IntegerArray
 from temper.models.hf import load_classifier
 from temper.models.modes import in_mode
 from temper.models.sentence import PAIRS, contrast
+from temper.models.windows import set_windows
 from temper.seeding import seeded
 from temper.training.config import RunConfig, is_scratch
 from temper.training.passes import PLAIN
@@ -193,6 +194,7 @@ def frozen_predictor(
         classifier.config, "hidden_size"
     ):
         raise ModelError(f"{model} is no encoder, so it has no embeddings to classify.")
+    set_windows(classifier, None)
     with seeded(seed):
         network = FrozenClassifier(classifier, classes=len(classes)).to(classifier.device)
     return ClassifierPredictor(network, tokenizer, max_length=max_length)

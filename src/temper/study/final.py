@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,7 @@ def _identity(search: Search) -> dict[str, Any]:
         },
         "train": run.train.deciding(),
         "max_length": run.data.max_length,
+        **({} if run.data.windows is None else {"windows": asdict(run.data.windows)}),
         "seeds": list(request.seeds),
         "rows": {"train": search.splits.train.hash, "reported": search.splits.dev.hash},
     }

@@ -18,7 +18,8 @@ from temper.checkpoints.folder import check_study_room, held_folder, read_json
 from temper.checkpoints.identity import model_identity
 from temper.cluster.machines import Cluster
 from temper.cluster.store import Store
-from temper.data.encode import Collator, LazilyEncoded
+from temper.data.collator import Collator
+from temper.data.encode import LazilyEncoded
 from temper.data.examples import NAMED, Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
@@ -49,7 +50,7 @@ from temper.study.cluster import on_cluster
 from temper.study.plan import Column, StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, run_in_words, side_by_side
-from temper.training.checks import check_head
+from temper.training.checks import check_head, check_in_windows
 from temper.training.config import RunConfig, run_key, weights_size
 from temper.training.passes import PLAIN, passes_of
 from temper.training.prepared import label_names, make_network, with_head
@@ -218,6 +219,8 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
     for (column, _), run in config.runs.items():
         method = methods.build(run.method_config())
         check_head(method, {f"Column {column!r}": splits.train.kind})
+        if config.data.windows is not None:
+            check_in_windows(method)
     sets = evaluation_sets(config, splits)
     progress.notice_all(sets.seen)
     progress.info_all(splits_read_as(splits))

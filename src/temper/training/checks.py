@@ -25,7 +25,7 @@ from temper.errors import (
 )
 from temper.files import check_free
 from temper.functional.label_names import are_named, match_names
-from temper.heads import HEADS
+from temper.heads import HEADS, Choices
 from temper.memory import is_exhausted
 from temper.methods import Method
 from temper.models.adapters import is_adapted
@@ -264,9 +264,9 @@ def check_batch(batch: Batch, *, longest: int | None) -> None:
         DataError: If it is one.
     """
     ids = batch.inputs.get("input_ids")
-    if not isinstance(ids, Tensor) or ids.ndim != 2:
+    if not isinstance(ids, Tensor) or ids.ndim < 2:
         return
-    width = ids.shape[1]
+    width = ids.shape[-1]
     if width and (longest is None or width <= longest):
         return
     longest_index = int(batch.mask.sum(1).argmax()) if width else 0
@@ -325,6 +325,26 @@ def check_head(method: Method, kinds: Mapping[str, str]) -> None:
         except SettingError as error:
             faults.append(f"{name}: {error}")
     faults.refuse()
+
+
+def check_in_windows(method: Method) -> None:
+    """Raise if a method cannot train on texts in windows.
+
+    Args:
+        method: The method.
+
+    Raises:
+        SettingError: If it needs texts that the encoder reads as one sequence.
+    """
+    try:
+        # The encoder reads the choices of a question as several sequences, too.
+        method.check_head(Choices)
+    except SettingError as error:
+        raise SettingError(
+            f"The method {method.name!r} needs texts that the model reads as one sequence, and "
+            "with `data.stride` it reads several windows. Leave the stride out, or use another "
+            "method, such as r_drop or uegr."
+        ) from error
 
 
 def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:

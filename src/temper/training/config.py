@@ -28,6 +28,7 @@ A composition has a table of settings for each of its methods::
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -202,6 +203,8 @@ class RunConfig(BaseModel):
             decides["teachers"] = list(teachers)
         if self.architecture is not None:
             decides["architecture"] = identity(self.architecture)
+        if (windows := self.data.windows) is not None:
+            decides["windows"] = asdict(windows)
         decides |= self.data.augmentation()
         return digest(decides)
 

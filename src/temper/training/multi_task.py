@@ -238,6 +238,11 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     method = methods.build(config.first.method_config())
     kinds = {f"Task {name!r} (`tasks.{name}`)": splits[name].train.kind for name in config.tasks}
     check_head(method, kinds)
+    if any(run.data.windows is not None for run in config.tasks.values()):
+        raise SettingError(
+            "`data.stride` reads texts in windows, which several tasks on one encoder do not "
+            "support. Leave it out, or train this task by itself."
+        )
     others = [task for task, kind in kinds.items() if kind not in ("classification", "regression")]
     if others:
         raise SettingError(

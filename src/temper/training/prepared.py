@@ -13,13 +13,15 @@ from temper.data.augmentation import AugmentedExamples, augmented
 from temper.data.encode import LazilyEncoded, unknown_notices
 from temper.data.examples import LABELS_OF, NAMED, Examples, Splits, label_counts
 from temper.data.tasks.registry import default_metric
+from temper.data.windows import check_windows
 from temper.errors import SettingError
 from temper.functional.label_names import are_named, is_numeral, match_names
 from temper.models.classical.build import build_classifier
 from temper.models.headed import HEADED, is_encoder_decoder, load_headed
 from temper.models.heads import order_of_head
 from temper.models.hf import head_names, load_classifier
-from temper.training.checks import check_head
+from temper.models.windows import set_windows
+from temper.training.checks import check_head, check_in_windows
 from temper.training.config import RunConfig, check_unlabelled, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
 from temper.training.recorder import DEV, SELECTION, ScoredSet
@@ -78,10 +80,14 @@ def prepare(
     # The caller's own splits may lack what the settings name.
     check_unlabelled(method, given=splits.unlabeled is not None)
     check_head(method, {f"Method {config.method_name!r}": splits.train.kind})
+    windows, length = config.data.windows, config.data.max_length
+    if windows is not None:
+        check_windows(splits.train.kind, setting="data.stride")
+        check_in_windows(method)
     weights = class_weights(config.train.class_weights, splits.train)
     labels = label_names(splits.train) if splits.train.kind in NAMED else None
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)
-    clean = LazilyEncoded(splits.train, tokenizer, max_length=config.data.max_length)
+    clean = LazilyEncoded(splits.train, tokenizer, max_length=length, windows=windows)
     notices += unknown_tokens(config, clean, tokenizer)
     folders = teachers_of(method)
     if splits.train.kind in HEADED and (folders or splits.unlabeled is not None):
@@ -94,7 +100,7 @@ def prepare(
         notices += (ask_teachers(clean, splits.train, folders, config, labels=labels),)
     unlabelled = None
     if splits.unlabeled is not None:
-        unlabelled = LazilyEncoded(splits.unlabeled, tokenizer, max_length=config.data.max_length)
+        unlabelled = LazilyEncoded(splits.unlabeled, tokenizer, max_length=length, windows=windows)
     scored = scored_sets(config, {DEV: splits.dev, SELECTION: selection}, tokenizer)
     rows = augmented(clean, splits.train, tokenizer, config.data, seed=config.seed)
     return Prepared(model, tokenizer, method, rows, weights, unlabelled, notices, scored, selection)
@@ -161,6 +167,8 @@ def make_network(
             given=config.train.given_names,
             new_head=new_head or config.train.new_head,
         )
+        # The checkpoint may read texts in windows of its own.
+        set_windows(model, config.data.windows, max_length=config.data.max_length)
         return model, tokenizer, ()
     built = build_classifier(
         config.model,
@@ -171,6 +179,7 @@ def make_network(
         max_length=config.data.max_length,
         seed=config.seed,
     )
+    set_windows(built.model, config.data.windows, max_length=config.data.max_length)
     return built.model, built.tokenizer, built.notices
 
 
@@ -233,7 +242,9 @@ def scored_sets(
         ScoredSet(
             name,
             metric_of(config, rows),
-            LazilyEncoded(rows, tokenizer, max_length=config.data.max_length),
+            LazilyEncoded(
+                rows, tokenizer, max_length=config.data.max_length, windows=config.data.windows
+            ),
             kind=rows.kind,
             names=rows.label_names or (),
             task=task,

@@ -20,10 +20,12 @@ from temper.backward.rule import implements
 from temper.checkpoints.folder import RunFolder, is_finished
 from temper.checkpoints.identity import versions
 from temper.data.augmentation import AugmentedExamples
-from temper.data.encode import Collator, LazilyEncoded, cut_notices
+from temper.data.collator import Collator
+from temper.data.encode import LazilyEncoded, cut_notices
 from temper.data.examples import NAMED, Splits
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
+from temper.data.windows import NOT_IN_WINDOWS
 from temper.errors import CheckpointError, SettingError, TemperError, WriteError
 from temper.files import writing
 from temper.functional.precision import bf16_notices
@@ -147,7 +149,14 @@ def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Sp
     # Reports read the record's `truncated`, so this is not among the record's notices.
     length, tokenizer = config.data.max_length, prepared.tokenizer
     progress.notice_all(
-        cut_notices(prepared.rows, tokenizer, rows="training rows", max_length=length)
+        cut_notices(
+            prepared.rows,
+            tokenizer,
+            rows="training rows",
+            max_length=length,
+            windows=config.data.windows,
+            stride="" if splits.train.kind in NOT_IN_WINDOWS else "--stride ",
+        )
     )
     progress.notice_all(prepared.notices)
     return splits, prepared

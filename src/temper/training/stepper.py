@@ -33,6 +33,7 @@ from temper.models.blocks import unwrap
 from temper.models.kinds import head_name, position_limit
 from temper.models.network import Network, Parameters
 from temper.models.shards import sharded_modules
+from temper.models.windows import windows_of
 from temper.seeding import Streams
 from temper.training import checks
 from temper.training.config import check_sharded
@@ -109,6 +110,8 @@ class Stepper:
         if accelerator is not None:
             rank, ranks = accelerator.process_index, accelerator.num_processes
         self.method = build(method)
+        if windows_of(model) is not None:
+            checks.check_in_windows(self.method)
         self.rule = self.method.rule
         self.recomputes = implements(self.rule, RecomputesGradient)
         _check_ranks(model, rank, ranks)

@@ -101,6 +101,16 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
     ]
 
 
+def lacking(predictor: Predictor, data: EvaluationData) -> str:
+    """Say that tokens which several windows of a text share are not corrupted."""
+    # Settings import this module, and they are checked without torch.
+    from temper.evaluation.classifier import TextPredictor
+
+    if not isinstance(predictor, TextPredictor) or predictor.windows is None:
+        return ""
+    return "token_corruption changes tokens, and windows of a text share some."
+
+
 KINDS = {"random": "random tokens", "mask": "masked tokens", "drop": "dropped tokens"}
 
 
@@ -142,4 +152,5 @@ TOKEN_CORRUPTION = Perspective(
     perturbs=True,
     needs="tokens",
     faults=faults,
+    lacking=lacking,
 )

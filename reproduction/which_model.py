@@ -1,0 +1,266 @@
+"""Run the cells of docs/which-model.md, five ways to a classifier, and print their tables.
+
+    python -m reproduction.which_model run --data FOLDER --models FOLDER --scratch FOLDER
+    python -m reproduction.which_model table --write docs/which-model.md
+
+A cell is one task, number of rows, model, seed and learning rate; a finished one is one line of
+``reproduction/results/which-model/runs.jsonl``, so a stopped run loses one cell.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+import time
+from argparse import ArgumentParser
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+import temper
+from temper.cli.screen import say
+from temper.data.sources import load_examples
+from temper.functional.calibration import (
+    brier_of_rows,
+    fit_temperature,
+    probabilities_of,
+    scaled,
+)
+from temper.study.alternatives import FROZEN, SETFIT, fit_alternative
+from temper.training.config import RunConfig
+
+FILE = Path("reproduction/results/which-model/runs.jsonl")
+TASKS = {"sst2": "dev", "ag_news": "test", "cola": "dev", "trec": "test"}
+"""Task -> the split whose rows are reported."""
+ROWS = (200, 1000, 5000)
+VALIDATION_ROWS, REPORTED_ROWS, TIMED_ROWS = 1000, 1000, 100
+EPOCHS = {200: 10, 1000: 5, 5000: 3}
+SEEDS = (0, 1, 2)
+FINE_TUNED: dict[str, dict[str, Any]] = {
+    "minilm": {"model": "minilm", "rates": (5e-5, 1e-4, 2e-4)},
+    "mpnet_base": {"model": "mpnet-base", "rates": (2e-5, 4e-5, 8e-5)},
+    "smollm2_lora": {"model": "smollm2", "rates": (2e-4, 5e-4, 1e-3), "lora": True},
+}
+"""Name -> its base model (a folder of --models, or a short name) and the learning rates tried."""
+FITTED = {
+    "minilm_linear": ("minilm", FROZEN),
+    "mpnet_base_linear": ("mpnet-base", FROZEN),
+    "minilm_setfit": ("minilm", SETFIT),
+}
+"""Logistic regression on embeddings: of the model as it is, or after SetFit's training on pairs."""
+COLUMNS = ("minilm_linear", "minilm_setfit", "mpnet_base_linear", *FINE_TUNED)
+BEGIN, END = "<!-- table -->", "<!-- /table -->"
+Cell = tuple[str, int, str, int, float]
+"""Task, training rows, column, seed, learning rate (0: none)."""
+
+
+def prepared(data: Path, scratch: Path, task: str, rows: int) -> Path:
+    """Write ``train`` (up to ``rows`` rows), ``dev`` (validation rows) and ``test`` of a task."""
+    folder = scratch / f"{task}-{rows}"
+    folder.mkdir(parents=True, exist_ok=True)
+    order = np.random.default_rng(0)
+    reported = [*order.permutation(_lines(data / task, TASKS[task]))[:REPORTED_ROWS]]
+    texts = {json.loads(line)["text"] for line in reported}
+    train = [
+        line
+        for line in order.permutation(_lines(data / task, "train"))
+        if json.loads(line)["text"] not in texts
+    ]
+    parts = {
+        "dev": train[:VALIDATION_ROWS],
+        "train": train[VALIDATION_ROWS : VALIDATION_ROWS + rows],
+        "test": reported,
+    }
+    for name, lines in parts.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def _lines(folder: Path, split: str) -> list[str]:
+    (file,) = (each for each in folder.glob(f"{split}.jsonl*"))
+    content = file.read_bytes()
+    text = gzip.decompress(content) if file.suffix == ".gz" else content
+    return text.decode("utf-8").splitlines()
+
+
+def cells(chosen: dict[str, float]) -> Iterator[Cell]:
+    """Yield the cells: learning rates first, then few rows before many, one seed before three."""
+    for task in TASKS:
+        for column, settings in FINE_TUNED.items():
+            for rate in settings["rates"]:
+                yield task, 1000, column, 0, rate
+    for seed in SEEDS:
+        for rows in ROWS:
+            for task in TASKS:
+                for column in COLUMNS:
+                    if column in FITTED:
+                        yield task, rows, column, seed, 0.0
+                    elif column in chosen:
+                        yield task, rows, column, seed, chosen[column]
+
+
+def finished() -> dict[Cell, dict[str, Any]]:
+    """Return the kept results by cell."""
+    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
+    found = [json.loads(line) for line in lines]
+    return {tuple(line.pop("cell")): line for line in found}
+
+
+def rates(done: dict[Cell, dict[str, Any]]) -> dict[str, float]:
+    """Return the learning rate of each fine-tuned model whose cells are finished.
+
+    It has the lowest Brier score after temperature scaling on validation rows, the mean over the
+    tasks, with 1,000 rows and seed 0.
+    """
+    chosen = {}
+    for column, settings in FINE_TUNED.items():
+        asked = {rate: [(t, 1000, column, 0, rate) for t in TASKS] for rate in settings["rates"]}
+        if all(cell in done for cells_of in asked.values() for cell in cells_of):
+            scores = {
+                rate: fmean(done[cell]["validation_brier"] for cell in cells_of)
+                for rate, cells_of in asked.items()
+            }
+            chosen[column] = min(scores, key=lambda rate: scores[rate])
+    return chosen
+
+
+def run_cell(cell: Cell, data: Path, models: Path, scratch: Path) -> dict[str, Any]:
+    """Train and evaluate one cell, and return its scores."""
+    task, rows, column, seed, rate = cell
+    folder = prepared(data, scratch, task, rows)
+    name = FITTED[column][0] if column in FITTED else FINE_TUNED[column]["model"]
+    model = str(models / name) if (models / name).is_dir() else name
+    settings: dict[str, Any] = {
+        "model": model,
+        "method": {"name": "vanilla"},
+        "seed": seed,
+        "data": {"source": str(folder), "max_length": 64},
+        "train": {"epochs": EPOCHS[rows], "batch_size": 16},
+    }
+    begun = time.perf_counter()
+    if column in FITTED:
+        config = RunConfig.model_validate(settings)
+        train = load_examples(f"{folder}@train")
+        predictor: Any = fit_alternative(FITTED[column][1], config, train, seed=seed)
+    else:
+        settings["train"]["learning_rate"] = rate
+        lora = FINE_TUNED[column].get("lora", False)
+        run = temper.train(config=settings, out=scratch / "run", resume=False, lora=lora)
+        predictor = run.load()
+    seconds = time.perf_counter() - begun
+    validation, reported = (load_examples(f"{folder}@{split}") for split in ("dev", "test"))
+    fitted_on = predictor.predict(validation).logits
+    temperature = fit_temperature(validation.labels or (), fitted_on).value
+    begun = time.perf_counter()
+    predictor.predict(reported.sample(min(TIMED_ROWS, len(reported)), seed=0))
+    timed = time.perf_counter() - begun
+    answers = predictor.predict(reported).logits
+    shutil.rmtree(scratch / "run", ignore_errors=True)
+    return {
+        "cell": cell,
+        "accuracy": float((answers.argmax(1) == np.asarray(reported.labels)).mean()),
+        "brier": _brier(reported.labels, answers, temperature),
+        "validation_brier": _brier(validation.labels, fitted_on, temperature),
+        "train_seconds": round(seconds, 1),
+        "predict_ms": round(1000 * timed / TIMED_ROWS, 3),
+    }
+
+
+def _brier(labels: Any, logits: Any, temperature: float) -> float:
+    found = brier_of_rows(labels, probabilities_of(scaled(logits, temperature)))
+    return round(float(found.mean()), 6)
+
+
+def run(data: Path, models: Path, scratch: Path) -> None:
+    """Run the cells that have no line yet."""
+    FILE.parent.mkdir(parents=True, exist_ok=True)
+    scratch.mkdir(parents=True, exist_ok=True)
+    while True:
+        done = finished()
+        left = [cell for cell in cells(rates(done)) if cell not in done]
+        if not left:
+            return
+        say(f"{len(left)} cells left. Next: {left[0]}")
+        line = run_cell(left[0], data, models, scratch)
+        with FILE.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def table() -> str:
+    """Return a table for each number of training rows: means over tasks and seeds."""
+    done = finished()
+    chosen = rates(done)
+    found: dict[int, dict[str, dict[str, list[dict[str, Any]]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    for (task, rows, column, _, rate), scores in done.items():
+        if column in FITTED or rate == chosen.get(column):
+            found[rows][column][task].append(scores)
+    lines = [
+        "Learning rates: "
+        + (", ".join(f"`{name}` {rate:g}" for name, rate in chosen.items()) or "not chosen yet")
+        + ".",
+        "",
+    ]
+    for rows in ROWS:
+        lines += [
+            f"**{rows:,} training rows**",
+            "",
+            f"| | {' | '.join(TASKS)} | accuracy | Brier score | training | per row | seeds |",
+            "|---" * (len(TASKS) + 6) + "|",
+        ]
+        for column in COLUMNS:
+            of_task = found[rows][column]
+            means = [
+                f"{100 * fmean(each['accuracy'] for each in of_task[task]):.1f}"
+                if task in of_task
+                else "not run"
+                for task in TASKS
+            ]
+            if len(of_task) == len(TASKS):
+                summary = [
+                    f"{100 * _mean(of_task, 'accuracy'):.1f}",
+                    f"{_mean(of_task, 'brier'):.3f}",
+                    f"{_mean(of_task, 'train_seconds'):.0f} s",
+                    f"{_mean(of_task, 'predict_ms'):.1f} ms",
+                ]
+            else:
+                summary = [""] * 4
+            seeds = str(min(map(len, of_task.values()))) if of_task else ""
+            lines.append(f"| `{column}` | {' | '.join([*means, *summary, seeds])} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _mean(of_task: dict[str, list[dict[str, Any]]], score: str) -> float:
+    return fmean(fmean(each[score] for each in scores) for scores in of_task.values())
+
+
+def main() -> None:
+    """Run, or print the table."""
+    parser = ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run")
+    for name in ("data", "models", "scratch"):
+        running.add_argument(f"--{name}", type=Path, required=True)
+    printing = commands.add_parser("table")
+    printing.add_argument("--write", type=Path)
+    given = parser.parse_args()
+    if given.command == "run":
+        run(given.data, given.models, given.scratch)
+    elif given.write is None:
+        sys.stdout.write(table())
+    else:
+        before, _, rest = given.write.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        given.write.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

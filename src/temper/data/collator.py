@@ -1,0 +1,117 @@
+"""Pad rows of token ids into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+from temper.errors import SettingError
+from temper.lazy import torch
+from temper.types import CONTEXT, TEACHER, UNLABELED
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Collator:
+    """Pad rows to the longest of their batch, on the side that the tokenizer pads.
+
+    Args:
+        tokenizer: The tokenizer that encoded the rows.
+
+    Raises:
+        SettingError: If the tokenizer has no padding token.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        if tokenizer.pad_token_id is None:
+            raise SettingError(
+                "The tokenizer has no padding token, so rows of different lengths cannot share a "
+                "batch. Set one, for example tokenizer.pad_token = tokenizer.eos_token, and the "
+                "same id as model.config.pad_token_id."
+            )
+        self.side = tokenizer.padding_side
+        self.fillers = {
+            "input_ids": int(tokenizer.pad_token_id),
+            "attention_mask": 0,
+            # XLNet gives pads a type of their own.
+            "token_type_ids": int(getattr(tokenizer, "pad_token_type_id", 0) or 0),
+        }
+
+    def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """Collate rows.
+
+        Args:
+            items: Rows as `EncodedExamples` gives them, at least one.
+
+        Returns:
+            ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64 ([B, N, T] for N
+            choices or windows), ``labels`` [B] int64 for classes, float32 for targets, [B, L]
+            float32 for several labels, or [B, T] int64 for tags of words (-100 elsewhere),
+            ``row_index`` [B] int64, ``teacher_logits`` [B, C] float32, ``start_positions`` and
+            ``end_positions`` [B] int64, ``context_mask`` [B, T]; each where the rows have it.
+        """
+        sizes = [item["sizes"] for item in items if "sizes" in item]
+        # Texts may have fewer windows than others, which are filled up with padding.
+        count = max(map(len, sizes), default=0)
+        batch = {}
+        for name, filler in self.fillers.items():
+            if name in items[0]:
+                rows = [item[name] for item in items]
+                if sizes:
+                    rows = [
+                        part
+                        for row, each in zip(rows, sizes, strict=True)
+                        for part in _parts(row, each, count=count)
+                    ]
+                batch[name] = self._padded(rows, filler)
+                if sizes:
+                    batch[name] = batch[name].view(len(items), count, -1)
+        if "starts" in items[0]:
+            batch |= self._context(items, batch["input_ids"].shape[-1])
+        if "labels" in items[0]:
+            batch["labels"] = self._labels([item["labels"] for item in items])
+        if "row_index" in items[0]:
+            indices = [int(item["row_index"]) for item in items]
+            batch["row_index"] = torch.tensor(indices, dtype=torch.int64)
+        if TEACHER in items[0]:
+            answers = [item[TEACHER] for item in items]
+            batch[TEACHER] = torch.tensor(answers, dtype=torch.float32)
+        return batch
+
+    def _padded(self, rows: Sequence[Sequence[int]], filler: int) -> Tensor:
+        return torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(row, dtype=torch.int64) for row in rows],
+            batch_first=True,
+            padding_value=filler,
+            padding_side=self.side,
+        )
+
+    def _context(self, items: Sequence[Mapping[str, Any]], tokens: int) -> dict[str, Tensor]:
+        """Return which tokens an answer may have, and the positions of answers that are known."""
+        marks = [[at >= 0 for at in item["starts"]] for item in items]
+        found = {CONTEXT: self._padded(marks, 0).bool()}
+        for name in ("start_positions", "end_positions"):
+            if name in items[0]:
+                before = [tokens - len(row) if self.side == "left" else 0 for row in marks]
+                found[name] = torch.tensor(
+                    [
+                        item[name] if item[name] < 0 else item[name] + shift
+                        for item, shift in zip(items, before, strict=True)
+                    ]
+                )
+        return found
+
+    def _labels(self, labels: list[Any]) -> Tensor:
+        if isinstance(labels[0], list):
+            return self._padded(labels, UNLABELED)
+        # Targets of a regression, or a 0 or 1 for each of several labels.
+        real = any(isinstance(label, float | tuple) for label in labels)
+        return torch.tensor(labels, dtype=torch.float32 if real else torch.int64)
+
+
+def _parts(row: Sequence[int], sizes: Sequence[int], *, count: int) -> list[Sequence[int]]:
+    """Cut a row into its choices or windows, and add empty ones up to a number."""
+    parts = [row[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+    return [*parts, *[()] * (count - len(parts))]

@@ -1,0 +1,144 @@
+"""Split texts that are longer than the model reads into windows: overlapping parts of one length.
+
+A row's windows follow each other in its ids, and ``sizes`` says how many tokens each has. The model
+reads a batch [B, W, T] as B * W sequences, and the logits of a text are the mean or the maximum
+over its windows (`temper.models.windows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from temper.data.examples import LABELS_OF, Kind
+from temper.data.token_spans import lacks_spans
+from temper.errors import DataError, SettingError
+from temper.types import Windows
+
+NOT_IN_WINDOWS: dict[Kind, str] = {
+    "tokens": "a word in two windows would have two predictions",
+    "spans": "an answer is in some windows of the context and in others not",
+    "choices": "a row is read as several sequences already, one for each choice",
+    "completions": "a language model predicts a token from all tokens before it",
+    "seq2seq": "the decoder reads one encoded text",
+}
+"""Kinds of labels whose texts are not read in windows, with the reason."""
+
+
+def check_windows(kind: Kind, *, setting: str) -> None:
+    """Raise if texts with such labels are not read in windows.
+
+    Args:
+        kind: Kind of the labels.
+        setting: The setting that asks for windows.
+
+    Raises:
+        SettingError: With the reason.
+    """
+    if (reason := NOT_IN_WINDOWS.get(kind)) is not None:
+        raise SettingError(
+            f"`{setting}` reads a text in windows and pools their logits, and the labels are "
+            f"{LABELS_OF[kind]}: {reason}. Leave it out, or raise --max-length."
+        )
+
+
+def check_stride(tokenizer: Any, windows: Windows, *, max_length: int, added: int) -> None:
+    """Raise if a tokenizer cannot split texts into such windows.
+
+    Args:
+        tokenizer: A Transformers tokenizer.
+        windows: How texts are split.
+        max_length: Tokens of a window.
+        added: Special tokens of a window.
+
+    Raises:
+        DataError: The tokenizer is a slow one.
+        SettingError: A window has no room for new tokens.
+    """
+    if lacks_spans(tokenizer):
+        raise DataError(
+            f"The tokenizer ({type(tokenizer).__name__}) cannot split texts into windows. Use a "
+            "model with a fast tokenizer, or leave the stride out."
+        )
+    if windows.stride >= max_length - added:
+        raise SettingError(
+            f"The stride must be below {max_length - added}, the tokens of a window of "
+            f"{max_length} without special tokens, got {windows.stride}. Set it to "
+            f"{max_length // 4}, or raise --max-length."
+        )
+
+
+def windows_of_rows(
+    texts: Sequence[str],
+    pairs: Sequence[str] | None,
+    tokenizer: Any,
+    *,
+    windows: Windows,
+    max_length: int,
+    added: int,
+) -> tuple[list[dict[str, Any]], int]:
+    """Encode texts that are too long, each in windows.
+
+    Of a pair the second text is split, and each window begins with the whole first text. A pair
+    whose first text leaves no room for that is cut, as without windows.
+
+    Args:
+        texts: The texts.
+        pairs: The second text of each; None for single texts.
+        tokenizer: A fast Transformers tokenizer.
+        windows: How texts are split.
+        max_length: Tokens of a window.
+        added: Special tokens of a window.
+
+    Returns:
+        One mapping a row with ``sizes``, and how many rows are not read to their end.
+    """
+    fits = [True] * len(texts)
+    if pairs is not None:
+        first = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        fits = [max_length - added - len(ids) > windows.stride for ids in first]
+
+    def encoded(rows: list[int], **options: Any) -> Any:
+        seconds = None if pairs is None else [pairs[row] for row in rows]
+        options |= {"max_length": max_length, "padding": False, "verbose": False}
+        return tokenizer([texts[row] for row in rows], seconds, **options)
+
+    parts: list[list[dict[str, list[int]]]] = [[] for _ in texts]
+    if split := [row for row, fit in enumerate(fits) if fit]:
+        found = encoded(
+            split,
+            truncation=True if pairs is None else "only_second",
+            stride=windows.stride,
+            return_overflowing_tokens=True,
+        )
+        for place, number in enumerate(found["overflow_to_sample_mapping"]):
+            parts[split[number]].append(_row(found, place))
+    cut = sum(len(each) > windows.max_windows for each in parts)
+    if whole := [row for row, fit in enumerate(fits) if not fit]:
+        found = encoded(whole, truncation=True)
+        for place, row in enumerate(whole):
+            parts[row].append(_row(found, place))
+        cut += len(whole)
+    return [joined(each[: windows.max_windows]) for each in parts], cut
+
+
+def joined(parts: Sequence[Mapping[str, list[int]]]) -> dict[str, Any]:
+    """Return the windows of a row as one mapping.
+
+    Example:
+        >>> joined([{"input_ids": [1, 2]}, {"input_ids": [1, 3, 2]}])
+        {'input_ids': [1, 2, 1, 3, 2], 'sizes': [2, 3]}
+    """
+    item: dict[str, Any] = {
+        name: list(chain.from_iterable(part[name] for part in parts)) for name in parts[0]
+    }
+    return {**item, "sizes": [len(part["input_ids"]) for part in parts]}
+
+
+def _row(encoded: Any, place: int) -> dict[str, list[int]]:
+    ids = list(encoded["input_ids"][place])
+    row = {"input_ids": ids, "attention_mask": [1] * len(ids)}
+    if "token_type_ids" in encoded:
+        row["token_type_ids"] = list(encoded["token_type_ids"][place])
+    return row

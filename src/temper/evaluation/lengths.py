@@ -1,0 +1,121 @@
+"""How much of a text a model reads: the tokens of its input, and windows over longer texts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import NoReturn
+
+from torch.nn import Module
+
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.data.encode import cut_notice
+from temper.data.windows import NOT_IN_WINDOWS, check_windows
+from temper.errors import SettingError
+from temper.evaluation.classifier import TextPredictor
+from temper.evaluation.int8 import Int8Predictor
+from temper.evaluation.predictor import KINDS, Predictor
+from temper.evaluation.settings import PredictorSettings
+from temper.models.kinds import head_name
+from temper.models.windows import set_windows, windows_of
+from temper.types import Windows
+
+DEFAULT_LENGTH = 128
+
+
+def check_length(asked: int | None) -> None:
+    """Raise a `SettingError` if a length limit that a user gives is below 4."""
+    if asked is not None and asked < 4:
+        raise SettingError(f"`max_length` must be >= 4, got {asked}.")
+
+
+def length_of(model: Checkpoint, asked: int | None, network: Module | None = None) -> int:
+    """Return the tokens that a checkpoint's texts are cut to, or those of a window.
+
+    Args:
+        model: The checkpoint.
+        asked: What the user gives; None takes what the model was trained with, else 128.
+        network: The loaded model, whose config has them if its run is unknown.
+    """
+    found = None if network is None else windows_of(network)
+    # A published model has no record of its run.
+    own = DEFAULT_LENGTH if found is None else found.max_length
+    length: int = model.data.get("max_length", own) if asked is None else asked
+    return length
+
+
+def read_in_windows(
+    network: Module, head: str | None, settings: PredictorSettings, *, max_length: int
+) -> None:
+    """Let a model read texts in windows as settings say, else as it was trained to.
+
+    Args:
+        network: The loaded model.
+        head: Its head, if its labels have no names.
+        settings: What the user says.
+        max_length: Tokens of a window.
+
+    Raises:
+        SettingError: If its texts cannot be read in windows, or no stride is known.
+    """
+    given, found = settings.given_windows, windows_of(network)
+    if given:
+        name = head or head_name(network)
+        kind = next((kind for kind in NOT_IN_WINDOWS if kind == name), None)
+        if kind is not None:
+            check_windows(kind, setting="predictor.stride")
+        own = {} if found is None else asdict(found.windows)
+        if "stride" not in own | given:
+            refuse_windows("the model reads each text as one sequence, and no stride is given")
+        windows = Windows(**(own | given))
+        one = windows.max_windows == 1
+        set_windows(network, None if one else windows, max_length=max_length)
+    elif found is not None:
+        set_windows(network, found.windows, max_length=max_length)
+
+
+def refuse_windows(why: str) -> NoReturn:
+    """Raise a `SettingError` about settings of windows.
+
+    Args:
+        why: Why they have no meaning, as a clause.
+    """
+    raise SettingError(
+        "`predictor.stride`, `predictor.pool` and `predictor.max_windows` say how a checkpoint "
+        f"reads long texts in windows: {why}. Leave them out."
+    )
+
+
+def longest_row(predictor: Predictor) -> int | None:
+    """Return the tokens that a predictor cuts texts to, None where it does not say."""
+    length = getattr(predictor, "max_length", None)
+    return None if length is None else int(length)
+
+
+def windows_read(predictor: Predictor) -> Windows | None:
+    """Return how a predictor splits long texts, None where it cuts them."""
+    windows: Windows | None = getattr(predictor, "windows", None)
+    return windows
+
+
+def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[str, ...]:
+    """Report which fraction of some rows a checkpoint has cut at the length limit.
+
+    Args:
+        predictor: The loaded model; only a checkpoint has a tokenizer here.
+        fraction: Fraction of the rows that was cut, as its `Prediction` has it.
+        rows: What the rows are, for example ``held-out rows``.
+    """
+    if not fraction or not isinstance(predictor, TextPredictor):
+        return ()
+    longest, positions = predictor.tokenizer.model_max_length, predictor.positions
+    longest = longest if positions is None else min(longest, positions)
+    no_windows = KINDS[predictor.gives] in NOT_IN_WINDOWS or isinstance(predictor, Int8Predictor)
+    notice = cut_notice(
+        fraction,
+        rows=rows,
+        max_length=predictor.max_length,
+        longest=longest,
+        windows=predictor.windows,
+        stride="" if no_windows else "--set predictor.stride=",
+    )
+    return (notice,)
