@@ -10,19 +10,26 @@ from temper.errors import DataError
 from temper.functional.calibration import fit_temperature
 
 
-def test_a_label_without_an_optimal_temperature_keeps_1_and_is_named() -> None:
+def fitted(applies: np.ndarray, logits: np.ndarray) -> float:
+    both = np.column_stack([np.zeros(logits.size), logits.ravel()])
+    return fit_temperature(applies.ravel(), both).value
+
+
+def test_labels_of_few_rows_or_without_an_optimum_take_the_common_temperature() -> None:
     draws = np.random.default_rng(0)
-    logits = draws.normal(size=(60, 3)) * 4
-    applies = (draws.random((60, 3)) < 1 / (1 + np.exp(-logits / 2))).astype(float)
+    logits = draws.normal(size=(60, 4)) * 4
+    applies = (draws.random((60, 4)) < 1 / (1 + np.exp(-logits / 2))).astype(float)
     applies[:, 1] = logits[:, 1] > 0
-    applies[:, 2] = 0
-    found, notices = label_temperatures(applies, logits, ("a", "b", "c"))
-    both = np.column_stack([np.zeros(60), logits[:, 0]])
-    assert found == (fit_temperature(applies[:, 0], both).value, 1.0, 1.0)
-    optimal, rare = notices
-    assert "'b', 'c'" in optimal
-    assert "'c'" in rare
-    assert "'a'" not in rare
+    applies[:, 2] = np.arange(60) < 9
+    applies[:, 3] = np.arange(60) >= 9
+    found, notices = label_temperatures(applies, logits, ("a", "b", "c", "d"))
+    common = fitted(applies, logits)
+    assert found == (fitted(applies[:, 0], logits[:, 0]), common, common, common)
+    (said,) = notices
+    assert "'b', 'c', 'd'" in said
+    assert f"{common:.4f}" in said
+    # All rows are right: not even a common one is optimal.
+    assert label_temperatures((logits > 0) * 1.0, logits, "abcd")[0] == (1.0,) * 4
 
 
 def test_a_label_without_a_threshold_keeps_a_half_and_is_named() -> None:

@@ -7,6 +7,7 @@ classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from temper.functional.decisions import choose_threshold
 from temper.functional.resampling import FloatArray
 
 RARE = 10
-"""Rows with a label below which a notice says that what is fitted for it is uncertain."""
+"""Rows with, or without, a label below which it has no temperature of its own."""
 
 
 def label_temperatures(
@@ -25,35 +26,44 @@ def label_temperatures(
 ) -> tuple[tuple[float, ...], list[str]]:
     """Return the temperature of each label with the least NLL, and notices.
 
+    Labels of few rows, and those for which no temperature is optimal, take the best common one of
+    all labels: a temperature of a few rows is worse than none.
+
     Args:
         applies: 1 where a label applies, else 0, [n, L].
         logits: [n, L].
         names: Of the labels.
 
     Returns:
-        Temperatures, 1 where none is optimal, L of them; and what to report.
+        Temperatures, L of them; and what to report.
     """
-    found: list[float] = []
-    failed, notices = [], []
+    try:
+        common = _temperature(applies.ravel(), logits.ravel())
+    except ValueError:
+        common = 1.0
+    found = []
+    shared = []
     for name, truth, own in zip(names, applies.T, logits.T, strict=True):
-        try:
-            # The sigmoid of z is the softmax of (0, z).
-            both = np.column_stack([np.zeros(len(own)), own])
-            found.append(fit_temperature(truth, both).value)
-        except ValueError:
-            found.append(1.0)
-            failed.append(name)
-    if failed:
+        temperature = None
+        if RARE <= truth.sum() <= len(truth) - RARE:
+            with suppress(ValueError):
+                temperature = _temperature(truth, own)
+        if temperature is None:
+            shared.append(name)
+        found.append(common if temperature is None else temperature)
+    notices = []
+    if shared:
         notices.append(
-            f"No temperature is optimal for {_listed(failed)}: all rows are right, or the label is "
-            "no likelier where it applies. Temperature 1 is kept."
-        )
-    if rare := [n for n, count in zip(names, applies.sum(axis=0), strict=True) if count < RARE]:
-        notices.append(
-            f"Fewer than {RARE} of the {plural(len(applies), 'row')} that are fitted on have the "
-            f"label {_listed(rare)}: its temperature and threshold are uncertain."
+            f"Fewer than {RARE} of the {plural(len(applies), 'row')} that are fitted on have, or "
+            f"do not have, the label {_listed(shared)}, or no temperature is optimal for it. It "
+            f"takes the temperature of all labels together, {common:.4f}."
         )
     return tuple(found), notices
+
+
+def _temperature(applies: FloatArray, logits: FloatArray) -> float:
+    # The sigmoid of z is the softmax of (0, z).
+    return fit_temperature(applies, np.column_stack([np.zeros(len(logits)), logits])).value
 
 
 def choose_thresholds(

@@ -35,7 +35,7 @@ from temper.display.folders import Run, Source
 from temper.display.views import Question, mean_or_first
 from temper.errors import ModelError
 from temper.evaluation.measurement import Aligned, Measurement, PerspectiveSettings
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import ONE_LABEL, Perspective
 from temper.evaluation.predictor import Prediction, StateReader, joined
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
@@ -102,7 +102,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     if OF_STATES in settings.detectors:
         # First of all, since the passes that read states answer, too.
         states.score_all(sets)
-    if "max_softmax" in settings.detectors:
+    if "max_softmax" in settings.detectors and measurement.dev.kind in ONE_LABEL:
         for name, examples in measurement.anomaly.items():
             yield measurement.clean_block("anomaly", name, Aligned(examples), labelled=False)
     for detector in settings.detectors:
@@ -379,7 +379,7 @@ ANOMALY = Perspective(
     averaged=True,
     own_rows=False,
     summary="AUROC, AUPR and FPR at 95% TPR of four detectors on texts of other tasks "
-    "(--anomaly, --suite)",
+    "(--anomaly, --suite); of several labels by hidden states",
     scores=(
         ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5),
         ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND),
@@ -388,4 +388,5 @@ ANOMALY = Perspective(
     rows=rows,
     score=score,
     settings=AnomalySettings,
+    kinds=(*ONE_LABEL, "multi_label"),
 )
