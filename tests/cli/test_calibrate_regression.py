@@ -110,4 +110,4 @@ def test_what_is_of_classes_is_refused(model: tuple[Path, Predictor], tmp_path: 
     )  # fmt: skip
     calibrated(model, rows)
     for rule in (("--abstain", "set>1"), ("--max-risk", ".1")):
-        refused(call("predict", model[0], *asked, *rule), "are of classes")
+        refused(call("predict", model[0], *asked, *rule), "need one class per text")

@@ -237,6 +237,9 @@ def test_encoding_needs_a_tokenizer_that_knows_where_tokens_are() -> None:
         model_max_length = 8
         is_fast = False
 
+        def num_special_tokens_to_add(self, pair: bool = False) -> int:
+            return 2
+
     examples = Examples("rows", ["a"], labels=[(0,)], label_names=("O",), kind="tokens")
     with pytest.raises(Exception, match="fast tokenizer"):
         encode(examples, Slow(), max_length=8)

@@ -127,7 +127,7 @@ def test_the_page_has_the_analysis_escaped(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_it_and_gives_it_as_json(tmp_path: Path) -> None:
-    code = tmp_path / "planted.py"
+    code = tmp_path / "always_bad.py"
     code.write_text(
         "def wrong(texts):\n    return [[0.9, 0.1] for _ in texts]\n\n"
         "wrong.gives = 'probabilities'\nwrong.label_names = ('bad', 'good')\n"

@@ -139,10 +139,11 @@ def lines(made: Mapping[str, Any]) -> list[str]:
             what = f"hold the truth with probability {coverage}"
             if several and by == "all":
                 what = f"hold an expected {float(coverage):.0%} of a text's labels"
-            size = f"Intervals that {what}: {entry['threshold']:.4g} to either side"
             if "mean_size" in entry:
                 unit = "labels" if several else "classes"
                 size = f"Sets that {what}: {entry['mean_size']:.2f} {unit} on average"
+            else:
+                size = f"Intervals that {what}: {entry['threshold']:.4g} to either side"
             told.append(f"{size} ({count} rows, by {by}).")
     if "anomaly" in made:
         found = made["anomaly"]
