@@ -125,16 +125,22 @@ def test_temperatures_and_thresholds_of_labels_from_a_file_to_a_prediction(
 
 
 def test_an_evaluation_decides_by_the_thresholds_and_scores_labels(
-    run: Path, tmp_path: Path
+    run: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
+    lines = ["text", *(f"{text} why" for text in texts_of(40))]
+    (tmp_path / "fit.csv").write_text("\n".join(lines), encoding="utf-8")
     texts, applies = held_out(run, tmp_path / "rows.jsonl", 60)
     words = ("--data", tmp_path / "rows.jsonl", "--device", "cpu")
 
     def evaluated(name: str) -> dict[str, float]:
         found = answer(
-            "evaluate", run, *words, "--perspectives", "task,calibration,embedding_noise",
-            "--set", "evaluate.bootstrap=0", "--out", tmp_path / name,
+            "evaluate", run, *words, "--perspectives", "task,calibration,embedding_noise,anomaly",
+            "--anomaly", f"odd={tiny_data / 'anomaly.csv'}", "--set",
+            f"sets.fit={tmp_path / 'fit.csv'}", "--set", "evaluate.bootstrap=0",
+            "--out", tmp_path / name,
         )  # fmt: skip
+        (detected,) = (e for e in found["scores"] if e["name"] == "auroc")
+        assert detected["condition"] == "mahalanobis"
         return {e["name"]: e["value"] for e in found["scores"] if e["condition"] == "clean"}
 
     logits = logits_of(run, texts)
@@ -165,7 +171,7 @@ def test_an_evaluation_decides_by_the_thresholds_and_scores_labels(
     # Scores follow from the rows alone.
     succeed("verify", tmp_path / "after")
     rows = read(tmp_path / "after").rows.to_pandas()
-    clean = rows[rows["condition"] == "clean"]
+    clean = rows[rows["perspective"] == "task"]
     found = clean[[f"predicted:{name}" for name in NAMES]].to_numpy()
     assert (found == (logits > limits)).all()
     changed = ("evaluate", run, *words, "--out", tmp_path / "before")

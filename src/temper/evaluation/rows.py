@@ -320,7 +320,9 @@ def _block(part: pa.Table, condition: Condition) -> Block:
         raise CheckpointError(f"Row {twice} stands twice in the rows of {condition}.")
     prediction, value = _floats(part, "prediction"), _floats(part, "value")
     added = {name: _floats(part, name) for name in part.column_names if name not in schema().names}
-    counted = COUNTS[0] in added or any(name.startswith(LABEL) for name in added)
+    # Columns of other perspectives are empty.
+    measured = {name: values for name, values in added.items() if not np.isnan(values).all()}
+    counted = COUNTS[0] in measured or any(name.startswith(LABEL) for name in measured)
     lists = _column(part, "probabilities")
     lengths = np.unique(np.diff(lists.offsets.to_numpy()))
     if len(lengths) > 1:
@@ -338,8 +340,7 @@ def _block(part: pa.Table, condition: Condition) -> Block:
         value=value if bool(np.isnan(prediction).all()) and not counted else None,
         group=_names(part, "group"),
         pair=_names(part, "pair"),
-        # Other perspectives' columns are there too, and empty.
-        measured={name: values for name, values in added.items() if not np.isnan(values).all()},
+        measured=measured,
     )
 
 
