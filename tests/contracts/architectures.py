@@ -20,6 +20,7 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
 from temper.models import classical
+from temper.models.mean_pooled import mean_pooled
 from temper.types import Batch
 
 END = 2
@@ -97,6 +98,7 @@ def of_ours(name: str, *, layers: int = 2, **settings: Any) -> Architecture:
     return Architecture(name, sizes, ("dropout",), *places, left=True, layers=layers)
 
 
+MEAN_POOLED = "mean_pooled"
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": bert_like("Bert", "bert"),
     "roberta": bert_like("Roberta", "roberta", pad=1),
@@ -195,6 +197,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         "model.encoder.embed_tokens",
         ("model.encoder.layers", "model.decoder.layers"),
     ),
+    MEAN_POOLED: bert_like("Bert", "encoder"),
     "text_cnn": of_ours("TextCNN", layers=1, filters=6),
     "bilstm": of_ours("BiLSTM", hidden_size=6, num_hidden_layers=2),
     "text_han": of_ours("TextHAN", hidden_size=6, sentence_ends=list(range(30, 45))),
@@ -243,6 +246,9 @@ def _original(name: str, dropout: float, labels: int) -> nn.Module:
     )
     torch.manual_seed(1)
     model = kind(config)
+    if name == MEAN_POOLED:
+        model = mean_pooled(model, None if labels == 1 else [f"class {i}" for i in range(labels)])
+        nn.init.normal_(model.classifier.weight)
     if name == LORA:
         # init_lora_weights=False: at its usual start B is zero and A has no gradient at all.
         adapter = LoraConfig(

@@ -20,6 +20,7 @@ from tests.contracts.architectures import (
     CLASSICAL,
     LORA,
     LORA_PREFIX,
+    MEAN_POOLED,
     inputs_of,
     marks,
     tiny,
@@ -34,6 +35,7 @@ LAST: dict[str, str] = {
             "electra": "electra",
             "deberta_v2": "deberta",
             "mpnet": "mpnet",
+            MEAN_POOLED: "encoder",
         }.items()
     },
     "albert": "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn_output",

@@ -13,7 +13,7 @@ from temper.errors import ModelError
 from temper.models import DropoutPlan, Network, Recording
 from temper.models.blocks import drops, find_blocks, find_head
 from temper.types import Batch
-from tests.contracts.architectures import ARCHITECTURES, CLASSICAL, LORA, tiny
+from tests.contracts.architectures import ARCHITECTURES, CLASSICAL, LORA, MEAN_POOLED, tiny
 from tests.methods.tiny import rows, tiny_bert, tiny_network, tiny_xlnet
 
 
@@ -203,7 +203,7 @@ HEADS = {
     "qwen2": {"score"},
     "t5": {"classification_head"},
     "bart": {"classification_head"},
-    **{name: {"classifier"} for name in CLASSICAL},
+    **{name: {"classifier"} for name in (MEAN_POOLED, *CLASSICAL)},
 }
 
 

@@ -17,7 +17,15 @@ from temper.methods import configure
 from temper.models.network import Network
 from temper.models.states import Trace, read_positions
 from temper.types import Batch
-from tests.contracts.architectures import ARCHITECTURES, CASES, CLASSICAL, batch_of, marks, tiny
+from tests.contracts.architectures import (
+    ARCHITECTURES,
+    CASES,
+    CLASSICAL,
+    MEAN_POOLED,
+    batch_of,
+    marks,
+    tiny,
+)
 from tests.methods.tiny import rows, tiny_bert, tiny_network
 
 DECODERS = {"gpt2", "opt", "llama", "qwen2", "llama_lora"}
@@ -28,7 +36,7 @@ TWICE = configure("jachess", LAYERED)
 """Differentiates twice."""
 # The others' heads pool over the tokens.
 one_position = pytest.mark.parametrize(
-    ("name", "side"), [case for case in CASES if case[0] not in CLASSICAL]
+    ("name", "side"), [case for case in CASES if case[0] not in (MEAN_POOLED, *CLASSICAL)]
 )
 
 

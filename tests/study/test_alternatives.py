@@ -16,12 +16,12 @@ from sklearn.linear_model import LogisticRegression
 
 from temper.data.examples import Examples
 from temper.models.hf import load_classifier
+from temper.models.mean_pooled import mean_pooled
 from temper.models.sentence import SentenceEncoder
 from temper.study.alternatives import (
     FROZEN,
     SETFIT,
     Alternative,
-    FrozenClassifier,
     alternatives,
     fit_alternative,
     logistic_regression,
@@ -50,10 +50,10 @@ def test_embeddings_are_the_sentence_encoder_s(tmp_path: Path) -> None:
     model = str(make_model(tmp_path / "model"))
     texts = [text for text, _ in sentences(6)]
     classifier, tokenizer = load_classifier(model)
-    network = FrozenClassifier(classifier, classes=2).eval()
+    network = mean_pooled(classifier, ["negative", "positive"])
     inputs = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
-        ours = network.embed(inputs["input_ids"], inputs["attention_mask"]).numpy()
+        ours = network.embed(inputs["input_ids"], inputs["attention_mask"])[0].numpy()
     np.testing.assert_allclose(ours, SentenceEncoder.load(model).embeddings(texts), atol=1e-5)
 
 
@@ -102,7 +102,7 @@ def test_setfit_brings_the_texts_of_a_class_together(tmp_path: Path) -> None:
     def contrast(alternative: Alternative) -> float:
         predictor = fit_alternative(alternative, run, rows, seed=0)
         found = [
-            predictor.model.embed(**part.batch.inputs).detach()
+            predictor.model.embed(**part.batch.inputs)[0].detach()
             for part in predictor.parts(rows, batch_size=len(rows))
         ]
         (indices,) = [part.indices for part in predictor.parts(rows, batch_size=len(rows))]

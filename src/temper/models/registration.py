@@ -1,4 +1,5 @@
 """Importing this module registers Temper's own networks with the auto classes of Transformers."""
 
 import temper.models.classical.networks
+import temper.models.mean_pooled
 import temper.models.multi_task  # noqa: F401

@@ -178,7 +178,8 @@ def contrast(
             trainer.st_trainer.remove_callback(callback)
         trainer.train_embeddings(list(texts), list(labels), args=arguments)
         trained: Any = body[0]
-        encoder.load_state_dict(trained.auto_model.state_dict())
+        weights = trained.auto_model.state_dict()
+        encoder.load_state_dict({name: weights[name] for name in encoder.state_dict()})
 
 
 @contextmanager

@@ -18,19 +18,16 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 from scipy.special import log_softmax
-from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from temper.data.examples import Examples
 from temper.data.splitting import fold_of_rows
-from temper.errors import ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.predictor import in_order
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.models.hf import load_classifier
+from temper.models.mean_pooled import mean_pooled
 from temper.models.modes import in_mode
 from temper.models.sentence import PAIRS, contrast
-from temper.models.windows import set_windows
 from temper.seeding import seeded
 from temper.training.config import RunConfig, is_scratch
 from temper.training.passes import PLAIN
@@ -100,31 +97,6 @@ def alternatives(run: RunConfig, rows: Examples) -> list[Alternative]:
     return [FROZEN, SETFIT] if fits else [FROZEN]
 
 
-class FrozenClassifier(nn.Module):
-    """A linear layer on the mean of an encoder's last hidden states.
-
-    Args:
-        classifier: A sequence classifier of Transformers, whose head is left aside.
-        classes: How many there are.
-    """
-
-    def __init__(self, classifier: Any, *, classes: int) -> None:
-        super().__init__()
-        self.config, self.encoder = classifier.config, classifier.base_model
-        self.head = nn.Linear(self.config.hidden_size, classes)
-
-    def embed(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor) -> Tensor:
-        """Return an embedding of length 1 of each row, [B, D]."""
-        made = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **inputs)
-        weights = attention_mask.unsqueeze(-1).to(made.last_hidden_state.dtype)
-        return normalize((made.last_hidden_state * weights).sum(1) / weights.sum(1))
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor) -> Tensor:
-        """Return logits, [B, C]."""
-        logits: Tensor = self.head(self.embed(input_ids, attention_mask, **inputs))
-        return logits
-
-
 def fit_alternative(
     alternative: Alternative, run: RunConfig, rows: Examples, *, seed: int
 ) -> ClassifierPredictor:
@@ -166,10 +138,7 @@ def fit_alternative(
     of_row = np.asarray(fold_of_rows(rows, CHOOSING, seed=seed))
     best, _ = choose_strength(features, labels, of_row, classes=len(names))
     weight, bias = logistic_regression(features, labels, classes=len(names), strength=best)
-    with torch.no_grad():
-        network.head.weight.copy_(torch.from_numpy(weight))
-        network.head.bias.copy_(torch.from_numpy(bias))
-    network.eval()
+    network.set_head(weight, bias)
     return predictor
 
 
@@ -190,13 +159,8 @@ def frozen_predictor(
     """
     # The head is fitted later, so the checkpoint's is not read.
     classifier, tokenizer = load_classifier(model, labels=classes, device=device, new_head=True)
-    if getattr(classifier.config, "is_encoder_decoder", False) or not hasattr(
-        classifier.config, "hidden_size"
-    ):
-        raise ModelError(f"{model} is no encoder, so it has no embeddings to classify.")
-    set_windows(classifier, None)
     with seeded(seed):
-        network = FrozenClassifier(classifier, classes=len(classes)).to(classifier.device)
+        network = mean_pooled(classifier, classes)
     return ClassifierPredictor(network, tokenizer, max_length=max_length)
 
 
@@ -213,7 +177,7 @@ def embeddings(predictor: ClassifierPredictor, rows: Examples) -> FloatArray:
     with in_mode(network, training=False), torch.no_grad():
         for part in predictor.parts(rows, batch_size=BATCH):
             indices += part.indices
-            found.append(network.embed(**part.batch.inputs))
+            found.append(network.embed(**part.batch.inputs)[0])
     return in_order(indices, found)
 
 
