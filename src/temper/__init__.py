@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from temper.api.check_labels import check_labels
     from temper.api.compare import compare
     from temper.api.evaluate import evaluate
+    from temper.api.fit import fit
     from temper.api.train import train
     from temper.api.tune import tune
     from temper.calibration.classifier import Classifier
@@ -52,6 +53,7 @@ _PUBLIC = {
     "push": "export.push",
     "register": "methods",
     "train": "api.train",
+    "fit": "api.fit",
     "tune": "api.tune",
 }
 
@@ -74,6 +76,7 @@ __all__ = [
     "compose",
     "configure",
     "evaluate",
+    "fit",
     "push",
     "register",
     "train",

@@ -1,1 +1,1 @@
-"""The Python functions: train, evaluate, compare, tune and check_labels."""
+"""The Python functions: fit, train, evaluate, compare, tune and check_labels."""

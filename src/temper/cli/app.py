@@ -16,6 +16,7 @@ from temper.cli.check_labels import check_labels
 from temper.cli.compare import compare
 from temper.cli.evaluate import evaluate
 from temper.cli.export import export
+from temper.cli.fit import fit
 from temper.cli.help import Command
 from temper.cli.listing import show
 from temper.cli.predict import predict
@@ -36,6 +37,7 @@ INTERRUPTED, TERMINATED = 130, 143
 
 COMMANDS: Mapping[str, Mapping[str, tuple[Callable[..., None], str]]] = {
     "Train": {
+        "fit": (fit, "From a labeled file to a calibrated, measured model"),
         "train": (train, "Fine-tune a model"),
         "compare": (compare, "Train recipes over seeds, evaluate and compare them"),
         "tune": (tune, "Search recipes and settings within a budget"),

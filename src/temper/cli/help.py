@@ -12,6 +12,7 @@ from temper.cli.options import GROUPS, OUTPUT
 from temper.errors import SettingError
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "fit": ("temper fit reviews.csv --out runs/fit", "temper fit reviews.csv --budget 1h"),
     "train": (
         "temper train --model minilm --data reviews.csv --out runs/reviews",
         "temper train --model minilm --data demo --method uegr --epochs 3 --out runs/uegr",

@@ -184,6 +184,10 @@ Models = Annotated[str | None, option(
     MODEL, "--models", "A,B",
     "Models to compare with plain fine-tuning first, in place of --model.",
 )]
+FitModels = Annotated[str, option(
+    MODEL, "--models", "A,B",
+    "Encoders to choose from: Hub ids, folders, or short names of `temper list models`.",
+)]
 Embeddings = Annotated[str | None, option(
     MODEL, "--embeddings", "MODEL",
     "Encoder whose frozen embeddings a linear model reads; a strong sentence encoder finds more. "
@@ -277,6 +281,10 @@ Seeds = Annotated[str, option(
 Budget = Annotated[str, option(
     OPTIMIZATION, "--budget", "TIME|N runs",
     "Total budget: 30m, 2h, or 12runs (trainings on all rows with plain fine-tuning).",
+)]
+FitBudget = Annotated[str, option(
+    OPTIMIZATION, "--budget", "TIME",
+    "Total time, for example 10m or 1h; checked before each training.",
 )]
 Goal = Annotated[str, option(
     OPTIMIZATION, "--goal", "GOAL",

@@ -37,10 +37,11 @@ from temper.models.adapters import is_adapted
 from temper.models.classical import ARCHITECTURES
 from temper.models.onnx_files import INT8, ONNX, check_onnx_installed, write_int8, write_onnx
 from temper.models.standalone import pipeline
+from temper.models.standalone.mean_pooled import MeanPooledConfig
 from temper.progress import Progress
 from temper.report.card import CARD, MARK, CardSources, card
 
-FILE, PIPELINE, SHIFT = "export.json", "pipeline.py", "shift.py"
+FILE, PIPELINE, SHIFT, MEAN_POOLED = "export.json", "pipeline.py", "shift.py", "mean_pooled.py"
 HOOKS = ("auto_map", "custom_pipelines")
 """Fields of a configuration that name code, which nothing here is."""
 TOLERANCE, HALF_TOLERANCE = 1e-4, 1e-2
@@ -157,6 +158,8 @@ def export(
         check_onnx_installed("--onnx")
     classifier, predictor = _load(model, max_length, settings)
     rows = _rows(model, classifier, request)
+    is_pooled = _config(predictor).model_type == MeanPooledConfig.model_type
+    files = (PIPELINE, SHIFT, *([MEAN_POOLED] if is_pooled else []))
     key = digest(
         {
             "model": predictor_identity(model, settings),
@@ -164,7 +167,7 @@ def export(
             "rows": None if request is None else rows.hash,
             "onnx": [onnx or int8, int8],
             "max_length": predictor.max_length,
-            "pipeline": [_standalone(name) for name in (PIPELINE, SHIFT)],
+            "pipeline": [_standalone(name) for name in files],
         }
     )
     if (to / FILE).exists():
@@ -183,7 +186,7 @@ def export(
     with staged_folder(to) as staged:
         _write_checkpoint(predictor, staged)
         copy_calibration(model, staged)
-        for name in (PIPELINE, SHIFT):
+        for name in files:
             write_text(staged / name, _standalone(name))
         record: dict[str, Any] = {
             "key": key,
@@ -215,8 +218,8 @@ def export(
             likeness[INT8] = _compared(asked, staged, rows, labels, onnx=INT8)
         record["likeness"] = {name: asdict(each) for name, each in likeness.items()}
         write_text(staged / CARD, _card(model, staged, record))
-        files = {name: sum_ for name, sum_ in checksums(staged).items() if name != FILE}
-        return write_json(staged / FILE, {**record, "versions": versions(), "files": files})
+        sums = {name: sum_ for name, sum_ in checksums(staged).items() if name != FILE}
+        return write_json(staged / FILE, {**record, "versions": versions(), "files": sums})
 
 
 def _load(

@@ -123,16 +123,23 @@ def out_of_fold(
         progress.runs(number, len(present), f"fold {number}")
         run_seed = derive_seed(config.seed, "fold", number) % 2**32
         run = config.model_copy(update={"seed": run_seed, "train": train})
-        fine_tuned[held] = _held_out_probabilities(
+        fine_tuned[held] = held_out_probabilities(
             run, rows.select(np.flatnonzero(of_row != fold)), rows.select(held), progress
-        )
+        ).mean(axis=0)
     return OutOfFold(rows, fine_tuned, np.exp(logs))
 
 
-def _held_out_probabilities(
+def held_out_probabilities(
     config: RunConfig, train: Examples, held: Examples, progress: Progress
 ) -> FloatArray:
-    """Train on some rows; return the mean probabilities of the others over the epochs, [n, C]."""
+    """Train on some rows; return the probabilities of the others after each epoch, [E, n, C].
+
+    Args:
+        config: How the model is trained; nothing is written.
+        train: The rows to train on.
+        held: The rows to predict.
+        progress: Receives the steps and notices.
+    """
     prepared = prepare(config, Splits(train, held))
     progress.notice_all(prepared.notices)
     predictor = ClassifierPredictor(
@@ -144,8 +151,7 @@ def _held_out_probabilities(
             prepared, config, folder, [epochs], save_strategy="no", report_to="none"
         )
         trainer.train()
-    mean: FloatArray = np.mean(epochs.probabilities, axis=0)
-    return mean
+    return np.stack(epochs.probabilities)
 
 
 class _Epochs(Listener):

@@ -8,6 +8,7 @@
 `temper export` wrote this file, which is free to be changed and passed on (Apache-2.0).
 """
 
+import importlib.util
 import json
 import re
 import sys
@@ -46,6 +47,11 @@ class Pipeline:
         self.calibration = _read(self.folder / "calibration.json")
         kept = self.calibration.get("arrays")
         self.arrays = {} if kept is None else load_file(self.folder / kept["file"])
+        own = importlib.util.spec_from_file_location("mean_pooled", self.folder / "mean_pooled.py")
+        if (self.folder / "mean_pooled.py").is_file() and own and own.loader:
+            # The network is not one of Transformers' own: the file registers it.
+            sys.modules[own.name] = importlib.util.module_from_spec(own)
+            own.loader.exec_module(sys.modules[own.name])
         self.tokenizer = AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
         if self.onnx is not None:
             from onnxruntime import InferenceSession as Session

@@ -1,0 +1,219 @@
+"""What `temper.fit` reports about a dataset, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas
+
+from temper.calibration.classifier import Classifier
+from temper.data.examples import Splits
+from temper.functional.intervals import difference_intervals
+from temper.functional.resampling import FloatArray, weighted_mean
+from temper.study.fit import DEFAULT, Choice, Trial
+from temper.study.wrong_labels import label_losses
+from temper.training.prepared import label_names
+
+RESAMPLES: Final = 2000
+SHOWN: Final = 3
+"""Texts that a finding quotes."""
+CHARACTERS: Final = 60
+
+
+def suspicious_labels(choice: Choice) -> pandas.DataFrame:
+    """Rank the held-out rows of the folds by the loss of their label.
+
+    The probabilities are the mean of the best candidate's over its epochs and the linear
+    classifier's, as in `temper.check_labels`.
+
+    Returns:
+        ``row`` (its number in the file), ``text``, ``label``, ``suggested`` and ``score``, the
+        highest score first.
+    """
+    best = choice.trials[0]
+    count = len(best.logs)
+    linear = np.exp(np.concatenate(choice.linear_logs(best.model, count)))
+    probabilities = (np.concatenate(best.means) + linear) / 2
+    rows = choice.rows.select(np.concatenate(choice.folds[:count]))
+    names, labels = np.asarray(label_names(choice.rows)), choice.labels(count)
+    pairs = {} if rows.text_pair is None else {"text_pair": list(rows.text_pair)}
+    table = pandas.DataFrame(
+        {
+            "row": list(rows.numbers or range(1, len(rows) + 1)),
+            "text": list(rows.text),
+            **pairs,
+            "label": names[labels],
+            "suggested": names[probabilities.argmax(axis=1)],
+            "score": label_losses(probabilities, labels),
+        }
+    )
+    return table.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+
+
+def candidates_of(choice: Choice) -> list[dict[str, Any]]:
+    """Return the scores of all candidates on the held-out rows, the best first.
+
+    The linear classifier of each model is scored on the rows of all folds.
+    """
+    lines = [
+        {
+            "candidate": trial.candidate.name,
+            "model": trial.model,
+            "method": trial.candidate.method,
+            **_scores(choice, trial.logs),
+        }
+        for trial in choice.trials
+    ]
+    for model in choice.linear:
+        logs = choice.linear_logs(model, len(choice.folds))
+        lines.append({"candidate": "linear on embeddings", "model": model, **_scores(choice, logs)})
+    return lines
+
+
+def _scores(choice: Choice, logs: list[FloatArray]) -> dict[str, Any]:
+    labels = choice.labels(len(logs))
+    right = np.concatenate(logs).argmax(axis=1) == labels
+    return {
+        "folds": len(logs),
+        "rows": len(labels),
+        "accuracy": float(right.mean()),
+        "brier": float(choice.brier(logs).mean()),
+    }
+
+
+def findings(
+    choice: Choice,
+    splits: Splits,
+    labels: pandas.DataFrame,
+    evaluation: Mapping[str, Any],
+    calibration: Mapping[str, Any] | None,
+    model: Path,
+) -> list[str]:
+    """Return the findings: accuracy, labels, refused texts, more rows, and alternatives."""
+    return [
+        _accuracy(evaluation, len(splits.dev)),
+        _labels(labels),
+        _refused(splits, calibration, model),
+        _more_rows(choice),
+        _alternatives(choice),
+    ]
+
+
+def _accuracy(evaluation: Mapping[str, Any], rows: int) -> str:
+    (entry,) = (
+        each
+        for each in evaluation["scores"]
+        if (each["perspective"], each["name"], each["condition"]) == ("task", "accuracy", "clean")
+    )
+    return (
+        f"Accuracy: {100 * entry['value']:.1f}% (95% CI {100 * entry['low']:.1f} to "
+        f"{100 * entry['high']:.1f}) on {rows:,} rows that were set aside."
+    )
+
+
+def _labels(labels: pandas.DataFrame) -> str:
+    other = labels[labels["label"] != labels["suggested"]]
+    if not len(other):
+        return f"Labels: none of the {len(labels):,} checked labels looks wrong."
+    worst = "; ".join(
+        f"row {line.row} {_quoted(line.text)} is {line.label}, suggested {line.suggested}"
+        for line in other.head(SHOWN).itertuples()
+    )
+    return (
+        f"Labels: another label is more probable for {len(other):,} of {len(labels):,} checked "
+        f"rows. Look at these first: {worst}."
+    )
+
+
+def _quoted(text: str) -> str:
+    line = " ".join(str(text).split())
+    return f'"{line[:CHARACTERS]}{"..." if len(line) > CHARACTERS else ""}"'
+
+
+def _refused(splits: Splits, calibration: Mapping[str, Any] | None, model: Path) -> str:
+    if calibration is None or "sets" not in calibration:
+        return (
+            "Uncertain texts: too few rows were set aside for prediction sets with a guarantee "
+            "(at least 100 are needed)."
+        )
+    dev = splits.dev
+    pairs = None if dev.text_pair is None else list(dev.text_pair)
+    answers = Classifier.load(model)(list(dev.text), pairs)
+    coverage = next(iter(calibration["sets"]["thresholds"]))
+    unclear = [
+        i for i, answer in enumerate(answers) if answer.set is not None and len(answer.set) != 1
+    ]
+    odd = [i for i, answer in enumerate(answers) if answer.anomalous]
+    quoted = "; ".join(_quoted(dev.text[i]) for i in unclear[:SHOWN])
+    return (
+        f"Uncertain texts: {len(unclear)} of {len(dev)} set-aside texts have no single class at "
+        f"{100 * float(coverage):.0f}% coverage{f', for example {quoted}' if quoted else ''}. "
+        f"{len(odd)} look unlike the training texts (OOD)."
+    )
+
+
+def _more_rows(choice: Choice) -> str:
+    best = choice.trials[0]
+    if not choice.half:
+        return "More rows: not measured within the budget. Give a larger --budget."
+    count = len(choice.half)
+    full = best.logs[:count]
+    low, high = (
+        np.concatenate(logs).argmax(axis=1) == choice.labels(count) for logs in (choice.half, full)
+    )
+    rows = round(len(choice.rows) * (1 - 1 / 5))
+    gain = high.mean() - low.mean()
+    interval = _interval(high.astype(float), low.astype(float))
+    return (
+        f"More rows: training on {rows:,} rows in place of {rows // 2:,} changes accuracy from "
+        f"{100 * low.mean():.1f}% to {100 * high.mean():.1f}% ({100 * gain:+.1f} points, 95% CI "
+        f"{interval})."
+    )
+
+
+def _alternatives(choice: Choice) -> str:
+    best = choice.trials[0]
+    count = len(best.logs)
+    others: dict[str, list[FloatArray]] = {
+        "a linear classifier on frozen embeddings": choice.linear_logs(best.model, count)
+    }
+    for trial in choice.trials:
+        if trial.candidate is DEFAULT and trial is not best:
+            others[f"plain fine-tuning of {trial.model} with default settings"] = trial.logs
+    parts = []
+    for name, logs in others.items():
+        shared = min(count, len(logs))
+        mine, theirs = choice.brier(best.logs[:shared]), choice.brier(logs[:shared])
+        parts.append((theirs.mean() - mine.mean(), name, _interval(theirs, mine, percent=False)))
+    difference, name, interval = min(parts)
+    return (
+        f"Alternatives: {name} came closest to {_title(best)}: its Brier score is "
+        f"{difference:+.3f} (95% CI {interval}; lower is better) on the folds."
+    )
+
+
+def _title(trial: Trial) -> str:
+    return f"the chosen way ({trial.candidate.name}, {trial.candidate.method}, {trial.model})"
+
+
+def _interval(first: FloatArray, second: FloatArray, *, percent: bool = True) -> str:
+    """Return the 95% interval of a mean difference of paired rows."""
+    (found,) = difference_intervals(
+        [
+            (
+                lambda counts: weighted_mean(first, counts),
+                lambda counts: weighted_mean(second, counts),
+            )
+        ],
+        len(first),
+        resamples=RESAMPLES,
+        seed=0,
+    )
+    if found.low is None or found.high is None:
+        return "not known: too few rows"
+    if percent:
+        return f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
+    return f"{found.low:+.3f} to {found.high:+.3f}"

@@ -1,0 +1,265 @@
+"""`temper.fit` and ``temper fit``: from a labeled file to a dependable classifier, in one call.
+
+Rows are set aside first. Candidates are compared on folds of the others (`temper.study.fit`), the
+best one is trained on all of them, and measured and calibrated on the rows that were set aside.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from temper.api.keywords import TRAIN, Many, Source, TrainKeywords
+from temper.api.nested import (
+    default_folder,
+    nested,
+    of_paths,
+    of_room,
+    of_tables,
+    refuse,
+    split_list,
+)
+from temper.errors import CheckpointError, DataError, SettingError
+from temper.progress import LoggedNotices, Progress
+from temper.study.goals import Budget
+
+if TYPE_CHECKING:
+    from temper.calibration.classifier import Classifier
+    from temper.data.examples import Examples
+
+RECORD, LABELS = "fit.json", "labels.csv"
+START, MODEL, EVALUATION, EXPORT = PARTS = "start", "model", "evaluation", "export"
+MODELS, BUDGET = "minilm", "10m"
+SET_ASIDE = 0.2
+"""Fraction of the rows that is set aside if the data have no evaluation split."""
+SEARCH = 0.8
+"""Fraction of the budget for the search and the training; the rest is for the evaluation."""
+PERSPECTIVES = ("task", "calibration", "token_corruption")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The result of `fit`.
+
+    Args:
+        folder: The out folder.
+        record: The content of ``fit.json``.
+    """
+
+    folder: Path
+    record: Mapping[str, Any]
+
+    @property
+    def model(self) -> Path:
+        """Folder of the trained and calibrated model."""
+        return self.folder / MODEL
+
+    @property
+    def page(self) -> Path:
+        """The report of the evaluation."""
+        return self.folder / EVALUATION / "report.html"
+
+    @property
+    def findings(self) -> list[str]:
+        """What was found, a sentence or two each."""
+        return list(self.record["findings"])
+
+    def load(self) -> Classifier:
+        """Load the model with its calibration."""
+        from temper.calibration.classifier import Classifier
+
+        return Classifier.load(self.model)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.findings, str(self.folder)])
+
+
+def fit(
+    data: Source | None = None,
+    *,
+    models: Many = MODELS,
+    budget: str = BUDGET,
+    out: str | Path | None = None,
+    config: Any = None,
+    progress: Progress | None = None,
+    **settings: Unpack[TrainKeywords],
+) -> Fitted:
+    """Train the most dependable classifier that a time budget allows, and say how good it is.
+
+    Args:
+        data: Labeled rows, one class each, as in `temper.train`. Without an evaluation split, a
+            fifth of the rows is set aside.
+        models: One or more encoders: Hub ids, folders, or short names of ``temper list models``.
+        budget: Total time: ``10m``, ``1h``. It is a target, checked before each training.
+        out: The folder; by default ``runs/DATA-fit-HASH``, the same for the same settings.
+        config: TOML file or nested settings, which the keywords override.
+        progress: Receives trainings, steps and notices; None logs the notices.
+        settings: As in `temper.train`; method, learning rate and epochs are chosen here.
+
+    Returns:
+        The folder with ``model`` (trained and calibrated), ``evaluation`` (with its report),
+        ``export`` (a pipeline that needs no Temper), ``labels.csv`` and ``fit.json``.
+
+    Raises:
+        TemperError: Data, models or settings do not fit, or the folder has another result.
+    """
+    progress = progress or LoggedNotices()
+    tree = nested(TRAIN, config, {"data": data, **settings})
+    names = split_list(models, "--models") if isinstance(models, str) else list(models)
+    if out is None:
+        out = default_folder(tree, "fit", budget, names)
+        progress.notice(f"No --out: the result is written to {out}.")
+    folder = Path(out)
+    checks = [partial(_check, tree, name) for name in names]
+    time_limit, *_ = refuse(
+        [
+            partial(_seconds, budget),
+            *checks,
+            *of_tables(tree),
+            *(check for name in names for check in of_paths({**tree, "model": name})),
+            of_room(folder, "result", RECORD),
+        ]
+    )
+    begun = time.monotonic()
+    from temper.checkpoints.folder import held_folder, read_json
+    from temper.checkpoints.identity import digest
+    from temper.data.reading import splits_read_as
+    from temper.data.sources import load_splits
+    from temper.files import write_json, write_text
+    from temper.training.config import RunConfig
+
+    table = {"dev_share": SET_ASIDE, "drop_overlap": True, **tree.get("data", {})}
+    tree = {**tree, "data": table}
+    config_of_first = RunConfig.of({**tree, "model": names[0]})
+    splits = load_splits(config_of_first.data)
+    progress.info_all(splits_read_as(splits))
+    progress.notice_all([*splits.notices, *_repeated(splits.train)])
+    if splits.train.kind != "classification":
+        raise DataError(
+            f"`temper fit` takes rows with one class each, and {splits.train.origin} is read as "
+            f"{splits.train.kind}. Use `temper train`, or give --set data.kind=classification."
+        )
+    key = digest([tree, names, budget, splits.train.hash, splits.dev.hash])
+    kept = read_json(folder / RECORD) if (folder / RECORD).exists() else {"key": key}
+    if kept["key"] != key:
+        raise CheckpointError(
+            f"{folder} has another result: of other rows, models, budget or settings. Give another "
+            "--out."
+        )
+    if "findings" in kept:
+        progress.notice(f"Up to date: {folder}")
+        return Fitted(folder, kept)
+    from temper.study.fit import Search
+
+    with held_folder(folder):
+        # A stopped search is repeated: its trainings are short, and not kept.
+        for name in PARTS:
+            shutil.rmtree(folder / name, ignore_errors=True)
+        write_json(folder / RECORD, {"key": key})
+        search = Search(
+            tree, splits.train, models=names, seconds=SEARCH * time_limit, progress=progress
+        )
+        choice = search.run()
+        search.train_best(folder / START, folder / MODEL, splits)
+        evaluation = _evaluate(folder, progress)
+        calibration = _calibrate(folder, progress)
+        _export(folder, progress)
+        from temper.api.findings import candidates_of, findings, suspicious_labels
+
+        labels = suspicious_labels(choice)
+        write_text(folder / LABELS, labels.to_csv(index=False, lineterminator="\n"))
+        record = {
+            "key": key,
+            "candidates": candidates_of(choice),
+            "findings": findings(choice, splits, labels, evaluation, calibration, folder / MODEL),
+            "seconds": round(time.monotonic() - begun, 1),
+        }
+        write_json(folder / RECORD, record)
+    return Fitted(folder, record)
+
+
+def _check(tree: Mapping[str, Any], model: str) -> None:
+    """Refuse settings that `fit` chooses itself, and models that are not encoders."""
+    from temper.training.config import RunConfig, is_scratch
+
+    chosen = [name for name in ("method", "recipe", "tasks", "model") if name in tree]
+    train = tree.get("train", {})
+    if isinstance(train, Mapping):
+        chosen += [name for name in ("learning_rate", "epochs", "max_steps") if name in train]
+    if chosen:
+        raise SettingError(
+            f"`temper fit` chooses {', '.join(chosen)} itself. Leave it out (models are named in "
+            "--models), or use `temper train`."
+        )
+    if is_scratch(model):
+        raise SettingError(
+            f"{model!r} is trained from scratch, and `temper fit` starts from a pre-trained "
+            "encoder. Give another model, for example minilm."
+        )
+    RunConfig.of({**tree, "model": model})
+
+
+def _repeated(rows: Examples) -> list[str]:
+    """Report texts that occur several times, and those of them with different labels."""
+    labels: dict[str, set[Any]] = {}
+    for row, label in zip(rows.rows, rows.labels or (), strict=True):
+        labels.setdefault(row, set()).add(label)
+    count, different = len(rows) - len(labels), sum(len(each) > 1 for each in labels.values())
+    if not count:
+        return []
+    return [
+        f"{count:,} of {len(rows):,} training rows repeat a text; {different:,} texts have "
+        "different labels."
+    ]
+
+
+def _seconds(budget: str) -> float:
+    parsed = Budget.parse(budget)
+    if parsed.unit != "seconds":
+        raise SettingError(f"`temper fit` takes a time as --budget, for example 10m, got {budget}.")
+    return parsed.amount
+
+
+def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
+    """Measure the model on the rows that were set aside, and write the report."""
+    from temper.checkpoints.checkpoint import Checkpoint
+    from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
+    from temper.report import build
+
+    tree = {"evaluate": {"perspectives": list(PERSPECTIVES)}}
+    request = EvaluationRequest.of(tree, model=Checkpoint.of(folder / MODEL))
+    content = evaluate_model(request, folder / EVALUATION, progress=progress)
+    build(folder / EVALUATION)
+    return content
+
+
+def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
+    """Calibrate the model on the rows that were set aside; None if they do not suffice."""
+    from temper.calibration.calibrate import calibrate
+    from temper.checkpoints.checkpoint import Checkpoint
+    from temper.evaluation.evaluate import EvaluationRequest
+    from temper.functional.calibration import EveryRowRightError
+
+    request = EvaluationRequest.of({}, model=Checkpoint.of(folder / MODEL))
+    try:
+        return calibrate(request, with_dev=True, progress=progress)
+    except (DataError, SettingError, EveryRowRightError) as error:
+        progress.notice(f"The model is not calibrated: {error}")
+        return None
+
+
+def _export(folder: Path, progress: Progress) -> None:
+    """Write the model into a folder that needs no Temper, if it can be exported."""
+    from temper.checkpoints.checkpoint import Checkpoint
+    from temper.errors import ModelError
+    from temper.export.export import export
+
+    try:
+        export(Checkpoint.of(folder / MODEL), folder / EXPORT, progress=progress)
+    except ModelError as error:
+        progress.notice(f"The model is not exported: {error}")

@@ -1,0 +1,71 @@
+"""``temper fit``: from a labeled file to a dependable classifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from temper.api.fit import BUDGET, MODELS
+from temper.api.fit import fit as fit_data
+from temper.api.keywords import TRAIN
+from temper.api.nested import nested
+from temper.cli import options
+from temper.cli.screen import print_json, print_table, say
+from temper.errors import shown
+
+
+def fit(
+    data: Annotated[str, typer.Argument(help="File, folder, Hub id or `demo` with labels.")],
+    *,
+    text_column: options.TextColumn = None,
+    text_pair_column: options.TextPairColumn = None,
+    label_column: options.LabelColumn = None,
+    rows: options.Rows = None,
+    max_length: options.MaxLength = None,
+    models: options.FitModels = MODELS,
+    budget: options.FitBudget = BUDGET,
+    seed: options.Seed = None,
+    device: options.Device = None,
+    out: options.Out = None,
+    assignments: options.Assignments = None,
+    config: options.Config = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train the most dependable classifier that a time budget allows, and report how good it is.
+
+    A fifth of the rows is set aside unless the data have an evaluation split. Ways to fine-tune are
+    compared on folds of the other rows; the best one is trained on all of them, then measured and
+    calibrated on the rows that were set aside.
+    """
+    given = {
+        "data": data, "text_column": text_column, "text_pair_column": text_pair_column,
+        "label_column": label_column, "rows": rows, "max_length": max_length, "seed": seed,
+        "device": device,
+    }  # fmt: skip
+    tree = nested(TRAIN, config, given, assignments)
+    from temper.cli.bars import progress
+
+    with progress() as screen:
+        fitted = fit_data(models=models, budget=budget, out=out, config=tree, progress=screen)
+    if as_json:
+        print_json({"out": shown(fitted.folder), "model": shown(fitted.model), **fitted.record})
+        return
+    table = [
+        {
+            "candidate": line["candidate"],
+            "model": Path(line["model"]).name,
+            "held-out rows": f"{line['rows']:,}",
+            "accuracy": f"{100 * line['accuracy']:.1f}%",
+            "Brier score": f"{line['brier']:.3f}",
+        }
+        for line in fitted.record["candidates"]
+    ]
+    print_table(table, list(table[0]))
+    for finding in fitted.findings:
+        say(f"- {finding}")
+    say(f"Suspicious labels: {shown(fitted.folder)}/labels.csv")
+    say(f"Report: {shown(fitted.page)}")
+    say(f'Try it: temper predict {shown(fitted.model)} --text "..."')
+    say(f"Serve it: temper serve {shown(fitted.model)}")

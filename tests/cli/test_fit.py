@@ -1,0 +1,101 @@
+"""`temper fit`: from a file to a calibrated model with findings, without naming a method."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pandas
+import pytest
+
+import temper
+from temper.errors import CheckpointError, DataError, SettingError
+from temper.study import fit as module
+from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.tiny_project import sentences, write_csv
+
+ROWS = 600
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fit")
+    rows = sentences(ROWS)
+    # One label is wrong.
+    rows[10] = (rows[10][0], "positive")
+    return write_csv(folder / "reviews.csv", rows)
+
+
+@pytest.fixture(scope="module")
+def fitted(tiny_model: Path, reviews: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CANDIDATES", module.CANDIDATES[:2])
+        # A tiny random encoder learns nothing at usual rates.
+        result = answer(
+            "fit", reviews, "--models", tiny_model, "--out", reviews.parent / "out", "--budget",
+            "2m", "--device", "cpu", "--max-length", 32,
+        )  # fmt: skip
+    assert Path(result["out"]) == reviews.parent / "out"
+    return reviews.parent / "out"
+
+
+def test_five_findings_are_about_these_rows(fitted: Path, reviews: Path) -> None:
+    record = json.loads((fitted / "fit.json").read_text(encoding="utf-8"))
+    accuracy, labels, uncertain, more, others = record["findings"]
+    set_aside = round(0.2 * ROWS)
+    assert f"{set_aside} rows" in accuracy
+    assert "95% CI" in accuracy
+    assert f"of {set_aside} set-aside texts" in uncertain
+    assert "95% CI" in more
+    assert "linear classifier" in others or "plain fine-tuning" in others
+    # Row numbers are those of the file.
+    table = pandas.read_csv(fitted / "labels.csv")
+    with reviews.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    for line in table.itertuples():
+        assert lines[line.row - 1]["text"] == line.text
+        assert lines[line.row - 1]["label"] == line.label
+    assert list(table["score"]) == sorted(table["score"], reverse=True)
+    names = {line["candidate"] for line in record["candidates"]}
+    assert {"default", "linear on embeddings"} < names
+    assert "Labels: another" in labels or "none of" in labels
+
+
+def test_the_model_is_calibrated_and_was_not_trained_on_the_rows_set_aside(fitted: Path) -> None:
+    calibration = json.loads((fitted / "model" / "calibration.json").read_text(encoding="utf-8"))
+    assert calibration["held_out"]["rows"] == round(0.2 * ROWS)
+    assert calibration["held_out"]["left_out"]["trained"] == 0
+    found = answer("predict", fitted / "model", "--text", "the film was good", "--device", "cpu")
+    assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
+    assert found[0]["set"]
+    succeed("verify", fitted / "evaluation")
+    assert (fitted / "evaluation" / "report.html").exists()
+    exported = json.loads((fitted / "export" / "export.json").read_text(encoding="utf-8"))
+    assert exported["likeness"]["pipeline.py"]["alike"] == exported["compared"]["rows"]
+
+
+def test_a_finished_result_is_kept_and_another_one_is_refused(
+    fitted: Path, reviews: Path, tiny_model: Path
+) -> None:
+    words = {"models": [str(tiny_model)], "out": fitted, "device": "cpu", "max_length": 32}
+    before = (fitted / "fit.json").read_text(encoding="utf-8")
+    again = temper.fit(str(reviews), budget="2m", **words)
+    assert (fitted / "fit.json").read_text(encoding="utf-8") == before
+    assert again.load()(["a"])[0].label in ("negative", "positive")
+    with pytest.raises(CheckpointError, match="another result"):
+        temper.fit(str(reviews), budget="3m", **words)
+
+
+def test_settings_that_fit_chooses_are_refused(reviews: Path) -> None:
+    refused(call("fit", reviews, "--set", "train.epochs=2"), "epochs", "temper train")
+    refused(call("fit", reviews, "--budget", "5runs"), "--budget", "10m")
+    with pytest.raises(SettingError, match="scratch"):
+        temper.fit(str(reviews), models="bilstm")
+
+
+def test_numbers_as_labels_are_refused(tiny_model: Path, tmp_path: Path) -> None:
+    lines = ["text,label", *(f"text {i},{i / 7:.3f}" for i in range(100))]
+    (tmp_path / "numbers.csv").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(DataError, match="temper train"):
+        temper.fit(str(tmp_path / "numbers.csv"), models=str(tiny_model), out=tmp_path / "out")
