@@ -32,6 +32,6 @@ found = temper.evaluate(run, shift={"films": "demo:shift"}, perspectives=["task"
 print(found.scores[["set", "name", "value", "low", "high", "n"]])
 
 study = temper.compare(
-    "demo", methods=["vanilla", "r_drop"], seeds=[0], out=f"{options.out}/study", **settings
+    "demo", methods=["plain", "r_drop"], seeds=[0], out=f"{options.out}/study", **settings
 )
 print(f"{len(study.scores)} scores: {study.page}")

@@ -26,5 +26,5 @@ printf 'text\nthe soup was anything but dull\nthe battery could not be worse\n' 
 temper predict "$OUT/uegr" --data "$OUT/new.csv"
 
 # The same training with and without the method, over two seeds: a table and a page.
-temper compare --methods vanilla,uegr --seeds 0,1 --model "$MODEL" --data "$DATA" \
+temper compare --methods plain,uegr --seeds 0,1 --model "$MODEL" --data "$DATA" \
     --rows "$ROWS" --eval-rows "$EVAL_ROWS" --epochs "$EPOCHS" --out "$OUT/compare"

@@ -26,7 +26,7 @@ PRINTED = tomllib.loads(
     (Path(__file__).parent / "tables" / "uegr-table-1.toml").read_text(encoding="utf-8")
 )["printed"]["score"]
 PLAIN: list[str] = [
-    name for name, column in PROTOCOL["column"].items() if column["method"] == "vanilla"
+    name for name, column in PROTOCOL["column"].items() if column["method"] == "plain"
 ]
 """Columns of plain fine-tuning, fewest epochs first."""
 METHODS: list[str] = [name for name in PROTOCOL["column"] if name not in PLAIN]
@@ -93,7 +93,7 @@ class Decision(NamedTuple):
         if self.metric is not METRICS[0] or any(self.column not in table for table in tables):
             return []
         return [
-            float(table[self.column][self.task]) - float(table["vanilla"][self.task])
+            float(table[self.column][self.task]) - float(table["plain"][self.task])
             for table in tables
         ]
 

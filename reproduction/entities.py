@@ -37,7 +37,7 @@ RATES = (5e-5, 1e-4, 2e-4)
 EPOCHS = {500: 10, 2000: 5}
 SEEDS = (0, 1, 2, 3, 4)
 COLUMNS: dict[str, dict[str, Any]] = {
-    "plain": {"method": "vanilla"},
+    "plain": {"method": "plain"},
     "r_drop": {"method": "r_drop"},
     "uegr": {"method": "uegr"},
     "uegr_one_pass": {"method": {"name": "uegr", "preset": "one_pass"}},
@@ -140,7 +140,7 @@ def with_compute(rates: dict[str, float], epochs: int) -> dict[str, Any]:
     }
     for times in sorted(set(COMPUTE.values())):
         train = {"learning_rate": rates["plain"], "epochs": epochs * times}
-        columns[f"plain_x{times}"] = {"method": "vanilla", "train": train}
+        columns[f"plain_x{times}"] = {"method": "plain", "train": train}
     return columns
 
 

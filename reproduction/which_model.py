@@ -138,7 +138,7 @@ def run_cell(cell: Cell, data: Path, models: Path, scratch: Path) -> dict[str, A
     model = str(models / name) if (models / name).is_dir() else name
     settings: dict[str, Any] = {
         "model": model,
-        "method": {"name": "vanilla"},
+        "method": {"name": "plain"},
         "seed": seed,
         "data": {"source": str(folder), "max_length": 64},
         "train": {"epochs": EPOCHS[rows], "batch_size": 16},

@@ -116,8 +116,8 @@ def limit(
     counted: float,
     numbers: float,
     *,
-    vanilla_passes: float,
-    vanilla_update: float,
+    plain_passes: float,
+    plain_update: float,
     seconds_a_number: float,
 ) -> float:
     """Return the least time of a step over plain fine-tuning's.
@@ -128,16 +128,16 @@ def limit(
     Args:
         counted: F.
         numbers: n.
-        vanilla_passes: P in seconds.
-        vanilla_update: U in seconds, clipping and optimiser.
+        plain_passes: P in seconds.
+        plain_update: U in seconds, clipping and optimiser.
         seconds_a_number: s.
 
     Example:
-        >>> limit(6, 0, vanilla_passes=0.3, vanilla_update=0.1, seconds_a_number=1e-9)
+        >>> limit(6, 0, plain_passes=0.3, plain_update=0.1, seconds_a_number=1e-9)
         1.75
     """
-    floor = vanilla_passes * counted / PLAIN + vanilla_update + numbers * seconds_a_number
-    return floor / (vanilla_passes + vanilla_update)
+    floor = plain_passes * counted / PLAIN + plain_update + numbers * seconds_a_number
+    return floor / (plain_passes + plain_update)
 
 
 def markdown() -> str:

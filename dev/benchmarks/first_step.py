@@ -71,7 +71,7 @@ def measure(source: Path, out: Path) -> dict[str, float]:
             if done:
                 raise KeyboardInterrupt
 
-    tree = {"model": "minilm", "data": {"source": str(source)}, "method": {"name": "vanilla"}}
+    tree = {"model": "minilm", "data": {"source": str(source)}, "method": {"name": "plain"}}
     with suppress(KeyboardInterrupt):
         train(RunConfig.of(tree), out, progress=Watch())
     return found

@@ -36,7 +36,7 @@ SHAPES: dict[str, dict[str, int]] = {
 }
 TOKENS, BATCHES = 128, (16, 64)
 WARM_UP, FEWEST, MOST, SECONDS = 2, 3, 10, 2.0
-RUNS_AT_ONCE, METHODS_TRAINED, SEEDS = 3, ("vanilla", "uegr"), (0, 1, 2)
+RUNS_AT_ONCE, METHODS_TRAINED, SEEDS = 3, ("plain", "uegr"), (0, 1, 2)
 ROWS_A_STEP, LEARNING_RATE, EPOCHS, LONGEST = 64, 1e-4, 1.0, 64
 # What the tests of a folder need besides the kit: where it is missing, they are left out and told.
 TESTS = {"tests/gpu": None, "tests/models/classical": None, "tests/evaluation": "pyarrow"}
@@ -246,7 +246,7 @@ def step_times(
             model = bert(**SHAPES[shape])
         return model, torch.optim.AdamW(model.parameters(), lr=RATE)
 
-    plain, pair = made("vanilla", *model_of()), model_of()
+    plain, pair = made("plain", *model_of()), model_of()
     for label in labels:
         own: list[tuple[float, float]] = []
         beside: list[tuple[float, float]] = []
@@ -286,7 +286,7 @@ def step_times(
 
 
 def trainer_times(*, shape: str, batch: int, device: str, steps: int = 12) -> list[dict[str, Any]]:
-    """Time the steps of the stock Trainer, and of ours with ``vanilla``, on the same batches."""
+    """Time the steps of the stock Trainer, and of ours with ``plain``, on the same batches."""
     import tempfile
 
     import torch
@@ -348,7 +348,7 @@ def steps_stage(file: Path, *, device: str, shapes: Sequence[str], until: float)
 
     labels = list(METHODS)
     if shapes == ["tiny"]:
-        labels = ["vanilla", "uegr", "roast"]
+        labels = ["plain", "uegr", "roast"]
     found: dict[str, Any] = {"steps": [], "trainers": [], "left_out": []}
     for shape in shapes:
         for batch in BATCHES if shape != "tiny" else (4,):
@@ -441,13 +441,13 @@ def _step_lines(record: Mapping[str, Any]) -> list[str]:
                 for e in record["trainers"]
                 if (e["shape"], e["batch"]) == cell and e["trainer"] == trainer
             ]
-            plain = steps.get((*cell, "vanilla"), {}).get("step")
+            plain = steps.get((*cell, "plain"), {}).get("step")
             row += [f"{own[0]['step'] / plain:.2f}" if own and plain else "", ""]
         lines.append(f"| `{trainer}`, whole loop | " + " | ".join(row) + " |")
     plain_times = [
-        f"{1e3 * steps[(*cell, 'vanilla')]['step']:.1f} ms ({cell[0]}, {cell[1]})"
+        f"{1e3 * steps[(*cell, 'plain')]['step']:.1f} ms ({cell[0]}, {cell[1]})"
         for cell in cells
-        if "step" in steps.get((*cell, "vanilla"), {})
+        if "step" in steps.get((*cell, "plain"), {})
     ]
     left = len(record["left_out"])
     return [

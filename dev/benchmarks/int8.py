@@ -64,7 +64,7 @@ def prepare(name: str, data: Path, work: Path) -> tuple[Path, Examples]:
     temper.train(
         f"{data / 'sst2'}",
         model=name,
-        method="vanilla",
+        method="plain",
         out=folder,
         rows=ROWS,
         eval_rows=200,

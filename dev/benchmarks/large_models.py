@@ -110,7 +110,7 @@ def planned(config: LlamaConfig) -> tuple[int, int]:
 def main() -> None:
     """Fit, hold to a larger model, plan the large one; write ``results/large_models.json``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--methods", nargs="+", default=["vanilla", "uegr", "uegr one pass"])
+    parser.add_argument("--methods", nargs="+", default=["plain", "uegr", "uegr one pass"])
     labels = parser.parse_args().methods
     # Transformers renames what switches checkpointing on.
     warnings.simplefilter("ignore", FutureWarning)

@@ -63,7 +63,7 @@ def masked_by(rank: Callable[[Tensor], Tensor], grads: Gradients, names: list[st
 
 def candidates() -> tuple[dict[str, Callable[[Gradients], object]], Gradients, int]:
     """Return what is timed, the gradients to mask, and how many entries the mask covers."""
-    plain = Workload("vanilla")
+    plain = Workload("plain")
     plain.step()
     plain.passes()
     rule = SelectiveUpdate(alpha=ALPHA, beta=BETA)

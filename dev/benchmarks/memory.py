@@ -69,21 +69,21 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--name", default="memory", help="of the file under results/")
     arguments = parser.parse_args()
-    chosen = ["vanilla", *(label for label in arguments.methods if label != "vanilla")]
+    chosen = ["plain", *(label for label in arguments.methods if label != "plain")]
     torch.set_num_threads(2)
     peaks = {label: measure(label) for label in chosen}
-    weights = sum(tensor.nbytes for tensor in Workload("vanilla").model.parameters())
+    weights = sum(tensor.nbytes for tensor in Workload("plain").model.parameters())
     ratios = {
         label: {
-            "passes": found["passes"] / peaks["vanilla"]["passes"],
-            "step": found["step"] / peaks["vanilla"]["step"],
+            "passes": found["passes"] / peaks["plain"]["passes"],
+            "step": found["step"] / peaks["plain"]["step"],
             "state_over_weights": found["state"] / weights,
         }
         for label, found in peaks.items()
     }
     table = Table(title="Peak live tensor bytes above weights, gradients and optimizer state")
     table.add_column("method", no_wrap=True)
-    columns = ("passes, MB", "over vanilla", "at most", "whole step, MB", "over vanilla", "kept")
+    columns = ("passes, MB", "over plain", "at most", "whole step, MB", "over plain", "kept")
     for column in columns:
         table.add_column(column, justify="right")
     for label, found in peaks.items():
@@ -101,7 +101,7 @@ def main() -> None:
     result = {
         "workload": Workload.describe(),
         "peak_bytes": peaks,
-        "over_vanilla": ratios,
+        "over_plain": ratios,
         "at_most": TARGETS,
     }
     console.print(f"Written to {write(arguments.name, result)}")

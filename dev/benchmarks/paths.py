@@ -22,7 +22,7 @@ from dev.benchmarks.record import write
 from dev.benchmarks.step_cost import THREADS
 from dev.benchmarks.workload import Workload, minilm
 
-METHODS = ("vanilla", "uegr without mask")
+METHODS = ("plain", "uegr without mask")
 PLAIN, BF16, COMPILED = "fp32", "bf16", "fp32, compiled"
 WARM_UP = 3
 

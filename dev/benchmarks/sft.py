@@ -103,7 +103,7 @@ def measure(side: str, data: Path, model: str | None, steps: int, batch: int) ->
             train_dataset=trainer.train_dataset,
             data_collator=trainer.data_collator,
             processing_class=tokenizer,
-            method="vanilla",
+            method="plain",
         )
     losses, seconds, inner = list[float](), list[float](), trainer.training_step
 

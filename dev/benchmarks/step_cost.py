@@ -1,4 +1,4 @@
-"""Time of one training step of each method over vanilla's, interleaved in one process.
+"""Time of one training step of each method over plain's, interleaved in one process.
 
 Run ``python -m dev.benchmarks.step_cost``. Every round takes one step of each method in a new
 order, so that a slow minute of the machine falls on all of them; the figure is the median over the
@@ -8,7 +8,7 @@ time, each eight with plain steps of their own, so that the models fit into 6 Gi
 *Limit* is what the method must spend (`dev.benchmarks.account`) in the times of the same rounds: of
 a plain step's passes, of its update, and of reading and writing memory. The released codes' order
 of work is the rows named ``released``. Beside them the stock Trainer, as it comes and grouped by
-length, and ``RobustTrainer`` with ``vanilla`` train on rows of mixed lengths.
+length, and ``RobustTrainer`` with ``plain`` train on rows of mixed lengths.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TARGETS = {
 WARM_UP = 3
 TOGETHER = 8
 THREADS = 2
-STOCK, GROUPED, OURS = "stock Trainer", "stock Trainer by length", "RobustTrainer, vanilla"
+STOCK, GROUPED, OURS = "stock Trainer", "stock Trainer by length", "RobustTrainer, plain"
 LENGTHS, TRAINER_STEPS = (3, 110), 12
 
 
@@ -102,8 +102,8 @@ class Floor:
             found[label] = account.limit(
                 account.passes(label, model),
                 sum(each * size for each, size in rules.values()),
-                vanilla_passes=passes,
-                vanilla_update=update,
+                plain_passes=passes,
+                plain_update=update,
                 seconds_a_number=number,
             )
         return found
@@ -134,7 +134,7 @@ def rounds_of(
             if number >= WARM_UP:
                 samples[label].append(elapsed)
         if number >= WARM_UP:
-            floor.sample(workloads["vanilla"])
+            floor.sample(workloads["plain"])
     return samples, floor.limits(workloads)
 
 
@@ -216,24 +216,24 @@ def trainer_rounds(rounds: int) -> dict[str, list[float]]:
 
 
 def summary(samples: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
-    """Reduce samples to medians and ratios over vanilla.
+    """Reduce samples to medians and ratios over plain.
 
     Args:
         samples: Seconds by label; the n-th samples of all labels belong to one round.
 
     Returns:
-        By label: ``median`` in seconds, ``over_vanilla`` as the ratio of medians, and
+        By label: ``median`` in seconds, ``over_plain`` as the ratio of medians, and
         ``middle_half``, the quartiles of the ratio round by round, which say how sure it is.
     """
-    base = statistics.median(samples["vanilla"])
+    base = statistics.median(samples["plain"])
     found = {}
     for label, seconds in samples.items():
-        beside = samples["vanilla"][: len(seconds)]
+        beside = samples["plain"][: len(seconds)]
         paired = sorted(own / other for own, other in zip(seconds, beside, strict=True))
         quartiles = statistics.quantiles(paired, n=4) if len(paired) > 1 else paired * 3
         found[label] = {
             "median": statistics.median(seconds),
-            "over_vanilla": statistics.median(seconds) / base,
+            "over_plain": statistics.median(seconds) / base,
             "middle_half": [quartiles[0], quartiles[2]],
             "at_most": TARGETS.get(label),
         }
@@ -253,12 +253,12 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(THREADS)
     console = Console()
-    labels = ["vanilla", *(label for label in arguments.methods if label != "vanilla")]
+    labels = ["plain", *(label for label in arguments.methods if label != "plain")]
     samples: list[dict[str, list[float]]] = []
     found: dict[str, dict[str, Any]] = {}
     limits: dict[str, float] = {}
     for first in range(1, max(len(labels), 2), TOGETHER):
-        group = ["vanilla", *labels[first : first + TOGETHER]]
+        group = ["plain", *labels[first : first + TOGETHER]]
         timed, floors = rounds_of(
             group, rounds=arguments.rounds, console=console, batch=arguments.batch
         )
@@ -269,7 +269,7 @@ def main() -> None:
         gc.collect()
     found = {label: {**found[label], "limit": limits[label]} for label in labels}
     table = Table(title=f"One training step, median of {arguments.rounds} interleaved rounds")
-    columns = ("method", "milliseconds", "over vanilla", "middle half", "limit", "over limit")
+    columns = ("method", "milliseconds", "over plain", "middle half", "limit", "over limit")
     for column in (*columns, "at most"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for label, row in found.items():
@@ -277,10 +277,10 @@ def main() -> None:
         table.add_row(
             label,
             f"{row['median'] * 1e3:.1f}",
-            f"{row['over_vanilla']:.2f}",
+            f"{row['over_plain']:.2f}",
             f"{low:.2f} to {high:.2f}",
             f"{row['limit']:.2f}",
-            f"{row['over_vanilla'] / row['limit']:.2f}",
+            f"{row['over_plain'] / row['limit']:.2f}",
             f"{row['at_most']:.2f}" if row["at_most"] else "",
         )
     console.print(table)

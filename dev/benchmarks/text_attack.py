@@ -77,7 +77,7 @@ def trained(
     model = AutoModelForSequenceClassification.from_pretrained(
         minilm_folder(), num_labels=train.classes
     )
-    stepper = Stepper(model.train(), configure("vanilla"), seed=0)
+    stepper = Stepper(model.train(), configure("plain"), seed=0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     items, collate = encode(train, tokenizer, max_length=TOKENS).items, Collator(tokenizer)
     order = random.Random(0).sample(items, len(items))

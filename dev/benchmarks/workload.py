@@ -23,7 +23,7 @@ LEARNING_RATE, CLIP = 2e-5, 1.0
 
 # What a row of the tables stands for: a method's name and what differs from its defaults.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "vanilla": ("vanilla", {}),
+    "plain": ("plain", {}),
     "uegr without mask": ("uegr", {"mask": False}),
     "uegr": ("uegr", {}),
     "uegr one pass": ("uegr", {"preset": "one_pass"}),

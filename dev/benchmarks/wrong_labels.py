@@ -96,7 +96,7 @@ def measure(name: str, arguments: argparse.Namespace, seed: int) -> dict[str, An
             "model": arguments.model,
             "seed": seed,
             "data": {"source": str(arguments.data / train)},
-            "method": {"name": "vanilla"},
+            "method": {"name": "plain"},
             "train": {"epochs": EPOCHS, "group_by_length": True},
         }
     )

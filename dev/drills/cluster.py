@@ -24,7 +24,7 @@ from dev.drills.drilling import Found, drilled
 
 STUDY = Command(
     "cluster",
-    "compare --model {0}/tiny --data {0}/data.jsonl --methods vanilla,r_drop --seeds 0,1"
+    "compare --model {0}/tiny --data {0}/data.jsonl --methods plain,r_drop --seeds 0,1"
     " --epochs 5 --max-length 8 --set train.save_steps=2 --perspectives task --out {0}/out",
 )
 

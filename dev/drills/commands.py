@@ -75,7 +75,7 @@ COMMANDS = (
     ),
     Command(
         "compare",
-        "compare --model {0}/tiny --data {0}/data.jsonl --methods vanilla,r_drop --seeds 0"
+        "compare --model {0}/tiny --data {0}/data.jsonl --methods plain,r_drop --seeds 0"
         " --epochs 1 --max-length 8 --perspectives task --out {0}/out",
     ),
     Command("predict", "predict {0}/run --data {0}/data.jsonl --out {0}/out.csv"),
@@ -257,7 +257,7 @@ def make_project(folder: Path) -> Path:
         ]
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     data = f"--data {folder}/data.jsonl --max-length 8 --epochs 5 --learning-rate 0.01"
-    given = f"train --model {folder}/tiny {data} --method vanilla --seed 0"
+    given = f"train --model {folder}/tiny {data} --method plain --seed 0"
     _whole(f"{given} --out {folder}/run".split(), folder)
     evaluate = f"evaluate {folder}/run --data {folder}/data.jsonl --perspectives task"
     _whole(f"{evaluate} --out {folder}/run/evaluation".split(), folder)

@@ -105,7 +105,7 @@ OF_MODEL = (
     "calibrate {}/run --data {}/held_out.jsonl",
     f"train --model {{}}/run {DATA} --max-length 8 --epochs 1 --out {{}}/out",
     f"train --model {{}}/tiny {DATA} --max-length 8 --epochs 5 --learning-rate 0.01"
-    " --method vanilla --seed 0 --out {}/run",
+    " --method plain --seed 0 --out {}/run",
     "report {}/run",
     "verify {}/run",
 )

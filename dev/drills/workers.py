@@ -30,7 +30,7 @@ from dev.drills.drilling import Found, drilled
 
 STUDY = Command(
     "compare",
-    "compare --model {0}/tiny --data {0}/data.jsonl --methods vanilla,r_drop --seeds 0"
+    "compare --model {0}/tiny --data {0}/data.jsonl --methods plain,r_drop --seeds 0"
     " --epochs 2 --max-length 8 --set train.save_steps=2 --perspectives task --workers 2"
     " --out {0}/out",
 )

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from temper.methods import Method, compose, configure, register
     from temper.methods.at import AT
     from temper.methods.dropout import Dropout
+    from temper.methods.plain import Plain
     from temper.methods.r_at import RAT
     from temper.methods.r_at_su import RATSU
     from temper.methods.r_drop import RDrop
     from temper.methods.roast import RoAST
     from temper.methods.uegr import UEGR
-    from temper.methods.vanilla import Vanilla
     from temper.models import Network
     from temper.training.stepper import Stepper
     from temper.training.trainer import RobustTrainer
@@ -44,7 +44,7 @@ _PUBLIC = {
     "RobustTrainer": "training.trainer",
     "Stepper": "training.stepper",
     "UEGR": "methods.uegr",
-    "Vanilla": "methods.vanilla",
+    "Plain": "methods.plain",
     "check_labels": "api.check_labels",
     "compare": "api.compare",
     "compose": "methods",
@@ -66,11 +66,11 @@ __all__ = [
     "Dropout",
     "Method",
     "Network",
+    "Plain",
     "RDrop",
     "RoAST",
     "RobustTrainer",
     "Stepper",
-    "Vanilla",
     "check_labels",
     "compare",
     "compose",

@@ -209,8 +209,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
         One line of text for an error.
 
     Example:
-        >>> unknown("method", "uerg", ["vanilla", "uegr"])
-        "Unknown method 'uerg'. Did you mean 'uegr'? Known: uegr, vanilla."
+        >>> unknown("method", "uerg", ["plain", "uegr"])
+        "Unknown method 'uerg'. Did you mean 'uegr'? Known: uegr, plain."
     """
     names = sorted(shortened(each, longest=LONGEST_VALUE) for each in known)
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)

@@ -187,13 +187,13 @@ def test_a_run_without_out_is_kept_by_the_same_call_and_command(
     monkeypatch.chdir(tmp_path)
     data = str(tiny_data / "reviews")
     found = temper.train(
-        data, model=str(tiny_model), method="vanilla", epochs=1, rows=8, max_length=16, device="cpu"
+        data, model=str(tiny_model), method="plain", epochs=1, rows=8, max_length=16, device="cpu"
     )
     assert found.folder.parent == Path("runs")
-    assert found.folder.name.startswith("reviews-vanilla-")
+    assert found.folder.name.startswith("reviews-plain-")
     again = CliRunner().invoke(
         app,
-        ["train", "--model", str(tiny_model), "--data", data, "--method", "vanilla", "--epochs",
+        ["train", "--model", str(tiny_model), "--data", data, "--method", "plain", "--epochs",
          "1", "--rows", "8", "--max-length", "16", "--device", "cpu"],
     )  # fmt: skip
     said = " ".join(again.stderr.split())
@@ -207,7 +207,7 @@ def run(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFact
     return temper.train(
         tiny_data / "reviews",
         model=str(tiny_model),
-        method=temper.Vanilla(),
+        method=temper.Plain(),
         max_steps=2,
         max_length=32,
         device="cpu",
@@ -221,7 +221,7 @@ def test_a_call_trains_the_run_that_the_command_trains(
     again = CliRunner().invoke(
         app,
         ["train", "--model", str(tiny_model), "--data", str(tiny_data / "reviews"), "--method",
-         "vanilla", "--set", "train.max_steps=2", "--max-length", "32", "--device", "cpu",
+         "plain", "--set", "train.max_steps=2", "--max-length", "32", "--device", "cpu",
          "--out", str(run.folder)],
     )  # fmt: skip
     assert again.exit_code == 0, again.stderr
@@ -279,7 +279,7 @@ def test_a_run_on_data_in_memory_is_that_on_a_file_of_the_same_rows(
     columns = dict(zip(("text", "label"), map(list, zip(*sentences(30), strict=True)), strict=True))
     frame = pandas.DataFrame(columns)
     short: dict[str, Any] = {
-        "model": str(tiny_model), "method": "vanilla", "max_steps": 1, "max_length": 32,
+        "model": str(tiny_model), "method": "plain", "max_steps": 1, "max_length": 32,
         "device": "cpu",
     }  # fmt: skip
     file = write_csv(tmp_path / "rows.csv", sentences(30))
@@ -303,7 +303,7 @@ def test_a_run_on_data_in_memory_is_that_on_a_file_of_the_same_rows(
     )  # fmt: skip
     assert {score["n"] for score in other.content["scores"]} == {8}
     study = temper.compare(
-        out=tmp_path / "study", methods="vanilla", seeds=[0], data={"train": frame, "dev": shifted},
+        out=tmp_path / "study", methods="plain", seeds=[0], data={"train": frame, "dev": shifted},
         model=str(tiny_model), max_steps=1, max_length=32, device="cpu", perspectives="task",
         evaluate={"bootstrap": 0},
     )  # fmt: skip
@@ -318,8 +318,8 @@ def test_a_mistyped_model_without_a_folder_hears_of_the_model_too() -> None:
 def test_a_comparison_returns_its_table(tiny_model: Path, tiny_data: Path, tmp_path: Path) -> None:
     study = temper.compare(
         out=tmp_path / "study",
-        methods=["vanilla", temper.RDrop(weight=2.0)],
-        variants={"longer": {"method": "vanilla", "train": {"max_steps": 2}}},
+        methods=["plain", temper.RDrop(weight=2.0)],
+        variants={"longer": {"method": "plain", "train": {"max_steps": 2}}},
         seeds=[0],
         model=str(tiny_model),
         data=tiny_data / "reviews",
@@ -330,9 +330,9 @@ def test_a_comparison_returns_its_table(tiny_model: Path, tiny_data: Path, tmp_p
         evaluate={"bootstrap": 0},
     )
     plan = json.loads((study.folder / "study.json").read_text())
-    assert [column["name"] for column in plan["columns"]] == ["vanilla", "r_drop", "longer"]
+    assert [column["name"] for column in plan["columns"]] == ["plain", "r_drop", "longer"]
     assert plan["columns"][1]["settings"]["method"]["weight"] == 2.0
-    assert set(study.scores["column"]) == {"vanilla", "r_drop", "longer"}
+    assert set(study.scores["column"]) == {"plain", "r_drop", "longer"}
     assert study.page.is_file()
     assert str(study).endswith(f"{study.headline().text}\n{study.folder}")
     assert study.headline().sentence.replace("`", "") in re.sub("<[^>]*>", "", study._repr_html_())
@@ -345,9 +345,9 @@ def test_a_comparison_returns_its_table(tiny_model: Path, tiny_data: Path, tmp_p
     ("variants", "message"),
     [
         ({"x": {"train": {"epochs": 1}}}, "names its `method`"),
-        ({"x": {"method": "vanilla", "train": 3}}, "`train` of variant 'x' must be a table"),
-        ({"x": {"method": "vanilla", "data": {"rows": 3}}}, "sets `data.rows`"),
-        ({"x": {"method": "vanila"}}, "'vanilla'"),
+        ({"x": {"method": "plain", "train": 3}}, "`train` of variant 'x' must be a table"),
+        ({"x": {"method": "plain", "data": {"rows": 3}}}, "sets `data.rows`"),
+        ({"x": {"method": "plian"}}, "'plain'"),
     ],
 )
 def test_a_wrong_variant_is_refused(

@@ -22,7 +22,7 @@ def calls(frame: pandas.DataFrame) -> None:
     )
     temper.train(tasks={"rte": None, "reviews": frame}, model="minilm", lora=True)
     temper.evaluate(run, frame, shift={"far": frame}, perspectives=["task"], eval_rows=10)
-    temper.compare("demo", model="minilm", methods=["vanilla", temper.AT()], keep="best")
+    temper.compare("demo", model="minilm", methods=["plain", temper.AT()], keep="best")
     temper.tune("demo", budget="2h", recipes="ema", cluster={"address": "auto", "cpus": 2})
 
     temper.train("demo", model="minilm", epoch=1)  # type: ignore[call-arg]

@@ -213,7 +213,7 @@ def test_the_mask_comes_after_clipping() -> None:
     stepper.step(torch.optim.SGD(model.parameters(), lr=1.0))
     in_blocks = torch.cat([p.grad.flatten() for p in model.layers.parameters()])
     assert (in_blocks == 0).any()
-    Stepper(plain, "vanilla", seed=1).backward(rows(5, 3))
+    Stepper(plain, "plain", seed=1).backward(rows(5, 3))
     expected = torch.cat([p.grad.flatten() for p in plain.parameters()]).norm()
     assert norm.item() == pytest.approx(expected.item())
 

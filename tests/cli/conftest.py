@@ -17,7 +17,7 @@ def trained(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPath
     """Return a run of one step; copy it before you write to it."""
     out = tmp_path_factory.mktemp("trained") / "run"
     succeed(
-        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "vanilla",
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "plain",
         "--set", "train.max_steps=1", "--max-length", "32", "--device", "cpu", "--out", out,
     )  # fmt: skip
     return out

@@ -47,7 +47,7 @@ def test_a_log_of_several_runs_says_how_long_the_run_and_all_of_them_go_on() -> 
     console = Console(file=text, width=200)
     shown = ScreenProgress(Bars(console=console, disable=True), clock=lambda: now[0])
     for number in (1, 2):
-        shown.runs(number, 4, f"vanilla, seed {number}")
+        shown.runs(number, 4, f"plain, seed {number}")
         for step in range(4):
             shown.steps(step, 3, loss=None)
             now[0] += 10.0 if step < 3 else 0.0
@@ -56,7 +56,7 @@ def test_a_log_of_several_runs_says_how_long_the_run_and_all_of_them_go_on() -> 
             now[0] += 5.0 if piece < 2 else 0.0
     said = text.getvalue().splitlines()
     # 30 s of training and 10 s of evaluation a run: 100 s are gone with the fifth step of all.
-    assert said[0] == "run 1 of 4: vanilla, seed 1"
+    assert said[0] == "run 1 of 4: plain, seed 1"
     assert "training: 1 of 3, 0:20 left, all runs: 1:50 left" in said
     assert said[-1] == "evaluating task on dev: 2 of 2, 0:00 left, all runs: 1:20 left"
 

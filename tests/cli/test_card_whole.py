@@ -17,7 +17,7 @@ from tests.cli.calls import succeed
 def trained(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("card") / "run"
     succeed(
-        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "vanilla",
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "plain",
         "--set", "train.max_steps=2", "--max-length", "32", "--device", "cpu", "--out", out,
     )  # fmt: skip
     return out

@@ -14,7 +14,7 @@ from temper.models.headed import load_headed
 from tests.cli.calls import call, refused, succeed
 
 WORDS = ("good", "bad", "old")
-TRAIN = ("--method", "vanilla", "--learning-rate", "3e-3", "--device", "cpu")
+TRAIN = ("--method", "plain", "--learning-rate", "3e-3", "--device", "cpu")
 
 
 def write_choices(path: Path) -> Path:
@@ -120,7 +120,7 @@ def test_methods_are_compared(tiny_model: Path, run: Path, tmp_path: Path) -> No
     out, steps = tmp_path / "study", ("--set", "train.max_steps=2", "--set", "train.device=cpu")
     succeed(
         "compare", "--model", tiny_model, "--data", run.parent / "rows.jsonl", *steps,
-        "--methods", "vanilla,uegr", "--seeds", "2", "--no-equal-compute", "--out", out,
+        "--methods", "plain,uegr", "--seeds", "2", "--no-equal-compute", "--out", out,
     )  # fmt: skip
     assert "accuracy" in (out / "scores.csv").read_text(encoding="utf-8")
 

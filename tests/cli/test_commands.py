@@ -93,7 +93,7 @@ def test_a_settings_file_is_overridden_by_options(
     config = tmp_path / "run.toml"
     config.write_text(
         f'model = "{tiny_model}"\nseed = 1\n[data]\nsource = "{tiny_data / "reviews"}"\n'
-        '[method]\nname = "vanilla"\n[train]\nmax_steps = 50\ndevice = "cpu"\n',
+        '[method]\nname = "plain"\n[train]\nmax_steps = 50\ndevice = "cpu"\n',
         encoding="utf-8",
     )
     record = answer(
@@ -108,7 +108,7 @@ def test_the_command_that_training_ends_with_judges_the_rows_it_was_told(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     trained = call(
-        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "vanilla",
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "plain",
         "--set", "train.max_steps=1", "--eval-rows", 4, "--max-length", 32, "--device", "cpu",
         "--out", tmp_path / "run",
     )  # fmt: skip
@@ -236,7 +236,7 @@ def test_a_signal_leaves_a_checkpoint_of_the_last_step_and_its_exit_code(
     command = [
         sys.executable, "-c", f"{heeding}; from temper.cli import main; main()",
         "train", "--model", str(tiny_model), "--data", str(tiny_data / "reviews"),
-        "--method", "vanilla", "--set", "train.max_steps=2000", "--set", "train.save_steps=500",
+        "--method", "plain", "--set", "train.max_steps=2000", "--set", "train.save_steps=500",
         "--device", "cpu", "--json", "--out", str(out),
     ]  # fmt: skip
     process = subprocess.Popen(

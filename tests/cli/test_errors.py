@@ -14,7 +14,7 @@ from tests.cli.tiny_project import write_csv
 
 def training(model: Path, data: Path, out: Path, *more: object) -> Result:
     return call(
-        "train", "--model", model, "--data", data, "--method", "vanilla",
+        "train", "--model", model, "--data", data, "--method", "plain",
         "--set", "train.max_steps=2", "--device", "cpu", "--out", out, *more,
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ def test_wrong_files_leave_nothing(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--methods", "vanilla,uerg"), ("'uerg'", "'uegr'")),
+        (("--methods", "plain,uerg"), ("'uerg'", "'uegr'")),
         (("--seeds", "0,a"), ("--seeds",)),
         (("--shift", "yelp"), ("--shift NAME=PATH",)),
         (("--shift", "yelp=missing.csv"), ("missing.csv",)),

@@ -14,7 +14,7 @@ from tests.cli.calls import call, succeed
 
 def train(model: Path, data: Path, out: Path, *more: object, seed: int = 0) -> Result:
     return call(
-        "train", "--model", model, "--data", data / "reviews", "--method", "vanilla", "--set",
+        "train", "--model", model, "--data", data / "reviews", "--method", "plain", "--set",
         "train.max_steps=1", "--max-length", "32", "--device", "cpu", "--seed", seed, "--out", out,
         *more,
     )  # fmt: skip

@@ -112,7 +112,7 @@ def test_pairs_and_regressions_are_answered_too(tiny_model: Path, tmp_path: Path
     run, out = tmp_path / "run", tmp_path / "out"
     succeed(
         "train", "--model", tiny_model, "--data", data, "--set", "data.kind=regression", "--method",
-        "vanilla", "--set", "train.max_steps=1", "--max-length", "16", "--device", "cpu",
+        "plain", "--set", "train.max_steps=1", "--max-length", "16", "--device", "cpu",
         "--out", run,
     )  # fmt: skip
     told = answer("export", run, "--out", out, "--data", data)
@@ -130,7 +130,7 @@ def test_an_adapter_is_merged_into_a_plain_checkpoint(
     run, out = tmp_path / "run", tmp_path / "out"
     succeed(
         "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--lora", "--method",
-        "vanilla", "--learning-rate", "0.1", "--set", "train.max_steps=3", "--max-length", "32",
+        "plain", "--learning-rate", "0.1", "--set", "train.max_steps=3", "--max-length", "32",
         "--device",
         "cpu", "--out", run,
     )  # fmt: skip
@@ -202,7 +202,7 @@ def test_what_transformers_cannot_load_alone_is_refused(
 ) -> None:
     run, out = tmp_path / "run", tmp_path / "out"
     succeed(
-        "train", "--model", "text_cnn", "--data", tiny_data / "reviews", "--method", "vanilla",
+        "train", "--model", "text_cnn", "--data", tiny_data / "reviews", "--method", "plain",
         "--set", "train.max_steps=1", "--device", "cpu", "--out", run,
     )  # fmt: skip
     refused(call("export", run, "--out", out), "'text_cnn'", "Temper's own")

@@ -57,7 +57,7 @@ def test_a_study_judges_on_a_suite_and_learns_from_its_own_training_rows(
     suite.write_text(SUITE, encoding="utf-8")
     out = tmp_path / "study"
     answer(
-        "compare", "--model", tiny_model, "--data", tiny_data / "reviews", "--methods", "vanilla",
+        "compare", "--model", tiny_model, "--data", tiny_data / "reviews", "--methods", "plain",
         "--seeds", "0", "--set", "train.max_steps=1", "--set", "train.device=cpu",
         "--max-length", "32", "--set", f"sets.adversarial=made={tiny_data / 'shift.csv'}",
         "--anomaly", f"odd={tiny_data / 'anomaly.csv'}", "--suite", suite,
@@ -67,7 +67,7 @@ def test_a_study_judges_on_a_suite_and_learns_from_its_own_training_rows(
     plan = json.loads((out / "study.json").read_text(encoding="utf-8"))
     assert (plan["suite"], list(plan["missing"])) == ("own", ["gone"])
     assert list(plan["adversarial"]) == ["made", "turned"]
-    (run,) = plan["runs"]["vanilla"].values()
+    (run,) = plan["runs"]["plain"].values()
     found = json.loads((out / run / "evaluation" / "scores.json").read_text(encoding="utf-8"))
     assert list(found["missing"]) == ["gone"]
     assert any("'gone' of suite 'own' is missing" in notice for notice in found["notices"])

@@ -43,12 +43,12 @@ def test_methods_say_what_they_cost_and_claim() -> None:
         "name", "summary", "passes", "memory", "claims", "slots", "paper",
     }  # fmt: skip
     assert rows["uegr"]["slots"] == {"objective": ["perturbation", "sub-models"], "rule": ["mask"]}
-    assert rows["vanilla"]["slots"] == {"objective": [], "rule": []}
+    assert rows["plain"]["slots"] == {"objective": [], "rule": []}
     heading = call("list", "methods").stdout.splitlines()[0]
     assert heading.split() == ["name", "summary", "passes"]
     claims = "Claims for itself: perturbation, sub-models; rule: mask"
     assert claims in call("list", "methods", "uegr").stdout.splitlines()
-    assert "Claims for itself: nothing" in call("list", "methods", "vanilla").stdout
+    assert "Claims for itself: nothing" in call("list", "methods", "plain").stdout
 
 
 @pytest.mark.parametrize("width", [100, 60])

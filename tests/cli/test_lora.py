@@ -48,7 +48,7 @@ def test_the_code_on_the_card_of_an_adapter_loads_it_whole(
     write_csv(data, [(f"film {n} was {labels[n % 3]}", labels[n % 3]) for n in range(30)])
     succeed(
         "train", "--model", base if base == "minilm" else tiny_model, "--data", data, "--method",
-        "vanilla", "--lora", "--set", "train.max_steps=1", "--max-length", "16", "--device", "cpu",
+        "plain", "--lora", "--set", "train.max_steps=1", "--max-length", "16", "--device", "cpu",
         "--out", out,
     )  # fmt: skip
     succeed(

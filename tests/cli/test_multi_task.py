@@ -13,7 +13,7 @@ from temper.data.tasks.registry import TASKS
 from tests.cli.calls import answer, call, refused, succeed
 from tests.data.task_files import json_lines
 
-STEP = ("--method", "vanilla", "--set", "train.max_steps=2", "--max-length", "16",
+STEP = ("--method", "plain", "--set", "train.max_steps=2", "--max-length", "16",
         "--device", "cpu")  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
         write(folder / f"{name}.csv", sentences(12, thing=thing))
     write_csv(folder / "usual.csv", sentences(10, thing="why"))
     succeed(
-        "train", "--model", tiny_model, "--data", folder / "train.csv", "--method", "vanilla",
+        "train", "--model", tiny_model, "--data", folder / "train.csv", "--method", "plain",
         "--set", "train.max_steps=1", "--device", "cpu", "--out", folder / "run", *OWN, *READ,
     )  # fmt: skip
     return folder
@@ -62,7 +62,7 @@ def test_the_columns_that_are_read_are_shown_and_kept(tmp_path: Path, tiny_model
     data.write_text("".join(f"{a},{b},{c}\n" for a, b, c in rows), encoding="utf-8")
     words = ("--data", data, "--device", "cpu")
     result = succeed(
-        "train", "--model", tiny_model, *words, "--method", "vanilla", "--set", "train.max_steps=1",
+        "train", "--model", tiny_model, *words, "--method", "plain", "--set", "train.max_steps=1",
         "--out", run, "--label-column", "sentiment", "--text-column", "text",
     )  # fmt: skip
     read = "text from 'text', label from 'sentiment' (classification, 2 classes: negative, pos"
@@ -70,7 +70,7 @@ def test_the_columns_that_are_read_are_shown_and_kept(tmp_path: Path, tiny_model
     assert "would fit too" not in result.stderr
     # Without the option another column is read, which is said with it.
     result = succeed(
-        "train", "--model", tiny_model, *words, "--method", "vanilla", "--set", "train.max_steps=1",
+        "train", "--model", tiny_model, *words, "--method", "plain", "--set", "train.max_steps=1",
         "--out", tmp_path / "other",
     )  # fmt: skip
     assert "label from 'score' (regression" in result.stderr
@@ -246,7 +246,7 @@ def test_the_columns_of_a_comparison_are_used_for_its_further_sets(
         "compare", "--model", tiny_model, "--data", project / "train.csv", *OWN, *READ,
         "--shift", f"it={project / 'shift.csv'}",
         "--set", f"sets.held_out={project / 'held_out.csv'}",
-        "--perspectives", "task,shift,calibration", "--methods", "vanilla", "--seeds", "0",
+        "--perspectives", "task,shift,calibration", "--methods", "plain", "--seeds", "0",
         "--set", "train.max_steps=1", "--set", "train.device=cpu", "--out", tmp_path / "study",
     )  # fmt: skip
     (found,) = (tmp_path / "study").glob("runs/*/evaluation")

@@ -125,7 +125,7 @@ def test_methods_are_compared_by_the_loss(base: Path, run: Path, tmp_path: Path)
     assert score["name"] == "completion_loss"
     assert score["value"] == pytest.approx(record["epochs"]["kept"]["dev"], rel=1e-5)
     succeed(
-        "compare", "--model", base, "--data", data, "--methods", "vanilla,uegr", "--seeds", "2",
+        "compare", "--model", base, "--data", data, "--methods", "plain,uegr", "--seeds", "2",
         "--no-equal-compute", "--max-length", "24", "--set", "train.max_steps=1", "--out", study,
     )  # fmt: skip
     assert "completion_loss" in (study / "scores.csv").read_text(encoding="utf-8")

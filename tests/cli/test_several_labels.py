@@ -39,7 +39,7 @@ def run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("several")
     data = write_labeled(folder / "rows.jsonl", joined=False)
     succeed(
-        "train", "--model", tiny_model, "--data", data, "--method", "vanilla", "--epochs", "2",
+        "train", "--model", tiny_model, "--data", data, "--method", "plain", "--epochs", "2",
         "--learning-rate", "3e-3", "--set", "train.new_head=true", "--device", "cpu",
         "--out", folder / "run",
     )  # fmt: skip

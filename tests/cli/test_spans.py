@@ -16,7 +16,7 @@ from temper.functional.answers import answer_scores
 from temper.models.headed import load_headed
 from tests.cli.calls import call, refused, succeed
 
-TRAIN = ("--method", "vanilla", "--learning-rate", "1e-2", "--device", "cpu")
+TRAIN = ("--method", "plain", "--learning-rate", "1e-2", "--device", "cpu")
 WORDS = ("good", "bad", "great", "poor")
 
 
@@ -137,7 +137,7 @@ def test_methods_are_compared(tiny_model: Path, run: Path, tmp_path: Path) -> No
     out, steps = tmp_path / "study", ("--set", "train.max_steps=2", "--set", "train.device=cpu")
     succeed(
         "compare", "--model", tiny_model, "--data", run.parent / "rows.jsonl", *steps,
-        "--methods", "vanilla,uegr", "--seeds", "2", "--no-equal-compute", "--out", out,
+        "--methods", "plain,uegr", "--seeds", "2", "--no-equal-compute", "--out", out,
     )  # fmt: skip
     assert "span_f1" in (out / "scores.csv").read_text(encoding="utf-8")
 

@@ -133,7 +133,7 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
         ("method.r_drop.weight",),
     ),
     (
-        (*COMPARE, "--methods", "vanilla", "--variant", "x=uegr,method.passes=0"),
+        (*COMPARE, "--methods", "plain", "--variant", "x=uegr,method.passes=0"),
         ("method.passes",),
     ),
     (("compare", "--model", "model", *DEMO, "--set", "method.epsilon=1", *OUT), ("--variant",)),
@@ -209,7 +209,7 @@ def test_a_method_that_is_registered_elsewhere_is_known() -> None:
 
     before = registry.registered()
 
-    class Mine(type(methods.configure("vanilla"))):  # type: ignore[misc]
+    class Mine(type(methods.configure("plain"))):  # type: ignore[misc]
         """Settings."""
 
     try:
@@ -264,7 +264,7 @@ def test_the_hub_is_asked_for_a_model_and_what_it_has_not_is_refused(
 
 COMPLETED = [
     ("temper train --method ueg", ["uegr"]),
-    ("temper compare --methods vanilla,r_at", ["vanilla,r_at", "vanilla,r_at_su"]),
+    ("temper compare --methods plain,r_at", ["plain,r_at", "plain,r_at_su"]),
     ("temper train --model mini", ["minilm"]),
     ("temper evaluate --perspectives task,cal", ["task,calibration"]),
     ("temper evaluate --suite sent", ["sentiment"]),

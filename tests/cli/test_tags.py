@@ -39,7 +39,7 @@ def write_tagged(path: Path, *, indices: bool = False) -> Path:
     return path
 
 
-TRAIN = ("--method", "vanilla", "--learning-rate", "3e-3", "--device", "cpu")
+TRAIN = ("--method", "plain", "--learning-rate", "3e-3", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")

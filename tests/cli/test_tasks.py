@@ -30,13 +30,13 @@ def test_a_study_of_mnli_reports_both_dev_sets_and_their_mean(
     out = tmp_path / "study"
     answer(
         "compare", "--model", tiny_model, "--task", "mnli", "--set", f"data_root={root}", *STEP,
-        "--methods", "vanilla", "--seeds", "0", "--perspectives", "task,groups",
+        "--methods", "plain", "--seeds", "0", "--perspectives", "task,groups",
         "--set", "evaluate.bootstrap=0", "--out", out,
     )  # fmt: skip
     plan = json.loads((out / "study.json").read_text(encoding="utf-8"))
     assert plan["data"]["task"] == "mnli"
     assert plan["data"]["source"] == str(root / "MNLI")
-    (run,) = plan["runs"]["vanilla"].values()
+    (run,) = plan["runs"]["plain"].values()
     record = json.loads((out / run / "run.json").read_text(encoding="utf-8"))
     assert record["task"] == {"kind": "classification", "metric": "accuracy", "labels": list(NLI)}
     partial = "mnli: this copy is partial, train has 12 of 392,702 published rows."
@@ -62,7 +62,7 @@ def test_a_tasks_score_is_its_own_whatever_its_data_are_called(
     run = tmp_path / "run"
     record = answer(
         "train", "--model", tiny_model, "--task", "mrpc", "--set", "train.new_head=true", *STEP,
-        "--method", "vanilla", "--out", run,
+        "--method", "plain", "--out", run,
     )  # fmt: skip
     assert record["task"]["metric"] == "f1"
     assert record["task"]["labels"] == ["not_equivalent", "equivalent"]
@@ -100,7 +100,7 @@ def test_a_task_that_cannot_be_read_is_refused_before_any_work(
 ) -> None:
     (tmp_path / "root" / "mine").mkdir(parents=True)
     given = [word.format(root=tmp_path / "root") for word in more]
-    methods = ("--method", "vanilla") if command == "train" else ("--methods", "vanilla")
+    methods = ("--method", "plain") if command == "train" else ("--methods", "plain")
     out = tmp_path / "out"
     refused(call(command, "--model", tiny_model, *methods, *given, "--out", out), *words)
     assert not out.exists()

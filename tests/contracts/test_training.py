@@ -140,7 +140,7 @@ def test_a_regression_trains_on_float_labels(name: str) -> None:
     logs = stepper.backward(inputs)
     logits = plain_logits(tiny(name, labels=1, dropout=0.0), inputs)
     assert logs["loss/divergence"] > 0
-    quiet = Stepper(tiny(name, labels=1, dropout=0.0), "vanilla").backward(inputs)
+    quiet = Stepper(tiny(name, labels=1, dropout=0.0), "plain").backward(inputs)
     expected = (logits[:, 0] - inputs["labels"]).square().mean()
     assert quiet["loss"] == pytest.approx(float(expected), rel=1e-5)
 

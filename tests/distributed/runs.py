@@ -36,8 +36,8 @@ EXACT: dict[str, dict[str, Any]] = {
         }
     },
     "lp_ft": {"method": {"name": "lp_ft"}},
-    "best": {"method": {"name": "vanilla"}, "train": {"keep": "best"}},
-    "fsdp": {"method": {"name": "vanilla"}, "train": {"fsdp": True}},
+    "best": {"method": {"name": "plain"}, "train": {"keep": "best"}},
+    "fsdp": {"method": {"name": "plain"}, "train": {"fsdp": True}},
 }
 """Runs that one process can repeat."""
 NOISY: dict[str, Any] = {"method": {"name": "dropout", "rate": 0.3}}
@@ -71,7 +71,7 @@ def settings_of(folder: Path, changes: dict[str, Any]) -> dict[str, Any]:
         "device": "cpu",
     }
     data = {"source": str(folder / "data" / "reviews"), "max_length": 32}
-    tree: dict[str, Any] = {"model": str(folder / "tiny"), "method": {"name": "vanilla"}, **changes}
+    tree: dict[str, Any] = {"model": str(folder / "tiny"), "method": {"name": "plain"}, **changes}
     tree["train"] = {**train, **changes.get("train", {})}
     tree["data"] = {**data, **changes.get("data", {})}
     return tree

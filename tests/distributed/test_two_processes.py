@@ -102,7 +102,7 @@ def test_two_processes_reach_the_weights_of_one_on_the_whole_batch(
     assert launch.reports[0]["losses"][case] == pytest.approx(losses[case], rel=1e-4)
 
 
-@pytest.mark.parametrize("case", ["stepper-vanilla", "stepper-uegr"])
+@pytest.mark.parametrize("case", ["stepper-plain", "stepper-uegr"])
 def test_the_stepper_in_two_processes_reaches_the_weights_of_one(launch: Launch, case: str) -> None:
     method, dropout = STEPPER_CASES[case]
     expected = stepper_run(method, dropout=dropout).state_dict()

@@ -31,10 +31,10 @@ from temper.forward import Losses, Plan, StepContext
 from temper.methods import Method, build, configure
 from temper.methods.at import AT
 from temper.methods.dropout import Dropout
+from temper.methods.plain import Plain
 from temper.methods.r_at import RAT
 from temper.methods.rec_adam import RecAdam
 from temper.methods.uegr import UEGR
-from temper.methods.vanilla import Vanilla
 from temper.models.network import Parameters
 from temper.training.config import wants_unlabelled
 from temper.training.stepper import Stepper
@@ -102,7 +102,7 @@ def start(*, tagged: bool = False, dropout: float = 0.1, labels: int = 3) -> nn.
     return tagger
 
 
-class Reduced(Vanilla):
+class Reduced(Plain):
     """Two totals; the second term has either reduction. It stands in for a divergence of dropout
     passes, whose draws depend on the number of processes.
     """
@@ -152,7 +152,7 @@ EXACT: dict[str, tuple[Method, int]] = {
         f"reduced-{reduction}-{accumulation}": (Reduced(reduction=reduction), accumulation)
         for reduction, accumulation in (("mean", 1), ("mean", 3), ("sum", 2))
     },
-    "vanilla-1": (Vanilla(), 1),
+    "plain-1": (Plain(), 1),
     "at-3": (AT(epsilon=0.2, relative=False, ascent={"steps": 2}), 3),
     "r_at-2": (RAT(epsilon=0.2, relative=False), 2),
     "uegr-3": (QUIET_UEGR, 3),
@@ -168,7 +168,7 @@ EXACT: dict[str, tuple[Method, int]] = {
     "lp_ft-2": (configure("lp_ft"), 2),
     # The third step holds a micro-batch of each phase.
     "alternating-2": (Alternating(), 2),
-    "tagged-vanilla-2": (Vanilla(), 2),
+    "tagged-plain-2": (Plain(), 2),
     "tagged-uegr-3": (QUIET_UEGR, 3),
     "at + w_cons-3": (configure("at + w_cons", {"at": {"epsilon": 0.2, "relative": False}}), 3),
 }
@@ -331,7 +331,7 @@ def stepper_run(method: Method, *, dropout: float) -> nn.Module:
 
 
 STEPPER_CASES: dict[str, tuple[Method, float]] = {
-    "stepper-vanilla": (Vanilla(), 0.0),
+    "stepper-plain": (Plain(), 0.0),
     "stepper-uegr": (QUIET_UEGR, 0.0),
     "stepper-noisy": (UEGR(), 0.1),
 }
@@ -350,14 +350,14 @@ def failures(folder: Path) -> dict[str, str]:
             messages[case] = str(error)
     model = DistributedDataParallel(tiny("bert", labels=1).train())
     rank = torch.distributed.get_rank()
-    stepper = Stepper(model, "vanilla", rank=rank, ranks=PROCESSES)
+    stepper = Stepper(model, "plain", rank=rank, ranks=PROCESSES)
     rows = Rows(regression=True, broken=[1])
     try:
         stepper.backward(collate([rows[rank]]))
     except NonFiniteError as error:
         messages["stepper"] = str(error)
     try:
-        Stepper(model, "vanilla")
+        Stepper(model, "plain")
     except SettingError as error:
         messages["alone"] = str(error)
     return messages
@@ -392,7 +392,7 @@ class SignalOneProcess(TrainerCallback):
 
 def stopped(folder: Path) -> list[str]:
     """Return what a training leaves that a signal to one process ends."""
-    trainer = trainer_of(folder, Vanilla(), callbacks=[SignalOneProcess()])
+    trainer = trainer_of(folder, Plain(), callbacks=[SignalOneProcess()])
     trainer.args.save_strategy = "steps"
     trainer.args.save_steps = 100
     try:

@@ -35,7 +35,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out=folder / "run",
         model=str(folder / "model"),
         data=folder / "reviews",
-        method="vanilla",
+        method="plain",
         max_steps=2,
         max_length=32,
         device="cpu",

@@ -92,7 +92,7 @@ def test_asking_for_the_attack_before_backward_is_refused() -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        *map(configure, ("vanilla", "r_drop", "uegr", "r_at", "pgd", "mixup", "adv_embed")),
+        *map(configure, ("plain", "r_drop", "uegr", "r_at", "pgd", "mixup", "adv_embed")),
         RAT.preset("released"),
         FreeLB(clean_weight=1.0),
         compose("r_drop", "at"),

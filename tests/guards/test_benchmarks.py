@@ -52,17 +52,17 @@ def test_an_operation_in_place_allocates_nothing() -> None:
 
 
 def test_a_ratio_is_between_medians_and_its_middle_half_between_rounds() -> None:
-    samples = {"vanilla": [1.0, 2.0, 3.0, 4.0], "uegr": [3.0, 4.0, 9.0, 20.0]}
+    samples = {"plain": [1.0, 2.0, 3.0, 4.0], "uegr": [3.0, 4.0, 9.0, 20.0]}
     found = summary(samples)["uegr"]
     # Medians 2.5 and 6.5; rounds 3, 2, 3, 5, whose quartiles (exclusive) are 2.25 and 4.5.
-    assert found["over_vanilla"] == pytest.approx(2.6)
+    assert found["over_plain"] == pytest.approx(2.6)
     assert found["middle_half"] == pytest.approx([2.25, 4.5])
-    assert summary(samples)["vanilla"]["over_vanilla"] == 1.0
+    assert summary(samples)["plain"]["over_plain"] == 1.0
 
 
 def test_the_limit_adds_the_methods_passes_and_what_its_rule_moves_to_a_plain_update() -> None:
     # Worked by hand: passes of 60 ms take 9/3 as long, 10 ms of update, 1e7 numbers at 2 ns each.
-    times = {"vanilla_passes": 0.06, "vanilla_update": 0.01, "seconds_a_number": 2e-9}
+    times = {"plain_passes": 0.06, "plain_update": 0.01, "seconds_a_number": 2e-9}
     assert account.limit(9.0, 1e7, **times) == pytest.approx(0.21 / 0.07)
     assert account.limit(3.0, 0, **times) == 1.0
 

@@ -188,7 +188,7 @@ def train_what_is_read(words: list[str]) -> None:
     read = [name for word in words if word != made for name in re.findall(r"runs/[\w-]+", word)]
     for name in read:
         if not Path(name).exists() and name != made:
-            line = f"temper train --model minilm --data demo --method vanilla --out {name}"
+            line = f"temper train --model minilm --data demo --method plain --out {name}"
             succeed(*smaller(line))
 
 

@@ -92,7 +92,7 @@ def test_a_folder_with_a_star_holds_the_pages_that_nothing_else_names() -> None:
     named = hooks().navigation(["methods/uegr.md", {"Methods": ["methods/*"]}, "nowhere/*"])
     assert named[0] == "methods/uegr.md"
     rest = named[1]["Methods"]
-    assert "methods/vanilla.md" in rest
+    assert "methods/plain.md" in rest
     assert "methods/uegr.md" not in rest
     assert len(named) == 2
 

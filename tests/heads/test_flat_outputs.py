@@ -32,7 +32,7 @@ def gradient(stepper: Stepper, *, labels: bool = True) -> dict[str, Tensor]:
     return stepper.params.gradients()
 
 
-@pytest.mark.parametrize("name", ["vanilla", "r_drop", "uegr", "vat", "r3f", "distil", "mixup"])
+@pytest.mark.parametrize("name", ["plain", "r_drop", "uegr", "vat", "r3f", "distil", "mixup"])
 def test_both_shapes_train_alike(name: str) -> None:
     flat, column = (
         gradient(Stepper(Values(flat=flat).train(), configure(name, {}), seed=3))

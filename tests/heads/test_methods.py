@@ -20,7 +20,7 @@ from tests.heads.models import MODELS, Inputs, model_of
 OF_TEXTS = ("cross_holder", "hidden_cut", "jachess", "jachess_unlabeled", "jacobian", "mixup")
 """Methods that need labels of whole texts."""
 DETERMINISTIC = {"uegr": {"mask": "off"}, "roast": {"mask": "off", "noise": 0.0}}
-SPLIT = ("vanilla", "r_drop", "at", "freelb", "uegr", "roast")
+SPLIT = ("plain", "r_drop", "at", "freelb", "uegr", "roast")
 
 by_model = pytest.mark.parametrize("model_name", MODELS)
 

@@ -128,7 +128,7 @@ class Passes:
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "vanilla": {},
+    "plain": {},
     "r_drop": {"weight": 0.7},
     "at": {"epsilon": EPSILON, "relative": False, "adversarial_weight": 0.8},
     "freelb": {"step_size": EPSILON, "relative": False, "passes": 2},
@@ -163,7 +163,7 @@ def expected(name: str, head: str, inputs: Inputs, leaves: list[Tensor]) -> Tens
         return list(z.chunk(2))
 
     rows = len(inputs["input_ids"])
-    if name == "vanilla":
+    if name == "plain":
         return ce(leaves[0])
     if name == "r_drop":
         one, two = parts(leaves[0])

@@ -81,7 +81,7 @@ def test_logits_loss_and_gradient_are_those_of_the_definition(head: str, pool: P
     torch.testing.assert_close(found, torch.stack(expected), rtol=1e-10, atol=1e-12)
     loss = loss_of(head, expected, inputs["labels"])
     wanted = torch.autograd.grad(loss, list(model.parameters()))
-    stepper = Stepper(model, "vanilla")
+    stepper = Stepper(model, "plain")
     assert stepper.backward(inputs)["loss"] == pytest.approx(loss.item(), rel=1e-6)
     for parameter, gradient in zip(model.parameters(), wanted, strict=True):
         assert parameter.grad is not None

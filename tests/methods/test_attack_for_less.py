@@ -13,7 +13,7 @@ from torch import Tensor
 from temper import UEGR, Stepper
 from temper.forward import SubModels
 from temper.methods import Method
-from temper.methods.vanilla import Vanilla
+from temper.methods.plain import Plain
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.types import Batch, LossTerms, Step
@@ -66,7 +66,7 @@ def recorded_rates() -> Iterator[list[Rates]]:
 def test_a_step_without_an_attack_is_a_plain_one_bit_for_bit(number: int) -> None:
     lazy, plain = (
         gradients(UEGR(mask="off", every=3), number=number),
-        gradients(Vanilla(), number=number),
+        gradients(Plain(), number=number),
     )
     assert all(torch.equal(one, other) for one, other in zip(lazy, plain, strict=True))
 
@@ -74,7 +74,7 @@ def test_a_step_without_an_attack_is_a_plain_one_bit_for_bit(number: int) -> Non
 @pytest.mark.parametrize("number", [0, 3, 6])
 def test_an_attack_that_is_due_weighs_as_many_times_as_much(number: int) -> None:
     lazy, busy = (gradients(UEGR(mask="off", every=k), number=number) for k in (3, 1))
-    plain = gradients(Vanilla(), number=number)
+    plain = gradients(Plain(), number=number)
     for clean, always, found in zip(plain, busy, lazy, strict=True):
         torch.testing.assert_close(found, clean + 3 * (always - clean), rtol=1e-7, atol=1e-10)
 

@@ -70,7 +70,7 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
 def test_each_step_is_that_of_algorithm_1_under_adamw() -> None:
     expected = algorithm_1(tiny_network(rate=0.0))
     found = trained("cautious", adamw, tiny_network(rate=0.0))
-    plain = trained("vanilla", adamw, tiny_network(rate=0.0))
+    plain = trained("plain", adamw, tiny_network(rate=0.0))
     for step, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
         for name, value in theirs.items():
             torch.testing.assert_close(
@@ -85,7 +85,7 @@ def test_a_step_along_the_gradient_is_kept_whole() -> None:
         return torch.optim.SGD(parameters, lr=RATE)
 
     found = trained("cautious", sgd, tiny_network(rate=0.0))
-    plain = trained("vanilla", sgd, tiny_network(rate=0.0))
+    plain = trained("plain", sgd, tiny_network(rate=0.0))
     # Unused rows of the embeddings have no gradient and must not lengthen the others' step.
     for name, value in plain[-1].items():
         torch.testing.assert_close(found[-1][name], value, rtol=1e-9, atol=1e-12)

@@ -94,7 +94,7 @@ def test_a_part_of_a_gradient_has_the_draws_of_its_place_in_the_whole() -> None:
 
 def importance_by_hand(batches: list[dict[str, Tensor]], largest: float) -> dict[str, Tensor]:
     """Sum clipped and squared gradients of the clean loss without dropout."""
-    network = stepper_of("vanilla", rate=0.0).network.model
+    network = stepper_of("plain", rate=0.0).network.model
     weights = leaves(network)
     ones: dict[str, list[Any]] = {}
     for name, module in network.named_modules():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from temper import AT, UEGR, Dropout, RDrop, Stepper, Vanilla
+from temper import AT, UEGR, Dropout, Plain, RDrop, Stepper
 from temper.errors import CompositionError, SettingError
 from temper.forward import Losses, Perturbation, Plan, StepContext, SubModels
 from temper.forward.plan import merge
@@ -39,13 +39,13 @@ def gradients_of(method: Method | str, **network: Any) -> dict[str, torch.Tensor
 def test_a_composed_loss_is_the_sum_less_the_clean_loss_that_both_have() -> None:
     one, other = RDrop(weight=0.7), AT(epsilon=0.3)
     both = compose(one, other)
-    plain = gradients_of("vanilla", rate=0.0)
+    plain = gradients_of("plain", rate=0.0)
     left, right = gradients_of(one, rate=0.0), gradients_of(other, rate=0.0)
     for name, gradient in gradients_of(both, rate=0.0).items():
         torch.testing.assert_close(gradient, left[name] + right[name] - plain[name])
     logs = {
         key: logs_of(method, rate=0.0)["loss"]
-        for key, method in {"both": both, "one": one, "other": other, "plain": Vanilla()}.items()
+        for key, method in {"both": both, "one": one, "other": other, "plain": Plain()}.items()
     }
     assert logs["both"] == pytest.approx(logs["one"] + logs["other"] - logs["plain"])
 
@@ -83,8 +83,8 @@ def test_the_order_of_methods_changes_nothing() -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_vanilla_is_the_zero_of_the_sum() -> None:
-    alone, beside = gradients_of(UEGR()), gradients_of(compose(Vanilla(), UEGR()))
+def test_plain_is_the_zero_of_the_sum() -> None:
+    alone, beside = gradients_of(UEGR()), gradients_of(compose(Plain(), UEGR()))
     assert all(torch.equal(alone[name], beside[name]) for name in alone)
 
 
@@ -152,8 +152,8 @@ def test_names_stand_for_methods_with_their_default_settings() -> None:
     )
 
 
-def test_vanilla_s_halves_are_plain_and_nothing_is_no_method() -> None:
-    assert build("vanilla.objective + adv_weight.rule").plan(Step()) == Plan()
+def test_plain_s_halves_are_plain_and_nothing_is_no_method() -> None:
+    assert build("plain.objective + adv_weight.rule").plan(Step()) == Plan()
     with pytest.raises(CompositionError, match="at least one method"):
         compose()
 
@@ -218,7 +218,7 @@ def test_wrong_settings_of_a_composition_are_told_all_at_once(
         configure(name, settings)
 
 
-class Scaled(Vanilla):
+class Scaled(Plain):
     """The clean loss once more, under a name."""
 
     NAME = "scaled"
@@ -249,7 +249,7 @@ def test_a_changed_clean_pass_that_is_not_run_is_refused() -> None:
 
 
 def test_a_term_that_two_methods_yield_is_refused_at_the_first_step() -> None:
-    stepper = Stepper(tiny_network(), Vanilla())
+    stepper = Stepper(tiny_network(), Plain())
     step = StepContext(stepper.network, Batch.of(rows(5, 3)), {}, Step(units=2), Streams(0))
     totals = step_totals([AT(), Scaled()], step)
     next(totals).total(Step(units=2)).backward()
@@ -269,7 +269,7 @@ def clash_of(one: str, other: str) -> str | None:
     return None
 
 
-EVERY = [name for name in names() if name != "vanilla"]
+EVERY = [name for name in names() if name != "plain"]
 
 
 def test_a_pair_composes_or_its_clash_names_both() -> None:

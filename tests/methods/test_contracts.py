@@ -19,9 +19,9 @@ from temper import UEGR, Stepper
 from temper.errors import SettingError
 from temper.forward import plain
 from temper.methods import build, configure, entry, names, register
+from temper.methods.plain import Plain
 from temper.methods.selection import Selective
 from temper.methods.uegr import Uniform
-from temper.methods.vanilla import Vanilla
 from temper.methods.variants import kinds_of
 from temper.types import Step
 from tests.methods.tiny import rows, tiny_network
@@ -228,9 +228,9 @@ def test_one_pass_has_no_divergence_and_no_adversarial_weight_then_is_plain() ->
 
 
 def test_a_name_is_registered_once_and_an_unknown_one_lists_near_ones() -> None:
-    assert EVERY[0] == "vanilla"
-    with pytest.raises(ValueError, match="named 'vanilla' is registered already"):
-        register("vanilla", summary="x", cost="3F", memory="none", paper="x")(Vanilla)
+    assert EVERY[0] == "plain"
+    with pytest.raises(ValueError, match="named 'plain' is registered already"):
+        register("plain", summary="x", cost="3F", memory="none", paper="x")(Plain)
     with pytest.raises(SettingError, match="Unknown method 'uerg'. Did you mean 'uegr'"):
         build("uerg")
 

@@ -24,7 +24,7 @@ def test_the_command_shows_one_method() -> None:
         assert words in shown.stdout
     found = json.loads(CliRunner().invoke(app, ["list", "methods", "roast", "--json"]).stdout)
     assert (found["name"], found["class"]) == ("roast", "RoAST")
-    assert "no settings" in CliRunner().invoke(app, ["list", "methods", "vanilla"]).stdout
+    assert "no settings" in CliRunner().invoke(app, ["list", "methods", "plain"]).stdout
 
 
 def test_an_unknown_method_and_another_kind_are_refused() -> None:

@@ -67,7 +67,7 @@ def assert_bit_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> Non
 @pytest.mark.parametrize("number", [0, 4, 8])
 def test_every_few_steps_the_penalty_weighs_as_many_times_as_much(number: int) -> None:
     lazy = gradients({**FIXED, "every": 4}, number=number)
-    busy, plain = gradients(FIXED, number=number), gradients({}, name="vanilla", number=number)
+    busy, plain = gradients(FIXED, number=number), gradients({}, name="plain", number=number)
     for name, gradient in lazy.items():
         penalty = busy[name] - plain[name]
         torch.testing.assert_close(gradient, plain[name] + 4 * penalty, rtol=1e-7, atol=1e-10)
@@ -77,18 +77,18 @@ def test_every_few_steps_the_penalty_weighs_as_many_times_as_much(number: int) -
 def test_the_steps_between_are_plain_ones_bit_for_bit(number: int) -> None:
     model = tiny_bert()
     found = gradients({**FIXED, "every": 4}, number=number, model=model)
-    assert_bit_equal(found, gradients({}, name="vanilla", number=number, model=tiny_bert()))
+    assert_bit_equal(found, gradients({}, name="plain", number=number, model=tiny_bert()))
 
 
 @pytest.mark.parametrize("number", [0, 3])
 def test_labelled_batches_of_the_two_phases_are_plain_ones_bit_for_bit(number: int) -> None:
     found = gradients(FIXED, name="jachess_unlabeled", number=number, model=tiny_bert())
-    assert_bit_equal(found, gradients({}, name="vanilla", number=number, model=tiny_bert()))
+    assert_bit_equal(found, gradients({}, name="plain", number=number, model=tiny_bert()))
 
 
 def test_unlabelled_batches_of_the_two_phases_have_the_penalty_alone() -> None:
     phases = gradients(FIXED, name="jachess_unlabeled", batch=unlabelled(BATCH))
-    both, plain = gradients(FIXED), gradients({}, name="vanilla")
+    both, plain = gradients(FIXED), gradients({}, name="plain")
     for name, gradient in both.items():
         penalty = phases.get(name, torch.zeros_like(gradient))
         torch.testing.assert_close(penalty, gradient - plain[name], rtol=1e-7, atol=1e-10)
@@ -225,7 +225,7 @@ def test_a_lazy_penalty_measures_its_factor_in_steps_that_pay() -> None:
 
 def test_the_two_phases_measure_on_labelled_rows_what_they_use_on_the_others() -> None:
     stepper = stepper_of(UNIFORM, name="jachess_unlabeled")
-    plain = gradients({}, name="vanilla")
+    plain = gradients({}, name="plain")
     stepper.backward(BATCH)
     assert_close_all(plain, stepper.params.gradients())
     held = stepper.state["smoothness"]["eta"]
@@ -258,7 +258,7 @@ def test_a_frozen_body_leaves_the_penalty_nothing_to_move_and_stops_nothing() ->
     stepper.backward(BATCH)
     found = stepper.params.gradients()
     assert set(found) == {"classifier.weight", "classifier.bias"}
-    plain = gradients({}, name="vanilla")
+    plain = gradients({}, name="plain")
     assert_close_all(found, {name: plain[name] for name in found})
 
 
@@ -300,15 +300,15 @@ def test_under_autocast_the_penalty_is_that_of_single_precision(scheme: str) -> 
 
 def test_under_autocast_the_table_has_the_gradient_of_the_task_alone() -> None:
     grads = {}
-    for name, settings in (("jachess", FIXED), ("vanilla", {})):
+    for name, settings in (("jachess", FIXED), ("plain", {})):
         stepper = stepper_of(settings, name=name, model=quiet().float())
         with torch.autocast("cpu", torch.bfloat16):
             stepper.backward(BATCH)
         grads[name] = stepper.params.gradients()
     table = "bert.embeddings.word_embeddings.weight"
-    assert torch.equal(grads["jachess"][table], grads["vanilla"][table])
+    assert torch.equal(grads["jachess"][table], grads["plain"][table])
     weight = "bert.encoder.layer.0.output.dense.weight"
-    assert not torch.allclose(grads["jachess"][weight], grads["vanilla"][weight], rtol=0.01)
+    assert not torch.allclose(grads["jachess"][weight], grads["plain"][weight], rtol=0.01)
 
 
 # Settings

@@ -63,7 +63,7 @@ def test_each_layer_moves_as_in_a_group_with_its_own_rate(kind: str, method: str
         settings = {"layer_decay": settings, "lp_ft": phase}
     stepper = stepper_of(configure(method, settings), total=3)
     other = stepper_of(
-        configure("lp_ft", {"probe": {"steps": 1}}) if "+" in method else "vanilla", total=3
+        configure("lp_ft", {"probe": {"steps": 1}}) if "+" in method else "plain", total=3
     )
     mine = optimizer_of(stepper.network.model.parameters())
     groups = [

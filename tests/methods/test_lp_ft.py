@@ -159,7 +159,7 @@ def test_settings_that_do_not_fit_are_refused_or_warned_of(
 def test_steps_before_the_length_probe_and_a_run_that_only_probes_says_so_once(
     rule: HeadFirst, length: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    params = stepper_of("vanilla").params
+    params = stepper_of("plain").params
     state, said = rule.init(params), []
     # Before the first step, too, the head is what comes next.
     assert rule.diagnostics(state) == {"phases/probing": 1.0}

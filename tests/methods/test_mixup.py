@@ -132,7 +132,7 @@ def test_a_row_mixed_with_itself_is_itself(name: str) -> None:
 def test_partners_lie_within_a_micro_batch() -> None:
     alone = [rows(5, seed=1), rows(3, seed=2)]
     logs = Stepper(tiny_network(rate=0.0), MixupConfig()).backward(*alone)
-    plain = Stepper(tiny_network(rate=0.0), "vanilla").backward(*alone)
+    plain = Stepper(tiny_network(rate=0.0), "plain").backward(*alone)
     assert logs["loss"] == pytest.approx(plain["loss"], rel=1e-12)
 
 

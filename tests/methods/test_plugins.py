@@ -15,10 +15,10 @@ from temper.methods import build, names, registry
 
 METHOD = '''
 from temper.methods import register
-from temper.methods.vanilla import Vanilla
+from temper.methods.plain import Plain
 
 @register("{name}", summary="s", cost="3F", memory="none", paper="p")
-class Mine(Vanilla):
+class Mine(Plain):
     """Mine."""
 '''
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 from torch.utils._pytree import tree_leaves
 
-from temper import Stepper, Vanilla
+from temper import Plain, Stepper
 from temper.backward import UpdateRule
 from temper.methods.rec_adam import RecAdam, Recall
 from temper.models.network import Parameters
@@ -151,7 +151,7 @@ def held(share: float, **settings: float) -> Recall:
 
 def test_with_all_of_the_share_it_is_the_optimiser_s_own_step() -> None:
     weights = []
-    for config in (Vanilla(), with_rules(held(1.0))):
+    for config in (Plain(), with_rules(held(1.0))):
         model = tiny_bert()
         stepper = Stepper(model, config)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)

@@ -52,7 +52,7 @@ def test_a_recipe_costs_what_it_says(name: str) -> None:
 
 
 def test_plain_fine_tuning_is_a_recipe_and_one_recipe_is_the_default() -> None:
-    assert (recipes()["plain"].method, recipes()["plain"].settings) == ("vanilla", {})
+    assert (recipes()["plain"].method, recipes()["plain"].settings) == ("plain", {})
     assert [recipe.default for recipe in recipes().values()].count(True) == 1
     assert with_recipe({})["method"]["name"] == default_recipe().method
 
@@ -65,7 +65,7 @@ def test_what_a_person_sets_overrides_the_recipe() -> None:
 
 def test_a_method_beside_a_recipe_and_an_unknown_recipe_are_refused() -> None:
     with pytest.raises(SettingError, match="Give --recipe or --method"):
-        with_recipe({"recipe": "uegr", "method": {"name": "vanilla"}})
+        with_recipe({"recipe": "uegr", "method": {"name": "plain"}})
     with pytest.raises(SettingError, match="Unknown recipe 'uegrr'"):
         with_recipe({"recipe": "uegrr"})
 
@@ -73,7 +73,7 @@ def test_a_method_beside_a_recipe_and_an_unknown_recipe_are_refused() -> None:
 def test_a_recipe_trains_as_its_method_does(tmp_path: Path) -> None:
     make_model(tmp_path / "model")
     make_data(tmp_path / "data")
-    given = settings_of_run(tmp_path, method="vanilla", max_steps=1)
+    given = settings_of_run(tmp_path, method="plain", max_steps=1)
     temper.train(out=tmp_path / "method", config=given)
     rest = {name: table for name, table in given.items() if name != "method"}
     temper.train(out=tmp_path / "recipe", config=rest, recipe="plain")
@@ -81,13 +81,11 @@ def test_a_recipe_trains_as_its_method_does(tmp_path: Path) -> None:
 
 
 def test_recipes_are_columns_of_a_comparison() -> None:
-    columns = columns_of(["vanilla"], [], recipes=["plain", "uegr_no_mask"])
+    columns = columns_of(["plain"], [], recipes=["plain", "uegr_no_mask"])
     config = StudyConfig.of(
         {"model": "some/model", "data": {"source": "demo"}}, columns=columns, seeds=[0]
     )
-    assert [run.method_name for run in config.runs.values()] == [
-        "vanilla", "vanilla", "uegr.objective",
-    ]  # fmt: skip
-    assert [column.name for column in columns] == ["vanilla", "plain", "uegr_no_mask"]
+    assert [run.method_name for run in config.runs.values()] == ["plain", "uegr.objective"]
+    assert [column.name for column in columns] == ["plain", "uegr_no_mask"]
     with pytest.raises(SettingError, match="Unknown recipe 'nothing'"):
         columns_of([], [], recipes=["nothing"])

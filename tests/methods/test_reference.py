@@ -16,12 +16,12 @@ from tests.methods.weights import compare, expected_loss, leaves, ours, two_batc
 @pytest.mark.parametrize(
     ("regression", "class_weights"), [(False, None), (False, (0.5, 2.0, 1.25)), (True, None)]
 )
-def test_vanilla_is_the_mean_cross_entropy_over_all_micro_batches(
+def test_plain_is_the_mean_cross_entropy_over_all_micro_batches(
     regression: bool, class_weights: Sequence[float] | None
 ) -> None:
     batches, classes = two_batches(regression=regression), 1 if regression else 3
     loss, grads, drops, network = ours(
-        "vanilla", {}, batches, class_weights=class_weights, classes=classes
+        "plain", {}, batches, class_weights=class_weights, classes=classes
     )
     weights = leaves(network)
     total = expected_loss(weights, batches, drops, class_weights=class_weights)

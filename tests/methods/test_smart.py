@@ -128,7 +128,7 @@ def test_an_unknown_number_of_steps_is_told_once(caplog: pytest.LogCaptureFixtur
 
 def test_the_objective_alone_misses_its_average() -> None:
     with pytest.raises(CompositionError, match="Take the whole method"):
-        configure("smart.objective + vanilla", {})
+        configure("smart.objective + plain", {})
     fine = configure("smart.objective", {"smart": {"proximal_weight": 0.0}})
     assert "loss/smoothness" in Stepper(tiny_network(), fine).backward(rows(5, 3))
 

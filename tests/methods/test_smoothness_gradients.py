@@ -84,7 +84,7 @@ def test_the_baselines_gradients_are_those_of_their_totals(name: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("make", [dropping_bert, lambda: tiny_xlnet().double()])
 def test_the_embedding_table_has_the_gradient_of_the_task_alone(make: Any, scheme: str) -> None:
-    plain = gradients(make(), "vanilla", {}, rows(5, 3))
+    plain = gradients(make(), "plain", {}, rows(5, 3))
     found = gradients(make(), "jachess", uniform(scheme), rows(5, 3))
     (table,) = (name for name in plain if "word_embedding" in name)
     assert set(found) == set(plain)
@@ -102,7 +102,7 @@ def test_no_architecture_s_table_of_words_has_a_gradient_of_the_penalty(architec
     model, inputs = tiny(architecture).train().double(), inputs_of(architecture)
     settings = uniform("four_point", hessian_weight=0.0)
     found = gradients(model, "jachess", settings, inputs)
-    plain = gradients(tiny(architecture).train().double(), "vanilla", {}, inputs)
+    plain = gradients(tiny(architecture).train().double(), "plain", {}, inputs)
     shared = model.get_parameter(name)
     held = {key: each.grad for key, each in model.named_parameters() if each is shared}
     plain_table = next(plain[key] for key in held)
@@ -181,7 +181,7 @@ def test_the_gradient_of_a_sum_is_the_sum_of_gradients_less_the_clean_one(method
     batch = rows(5, 3, 6)
     both = gradients(quiet(), method, {one: given, other: own}, batch)
     left, right = gradients(quiet(), one, given, batch), gradients(quiet(), other, own, batch)
-    plain = gradients(quiet(), "vanilla", {}, batch)
+    plain = gradients(quiet(), "plain", {}, batch)
     assert set(both) == set(left) == set(right)
     for name, gradient in both.items():
         expected = left[name] + right[name] - plain[name]
@@ -223,7 +223,7 @@ def test_under_dropout_too_the_table_has_the_gradient_of_the_others_alone(other:
     """What attacks, recordings and divergences owe to the table goes past the cut."""
     both = f"{other} + jachess"
     found = gradients(dropping_bert(), both, {"jachess": uniform("difference")}, rows(5, 3, 6))
-    alone = gradients(dropping_bert(), f"{other} + vanilla", {}, rows(5, 3, 6))
+    alone = gradients(dropping_bert(), f"{other} + plain", {}, rows(5, 3, 6))
     (table,) = (name for name in alone if "word_embeddings" in name)
     torch.testing.assert_close(found[table], alone[table], rtol=1e-6, atol=1e-9)
     assert alone[table].any()
@@ -250,7 +250,7 @@ def test_recomputed_blocks_give_the_same_gradient(scheme: str, attention: float)
 @pytest.mark.parametrize(
     "settings",
     [
-        {"at": {"site": "output"}, "vanilla": {}},
+        {"at": {"site": "output"}, "plain": {}},
         {"at": {}, "mixup": {"level": "pooled", "clean_weight": 1.0}},
     ],
 )

@@ -35,7 +35,7 @@ def test_the_kept_weights_are_the_mean_of_separate_trainings() -> None:
     starts = [*Soup(3).first_steps(STEPS), STEPS]
     alone, first = [], 0  # without dropout, whose draws follow the number of the step
     for after in starts:
-        plain = Stepper(tiny_network(rate=0.0), "vanilla")
+        plain = Stepper(tiny_network(rate=0.0), "plain")
         optimizer = torch.optim.AdamW(plain.params.tensors.values(), lr=0.05, weight_decay=0.1)
         for step in range(first, after):
             optimizer.zero_grad()

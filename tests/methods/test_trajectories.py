@@ -16,7 +16,7 @@ def test_every_method_has_a_recorded_trajectory() -> None:
     assert set(KNOWN) == set(names())
     assert all(len(losses) == STEPS for losses in KNOWN.values())
     # These are plain fine-tuning until they end.
-    assert KNOWN["wise_ft"] == KNOWN["ema"] == KNOWN["vanilla"]
+    assert KNOWN["wise_ft"] == KNOWN["ema"] == KNOWN["plain"]
     assert len({tuple(losses) for losses in KNOWN.values()}) == len(KNOWN) - 2
 
 

@@ -112,7 +112,7 @@ def test_the_gradient_is_that_of_the_loss_at_the_moved_weights(
 
 def second_weights(rule: Any, gradients: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
     """Run a rule on gradients that are given, and return where it asked for the second ones."""
-    model = stepper_of("vanilla").network.model
+    model = stepper_of("plain").network.model
     params = Parameters(dict(model.named_parameters()), blocks=frozenset())
     seen: list[dict[str, Tensor]] = []
 
@@ -127,7 +127,7 @@ def second_weights(rule: Any, gradients: dict[str, Tensor]) -> tuple[Any, dict[s
 
 def some_gradients() -> dict[str, Tensor]:
     draws = torch.Generator().manual_seed(2)
-    model = stepper_of("vanilla").network.model
+    model = stepper_of("plain").network.model
     return {
         name: torch.randn(p.shape, generator=draws, dtype=torch.float64) * 10.0 ** (place % 5 - 3)
         for place, (name, p) in enumerate(model.named_parameters())

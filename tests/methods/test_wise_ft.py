@@ -29,7 +29,7 @@ def trained(stepper: Stepper, steps: int = 2) -> dict[str, Tensor]:
 def test_at_the_end_the_weights_lie_between_start_and_end_and_the_head_stays(
     alpha: float,
 ) -> None:
-    stepper, plain = stepper_of(WiseFT(alpha=alpha)), stepper_of("vanilla")
+    stepper, plain = stepper_of(WiseFT(alpha=alpha)), stepper_of("plain")
     start = copies(stepper.network.model)
     end = trained(stepper)
     assert same(end, trained(plain))

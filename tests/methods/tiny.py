@@ -20,7 +20,7 @@ from temper.backward.rule import UpdateRule, implements
 from temper.forward import Plan, StepContext
 from temper.forward.totals import step_totals
 from temper.methods import Method, build, names
-from temper.methods.vanilla import Vanilla
+from temper.methods.plain import Plain
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.testing.tiny import IDS, rows, tiny_bert
@@ -62,7 +62,7 @@ def of_each_kind() -> list[str]:
 def with_rules(*rules: UpdateRule) -> Method:
     """Return plain fine-tuning with update rules."""
 
-    class Planted(Vanilla):
+    class Planted(Plain):
         NAME = "planted"
 
         def update(self) -> list[UpdateRule]:

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-# Accuracy on dev by column and seed: uegr - vanilla is 0.03, 0.02, 0.04.
-ACCURACY = {"vanilla": [0.80, 0.82, 0.84], "uegr": [0.83, 0.84, 0.88]}
-# uegr - vanilla is -0.01, 0.02, -0.01, with mean 0.
-IMDB = {"vanilla": [0.70, 0.72, 0.74], "uegr": [0.69, 0.74, 0.73]}
-YELP = {"vanilla": [0.60, 0.62, 0.64], "uegr": [0.61, 0.64, 0.67]}
-# uegr - vanilla is -0.04, -0.05, -0.06.
-ECE = {"vanilla": [0.10, 0.12, 0.11], "uegr": [0.06, 0.07, 0.05]}
-AUROC = {"vanilla": [0.90, 0.90, 0.90], "uegr": [0.92, 0.92, 0.95]}
+# Accuracy on dev by column and seed: uegr - plain is 0.03, 0.02, 0.04.
+ACCURACY = {"plain": [0.80, 0.82, 0.84], "uegr": [0.83, 0.84, 0.88]}
+# uegr - plain is -0.01, 0.02, -0.01, with mean 0.
+IMDB = {"plain": [0.70, 0.72, 0.74], "uegr": [0.69, 0.74, 0.73]}
+YELP = {"plain": [0.60, 0.62, 0.64], "uegr": [0.61, 0.64, 0.67]}
+# uegr - plain is -0.04, -0.05, -0.06.
+ECE = {"plain": [0.10, 0.12, 0.11], "uegr": [0.06, 0.07, 0.05]}
+AUROC = {"plain": [0.90, 0.90, 0.90], "uegr": [0.92, 0.92, 0.95]}
 
 PARAMETERS = ("radius", "radius_relative", "norm", "steps", "restarts", "sigma", "rate", "layer")
 
@@ -28,7 +28,7 @@ PARAMETERS = ("radius", "radius_relative", "norm", "steps", "restarts", "sigma",
 class Plan:
     """Say what a study folder holds; tests change single fields."""
 
-    columns: list[str] = field(default_factory=lambda: ["vanilla", "uegr"])
+    columns: list[str] = field(default_factory=lambda: ["plain", "uegr"])
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
     model: str = "a/model"
     labels: list[str] = field(default_factory=lambda: ["negative", "positive"])
@@ -151,7 +151,7 @@ def write_run(folder: Path, plan: Plan, column: str, seed: int) -> None:
         "method": column,
         "seed": seed,
         "settings": {
-            "method": {"name": column, "epsilon": 0.0 if column == "vanilla" else 0.025},
+            "method": {"name": column, "epsilon": 0.0 if column == "plain" else 0.025},
             "train": {"epochs": 3, "learning_rate": 2e-5},
             "data": {"source": "sst2"},
         },
@@ -168,7 +168,7 @@ def write_run(folder: Path, plan: Plan, column: str, seed: int) -> None:
     for step in range(0, 40, 4):
         loss = 0.7 / (1 + step / 10) + 0.02 * ((step + seed) % 3)
         terms = {"loss": loss, "loss/task": loss * 0.9, "learning_rate": 2e-5}
-        if column != "vanilla":
+        if column != "plain":
             terms["loss/consistency"] = loss * 0.2
         logs.append(json.dumps({"step": step, "epoch": step / 13, **terms}))
     (folder / "metrics.jsonl").write_text("\n".join(logs) + "\n")
@@ -203,7 +203,7 @@ def write_study(folder: Path, plan: Plan) -> Path:
 
 @pytest.fixture
 def plan() -> Plan:
-    """Return the default plan: vanilla and uegr over three seeds."""
+    """Return the default plan: plain and uegr over three seeds."""
     return Plan()
 
 

@@ -211,9 +211,9 @@ def test_without_texts_or_with_no_room_there_is_no_table(evaluation: Path) -> No
 
 def test_a_study_shows_one_seed_of_each_column(study: Path) -> None:
     shown = found(attack_study(study, rows=6))
-    assert shown.seeds == {"vanilla": 0, "uegr": 0}
+    assert shown.seeds == {"plain": 0, "uegr": 0}
     assert shown.total == len(shown.shown) == 2 * 2 * 6
-    assert shown.columns == ["vanilla", "uegr"]
+    assert shown.columns == ["plain", "uegr"]
 
 
 def test_pairs_show_both_texts(evaluation: Path) -> None:
@@ -295,7 +295,7 @@ def test_the_examples_filter_by_column_attack_label_and_outcome(
     choose(browser, "label", "")
     assert "of 11" in browser.evaluate(STATUS)
     said = browser.evaluate(f"[...{LINES}].map(line => line.textContent)")
-    assert all("uegr" in line and "broken" in line and "vanilla" not in line for line in said)
+    assert all("uegr" in line and "broken" in line and "plain" not in line for line in said)
 
 
 @pytest.mark.browser
@@ -350,7 +350,7 @@ def test_what_the_filters_leave_is_copied_as_json_lines(page: Path, browser: Bro
     assert browser.evaluate(STATUS) == "4 examples copied, a JSON line each"
     lines = [json.loads(line) for line in browser.evaluate("window.copied").splitlines()]
     assert len(lines) == 4
-    assert {line["column"] for line in lines} == {"vanilla", "uegr"}
+    assert {line["column"] for line in lines} == {"plain", "uegr"}
     assert all("example 17 of dev" in line["text"][0] for line in lines)
 
 

@@ -68,7 +68,7 @@ def test_the_markdown_holds_answer_scores_notices_runs_and_settings(study: Path)
 
 
 def test_every_table_of_the_markdown_is_whole(make_study: MakeStudy) -> None:
-    plan = Plan(columns=["vanilla", "a|b<script>"], notices=["a | b\n# not a heading <img>"])
+    plan = Plan(columns=["plain", "a|b<script>"], notices=["a | b\n# not a heading <img>"])
     text = markdown(make_study(plan))
     assert "<script>" not in text
     assert "<img>" not in text

@@ -81,19 +81,19 @@ def test_a_study_draws_every_kind_of_figure(study: Path) -> None:
 
 def test_a_robustness_curve_starts_at_the_clean_score(study: Path) -> None:
     figure = drawn(study)["PGD \u2113\u2082 (10 steps), dev"]
-    radii, accuracies = places(figure, "vanilla")
+    radii, accuracies = places(figure, "plain")
     assert radii == [0.0, 0.1, 0.25, 0.5]
     # 82% less 90 points a unit of radius.
     assert accuracies == pytest.approx([82.0, 73.0, 59.5, 37.0])
     # A standard deviation of 2 over three seeds: 4.303 * 2 / sqrt(3) to either side.
-    for point in curve(figure, "vanilla").points:
+    for point in curve(figure, "plain").points:
         assert point.ends == pytest.approx((point.y - 4.968, point.y + 4.968), abs=1e-3)
     assert figure.caption.endswith("Lines are 95% intervals over seeds.")
 
 
 def test_a_curve_of_one_seed_has_the_interval_over_examples(make_study: MakeStudy) -> None:
     figure = drawn(make_study(Plan(seeds=[0])))["PGD \u2113\u2082 (10 steps), dev"]
-    points = curve(figure, "vanilla").points
+    points = curve(figure, "plain").points
     # conftest gives every score an interval of 0.02 to either side.
     for point in points:
         assert point.ends == pytest.approx((point.y - 2.0, point.y + 2.0))
@@ -108,7 +108,7 @@ def test_relative_radii_are_a_curve_of_their_own(make_study: MakeStudy) -> None:
 
     source = read(make_study(Plan(extra=relative)))
     found = figures(source, compare(source))
-    sizes = [places(one, "vanilla")[0] for one in found if one.title == "FGM \u2113\u2082, dev"]
+    sizes = [places(one, "plain")[0] for one in found if one.title == "FGM \u2113\u2082, dev"]
     assert sorted(sizes) == [[0.0, 0.1, 0.25, 0.5], [0.0, 0.2]]
 
 
@@ -124,7 +124,7 @@ def test_the_reliability_diagram_counts_the_rows_of_all_seeds(study: Path) -> No
 
 
 def test_a_training_curve_is_the_mean_over_seeds(study: Path) -> None:
-    steps, losses = places(drawn(study)["Total loss"], "vanilla")
+    steps, losses = places(drawn(study)["Total loss"], "plain")
     assert steps[:2] == [0, 4]
     # 0.7 plus 0.02 times 0, 1 and 2 for the three seeds.
     assert losses[0] == pytest.approx(0.72)
@@ -135,8 +135,8 @@ def test_a_term_that_only_one_column_has_is_drawn_for_it_alone(study: Path) -> N
 
 
 def test_columns_differ_in_colour_marker_and_dash() -> None:
-    looks = style(["vanilla", "a", "b", "c", "d", "e", "f", "g"], "vanilla")
-    assert looks["vanilla"].colour == 0
+    looks = style(["plain", "a", "b", "c", "d", "e", "f", "g"], "plain")
+    assert looks["plain"].colour == 0
     assert len(set(looks.values())) == 8
     # The seventh method takes the first one's colour again, with another marker and dash.
     assert looks["g"].colour == looks["a"].colour
@@ -152,7 +152,7 @@ def test_an_attack_on_a_part_of_the_set_does_not_start_at_the_whole_sets_score(
         return False
 
     figure = drawn(make_study(Plan(drop=part)))["FGM \u2113\u2082, dev"]
-    assert places(figure, "vanilla")[0] == [0.1, 0.25, 0.5]
+    assert places(figure, "plain")[0] == [0.1, 0.25, 0.5]
     assert "radius 0" not in figure.caption
 
 
@@ -224,7 +224,7 @@ def test_rows_without_anomalies_draw_no_curve(make_study: MakeStudy) -> None:
 
 
 def test_a_perspectives_bar_is_the_share_of_the_gap_that_is_closed(make_study: MakeStudy) -> None:
-    study = make_study(Plan(columns=["vanilla", "uegr", "other"]))
+    study = make_study(Plan(columns=["plain", "uegr", "other"]))
     figure = drawn(study)["Gap to a perfect score that is closed"]
     found = bars(figure, "uegr")
     # Accuracy 0.82 becomes 0.85: 0.03 of 0.18. ECE 0.11 becomes 0.06: 0.05 of 0.11.
@@ -239,10 +239,10 @@ def test_a_perspectives_bar_is_the_share_of_the_gap_that_is_closed(make_study: M
 
 def test_where_the_reference_is_perfect_there_is_no_bar(make_study: MakeStudy) -> None:
     def perfect(column: str, seed: int) -> list[dict[str, Any]]:
-        value = 1.0 if column == "vanilla" else 0.9
+        value = 1.0 if column == "plain" else 0.9
         return [score("text_attack", "dev", "accuracy", value, condition="characters")]
 
-    plan = Plan(columns=["vanilla", "uegr", "other"], extra=perfect)
+    plan = Plan(columns=["plain", "uegr", "other"], extra=perfect)
     found = bars(drawn(make_study(plan))["Gap to a perfect score that is closed"], "uegr")
     assert len(found) > 4
     assert not [label for label in found if label.startswith("Text attack")]
@@ -259,11 +259,11 @@ def test_attacks_perturbations_and_groups_are_bars_by_condition(make_study: Make
     found = drawn(make_study(Plan(extra=robustness_scores)))
     success = bars(found["Text attacks: Attack success, dev"], "uegr")
     assert success == pytest.approx({"character edits": 40.0, "word swaps": 40.0})
-    worst = bars(found["Worst case, dev"], "vanilla")
+    worst = bars(found["Worst case, dev"], "plain")
     assert worst == pytest.approx(
         {"typos": 70.0, "lowercase": 70.0, "under all perturbations": 60.0}
     )
-    groups = bars(found["Groups, dev"], "vanilla")
+    groups = bars(found["Groups, dev"], "plain")
     assert groups == pytest.approx({"fiction": 80.0, "travel": 70.0, "worst group": 70.0})
 
 
@@ -281,7 +281,7 @@ def test_each_detector_has_a_bar_where_there_are_several(make_study: MakeStudy) 
         return [score("anomaly", "trec", "auroc", 0.6, condition="energy")]
 
     found = drawn(make_study(Plan(extra=energy)))
-    assert bars(found["AUROC, trec"], "vanilla") == pytest.approx(
+    assert bars(found["AUROC, trec"], "plain") == pytest.approx(
         {"by max softmax": 90.0, "by the energy": 60.0}
     )
 
@@ -295,7 +295,7 @@ def test_curves_of_several_columns_say_whose_and_which_detectors_they_are(study:
     figure = drawn(study)["Anomalies: trec"]
     chance, *curves = chart(figure, Lines).curves
     assert chance.column is None
-    assert [one.column for one in curves] == ["vanilla", "vanilla", "uegr", "uegr"]
+    assert [one.column for one in curves] == ["plain", "plain", "uegr", "uegr"]
     dashes = [one.look.dash for one in curves]
     assert dashes[:2] == dashes[2:]
     assert dashes[0] != dashes[1]
@@ -303,7 +303,7 @@ def test_curves_of_several_columns_say_whose_and_which_detectors_they_are(study:
 
 def many(seeds: int = 3) -> Plan:
     others = [f"other{number}" for number in range(NAMED)]
-    columns = ["vanilla", "uegr", *others]
+    columns = ["plain", "uegr", *others]
     return Plan(columns=columns, seeds=list(range(seeds)), extra=robustness_scores)
 
 
@@ -321,7 +321,7 @@ def test_many_columns_are_a_heat_map_of_the_same_numbers(make_study: MakeStudy) 
     assert len(figure.numbers.lines) == len(heat.columns) * len(heat.labels)
     groups = chart(found["Groups, dev"], HeatMap)
     assert groups.labels == ("fiction", "travel", "worst group")
-    shown = [groups.marks["vanilla", label].value for label in groups.labels]
+    shown = [groups.marks["plain", label].value for label in groups.labels]
     assert shown == pytest.approx([80.0, 70.0, 70.0])
     assert "the darker the higher" in found["Groups, dev"].caption
 
@@ -357,7 +357,7 @@ def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy
     assert found_values == [pytest.approx([0.8, 0.7, 0.6]), pytest.approx([0.9, 0.8, 0.7])]
     assert figure.numbers is not None
     assert figure.numbers.lines[0] == (
-        "vanilla",
+        "plain",
         "1",
         "0.8000",
         "\u2013",

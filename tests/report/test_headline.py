@@ -225,7 +225,7 @@ def test_the_scale_holds_every_mark_and_cuts_what_is_longer() -> None:
 
 def test_what_both_can_be_given_is_a_lighter_mark_of_the_same_row(make_study: MakeStudy) -> None:
     def scaled(column: str, seed: int) -> list[dict[str, Any]]:
-        value = (0.05 if column == "vanilla" else 0.04) + 0.001 * seed
+        value = (0.05 if column == "plain" else 0.04) + 0.001 * seed
         return [score("calibration", "dev", "ece_10", value, condition="temperature")]
 
     found = headline(compare(read(make_study(Plan(extra=scaled)))))
@@ -242,7 +242,7 @@ def test_a_lighter_mark_beyond_the_scale_is_an_arrowhead_that_says_its_value(
     make_study: MakeStudy,
 ) -> None:
     def scaled(column: str, seed: int) -> list[dict[str, Any]]:
-        value = (0.05 if column == "vanilla" else 0.5) + 0.001 * seed
+        value = (0.05 if column == "plain" else 0.5) + 0.001 * seed
         return [score("calibration", "dev", "ece_10", value, condition="temperature")]
 
     page = build(make_study(Plan(extra=scaled))).read_text(encoding="utf-8")
@@ -334,5 +334,5 @@ def test_the_page_begins_with_the_sentence_and_escapes_what_stands_in_it(
     folder = make_study(Plan(seeds=[0]))
     page = build(folder).read_text(encoding="utf-8")
     text = compare(read(folder)).answer
-    assert text.startswith("`uegr` cannot be compared with `vanilla`")
-    assert "<h1><code>uegr</code> cannot be compared with <code>vanilla</code>" in page
+    assert text.startswith("`uegr` cannot be compared with `plain`")
+    assert "<h1><code>uegr</code> cannot be compared with <code>plain</code>" in page

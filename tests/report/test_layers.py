@@ -27,7 +27,7 @@ JACOBIAN = (10.0, 0.02, 3000.0, 0.5)
 
 
 def smooth(column: str, seed: int) -> list[dict[str, Any]]:
-    """Return both norms of a run: uegr halves vanilla's, a seed adds a tenth."""
+    """Return both norms of a run: uegr halves plain's, a seed adds a tenth."""
     factor = (0.5 if column == "uegr" else 1.0) * (1 + 0.1 * seed)
     made = []
     for name, kind, times in (("jacobian_norm", "jacobian", 1.0), ("hessian_norm", "hessian", 7.0)):
@@ -62,16 +62,16 @@ def test_every_layer_stands_on_a_log_axis_the_logits_last(study: Path) -> None:
     chart = found["Smoothness by layer: Jacobian, dev"].chart
     assert isinstance(chart, Lines)
     assert chart.y.log
-    vanilla, uegr = chart.curves
-    assert [point.x for point in vanilla.points] == ["1", "2", "3", "logits"]
+    plain, uegr = chart.curves
+    assert [point.x for point in plain.points] == ["1", "2", "3", "logits"]
     # The mean of 1, 1.1 and 1.2 times each; its deviation is a tenth, over three seeds.
-    assert [point.y for point in vanilla.points] == pytest.approx([11.0, 0.022, 3300.0, 0.55])
+    assert [point.y for point in plain.points] == pytest.approx([11.0, 0.022, 3300.0, 0.55])
     assert [point.y for point in uegr.points] == pytest.approx([5.5, 0.011, 1650.0, 0.275])
-    ends = [point.ends for point in vanilla.points]
+    ends = [point.ends for point in plain.points]
     # 4.3027 / sqrt(3) deviations to either side.
     assert ends[0] == pytest.approx((11.0 - 2.4841, 11.0 + 2.4841), abs=1e-4)
     assert ends[2] == pytest.approx((3300.0 - 745.24, 3300.0 + 745.24), abs=1e-2)
-    assert vanilla.points[0].detail.endswith("11; 8.52 to 13.5; 3 seeds, n = 64")
+    assert plain.points[0].detail.endswith("11; 8.52 to 13.5; 3 seeds, n = 64")
     hessian = found["Smoothness by layer: Hessian, dev"].chart
     assert isinstance(hessian, Lines)
     means = [point.y for point in hessian.curves[0].points]
@@ -82,7 +82,7 @@ def test_every_layer_stands_on_a_log_axis_the_logits_last(study: Path) -> None:
 
 
 def test_a_run_tells_the_standard_error_of_one_seed(tmp_path: Path, plan: Plan) -> None:
-    write_run(tmp_path / "run", plan, "vanilla", 0)
+    write_run(tmp_path / "run", plan, "plain", 0)
     entry = dict(groups(compare(read(tmp_path / "run"))))["Smoothness"][0][1][0]
     assert entry.main == "3e+03"
     assert "standard error over examples 30" in entry.detail
@@ -102,7 +102,7 @@ def test_tables_show_the_last_layer_and_the_logits(study: Path) -> None:
     assert [row.label for row, _ in dict(groups(found))["Smoothness"]] == wanted
     rows = [row for row, _ in dict(groups(found))["Smoothness"]]
     assert [row.heading() for row in rows] == [f"{label} \u2193" for label in wanted]
-    assert rows[1].text("vanilla") == "0.55 \u00b1 0.05"
+    assert rows[1].text("plain") == "0.55 \u00b1 0.05"
     # Lower is better, on every seed.
     difference = rows[1].cells["uegr"].difference
     assert difference is not None
@@ -147,7 +147,7 @@ def test_numbers_of_any_size_have_three_digits() -> None:
 MakeStudy = Callable[[Plan], Path]
 
 # By column and seed: far apart, and the second is the lower one.
-CKA = {"vanilla": (0.90, 0.91, 0.92), "uegr": (0.60, 0.62, 0.61)}
+CKA = {"plain": (0.90, 0.91, 0.92), "uegr": (0.60, 0.62, 0.61)}
 
 
 def similar(column: str, seed: int) -> list[dict[str, Any]]:
@@ -170,7 +170,7 @@ def similar(column: str, seed: int) -> list[dict[str, Any]]:
 
 def dear(column: str, seed: int) -> list[dict[str, Any]]:
     """Return the time of a row: uegr is slower by half."""
-    value = 0.02 + 0.0001 * seed if column == "vanilla" else 0.03 + 0.0002 * seed
+    value = 0.02 + 0.0001 * seed if column == "plain" else 0.03 + 0.0002 * seed
     return [
         score("cost", "dev", "seconds_per_row", value, condition="seconds", higher_is_better=False)
     ]
@@ -243,21 +243,21 @@ def test_what_is_counted_are_batches_and_passes(tmp_path: Path) -> None:
 def test_what_is_not_significant_after_holms_correction_is_marked(tmp_path: Path) -> None:
     def extra(column: str, seed: int) -> list[dict[str, Any]]:
         # With 2 degrees of freedom t = 4.33 has p = .0494, which three columns make .148.
-        shift = {"vanilla": 0.0, "uegr": 0.0175, "third": 0.001, "fourth": -0.001}[column]
+        shift = {"plain": 0.0, "uegr": 0.0175, "third": 0.001, "fourth": -0.001}[column]
         noise = {"uegr": (0.007, 0.0, -0.007)}.get(column, (0.05, 0.0, -0.05))
-        value = 0.5 + (shift + noise[seed] if column != "vanilla" else 0.0)
+        value = 0.5 + (shift + noise[seed] if column != "plain" else 0.0)
         return [score("representation", "dev", "cka", value, layer=2, higher_is_better=None)]
 
-    columns = ["vanilla", "uegr", "third", "fourth"]
+    columns = ["plain", "uegr", "third", "fourth"]
     entry = entry_of(write_study(tmp_path, Plan(columns=columns, extra=extra)), "layer 2")
     assert entry.verdict.startswith("higher, not significant")
 
 
 def test_no_column_is_the_best_by_it(make_study: MakeStudy) -> None:
     def extra(column: str, seed: int) -> list[dict[str, Any]]:
-        return similar("vanilla" if column == "vanilla" else "uegr", seed)
+        return similar("plain" if column == "plain" else "uegr", seed)
 
-    table = overview(comparison(make_study(Plan(["vanilla", "uegr", "third"], extra=extra))))
+    table = overview(comparison(make_study(Plan(["plain", "uegr", "third"], extra=extra))))
     place = next(number for number, text in enumerate(table.header) if text.startswith("CKA"))
     assert "layer 2" in table.header[place]
     assert table.best[place - 1] == frozenset()

@@ -36,13 +36,13 @@ HEADER = (
 def test_each_perspective_gives_its_leading_score(study: Path) -> None:
     found = overview(comparison(study))
     assert found.header == HEADER
-    vanilla, uegr = found.lines
-    assert vanilla[0] == "vanilla"
+    plain, uegr = found.lines
+    assert plain[0] == "plain"
     assert uegr[2] == "85.0 ± 2.6"
-    # imdb and yelp of vanilla: 70 and 60, 72 and 62, 74 and 64.
-    assert vanilla[3] == "67.0 ± 2.0"
+    # imdb and yelp of plain: 70 and 60, 72 and 62, 74 and 64.
+    assert plain[3] == "67.0 ± 2.0"
     # A fall of .25 * .9 from 82.
-    assert vanilla[4].startswith("59.5")
+    assert plain[4].startswith("59.5")
     # The calibration error is better where it is lower.
     assert found.best[6] == {1}
 
@@ -100,9 +100,9 @@ def test_a_detector_that_a_run_lacks_is_left_out_of_its_means(make_study: MakeSt
 @pytest.mark.parametrize(
     ("plan", "marked"),
     [
-        (Plan(columns=["vanilla", "uegr", "other"]), {1, 2}),
+        (Plan(columns=["plain", "uegr", "other"]), {1, 2}),
         (Plan(columns=["uegr", "other"]), set()),
-        (Plan(columns=["vanilla"]), set()),
+        (Plan(columns=["plain"]), set()),
         (Plan(seeds=[0, 1]), set()),
     ],
     ids=["ties", "all alike", "one", "two seeds"],
@@ -126,7 +126,7 @@ def test_the_command_prints_few_methods_side_by_side_and_marks_significant_diffe
     result = CliRunner().invoke(app, ["report", str(study), "--markdown"])
     assert result.exit_code == 0
     lines = result.stdout.strip().splitlines()
-    assert lines[:2] == ["| score | `vanilla` | `uegr` |", "|---|---|---|"]
+    assert lines[:2] == ["| score | `plain` | `uegr` |", "|---|---|---|"]
     assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:-2]] == list(HEADER[1:])
     assert "**85.0 ± 2.6**" in lines[3]
     rows = {row.heading(): row for row in comparison(study).rows}
@@ -137,11 +137,11 @@ def test_the_command_prints_few_methods_side_by_side_and_marks_significant_diffe
         assert own.endswith("▲") is (verdict == "better")
         assert own.endswith("▼") is (verdict == "worse")
     assert any(line.endswith("▲ |") for line in lines)
-    assert re.match("▲ .*▼ .*`vanilla`", lines[-1])
+    assert re.match("▲ .*▼ .*`plain`", lines[-1])
 
 
 def test_the_command_prints_many_methods_one_below_the_other(tmp_path: Path) -> None:
-    columns = ["vanilla", "uegr", *(f"m{number}" for number in range(NAMED))]
+    columns = ["plain", "uegr", *(f"m{number}" for number in range(NAMED))]
     study = write_study(tmp_path / "many", Plan(columns=columns))
     lines = CliRunner().invoke(app, ["report", str(study), "--markdown"]).stdout.splitlines()
     ranked = (*HEADER[:2], "Mean rank over the perspectives ↓", *HEADER[2:])
@@ -150,14 +150,14 @@ def test_the_command_prints_many_methods_one_below_the_other(tmp_path: Path) -> 
 
 
 def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:
-    columns = ["vanilla", *(f"other{number}" for number in range(7))]
+    columns = ["plain", *(f"other{number}" for number in range(7))]
     found = comparison(make_study(Plan(columns=columns, seeds=[0])))
-    assert found.title == "7 columns against vanilla, on a/model"
+    assert found.title == "7 columns against plain, on a/model"
 
 
 def test_few_columns_are_named(make_study: MakeStudy) -> None:
-    told = comparison(make_study(Plan(columns=["vanilla", "uegr", "other"], seeds=[0])))
-    assert told.title.startswith("uegr, other against vanilla")
+    told = comparison(make_study(Plan(columns=["plain", "uegr", "other"], seeds=[0])))
+    assert told.title.startswith("uegr, other against plain")
 
 
 def lines_of(text: str) -> list[str]:
@@ -167,7 +167,7 @@ def lines_of(text: str) -> list[str]:
 def test_every_score_of_the_named_perspectives_has_a_line(study: Path) -> None:
     found = comparison(study)
     lines = lines_of(markdown(found, ["calibration", "task"]))
-    assert lines[0] == "| score | `vanilla` | `uegr` |"
+    assert lines[0] == "| score | `plain` | `uegr` |"
     assert lines[1] == "|---|---|---|"
     wanted = [row for row in found.shown if row.key.perspective in ("calibration", "task")]
     assert len(lines) - 4 == len(wanted)

@@ -29,7 +29,7 @@ LONG = "model-" * 60
 
 def hostile() -> Plan:
     return Plan(
-        columns=["vanilla", f"uegr{END}"],
+        columns=["plain", f"uegr{END}"],
         model=SCRIPT + LONG,
         labels=[SCRIPT, END],
         shifts=[f"imdb{SCRIPT}", f'yelp" autofocus onfocus="window.attacked = 1{END}'],
@@ -198,7 +198,7 @@ def test_a_hostile_page_renders_without_fault_or_overflow(
     assert browser.evaluate("document.querySelectorAll('.chart svg').length") > 0
     keys = browser.evaluate(f"[...document.querySelectorAll('{HOLDS} .keys button')]"
                             ".map(key => key.textContent)")  # fmt: skip
-    assert keys == ["vanilla", f"uegr{END}"]
+    assert keys == ["plain", f"uegr{END}"]
 
 
 @pytest.mark.browser
@@ -286,7 +286,7 @@ def pages(
     plain_page: Path, hostile_page: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    many = Plan(columns=["vanilla", *(f"other{number}" for number in range(8))])
+    many = Plan(columns=["plain", *(f"other{number}" for number in range(8))])
     one = folder / "one"
     write_run(one, Plan(), "uegr", 0)
     return {

@@ -44,11 +44,11 @@ def differ(
             {seed: record(pair[place], **more) for seed, pair in seeds.items()},
             dict.fromkeys(seeds, "run"),
         )
-        for place, name in enumerate(("vanilla", "uegr"))
+        for place, name in enumerate(("plain", "uegr"))
     }
     found = _with_differences(
         cells,
-        "vanilla",
+        "plain",
         higher=higher,
         common=dict.fromkeys(cells, tuple(seeds) if common is None else common),
         paired={} if paired is None else {"uegr": paired},
@@ -247,24 +247,24 @@ def unfinished(folder: Path, *, done: Mapping[str, Sequence[str]]) -> Comparison
 def test_a_study_with_nothing_to_compare_yet_says_so_first_and_averages_nothing(
     tmp_path: Path,
 ) -> None:
-    found = unfinished(tmp_path / "one", done={"vanilla": ["0"]})
+    found = unfinished(tmp_path / "one", done={"plain": ["0"]})
     assert found.answer.startswith(
         "Only 1 of 6 runs is finished and measured, so nothing can be compared yet: `temper"
     )
     assert not [row for row in found.rows if row.key.perspective == "summary"]
     assert not any("average relative improvement" in notice for notice in found.notices)
     assert ("runs", "1 of 6 finished and measured") in about(read(tmp_path / "one"), found)
-    apart = unfinished(tmp_path / "apart", done={"vanilla": ["0", "1"], "uegr": ["2"]})
+    apart = unfinished(tmp_path / "apart", done={"plain": ["0", "1"], "uegr": ["2"]})
     assert apart.answer.startswith("Only 3 of 6 runs are finished and measured, so nothing can be")
     assert not [row for row in apart.rows if row.key.perspective == "summary"]
 
 
 def test_a_study_that_is_partly_finished_says_so_before_what_came_out(tmp_path: Path) -> None:
     seeds = ["0", "1", "2"]
-    found = unfinished(tmp_path / "some", done={"vanilla": seeds, "uegr": seeds[:1]})
+    found = unfinished(tmp_path / "some", done={"plain": seeds, "uegr": seeds[:1]})
     assert "Only 4 of 6 runs are finished and measured." in found.answer
     assert [row for row in found.rows if row.key.perspective == "summary"]
-    whole = unfinished(tmp_path / "all", done={"vanilla": seeds, "uegr": seeds})
+    whole = unfinished(tmp_path / "all", done={"plain": seeds, "uegr": seeds})
     assert whole.unfinished == ""
 
 

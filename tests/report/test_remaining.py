@@ -21,25 +21,25 @@ PLAIN_SCORES = {"accuracy": 0.90, "ece_10": 0.10}
 
 
 def row(name: str, condition: str, value: float, verdict: Verdict, p: float = 0.001) -> Row:
-    """Return a leading score of columns `vanilla` and `new`."""
+    """Return a leading score of columns `plain` and `new`."""
     perspective, start = {"accuracy": "task", "ece_10": "calibration"}[name], PLAIN_SCORES[name]
     gap = value - start
     difference = Difference(
         dict.fromkeys(range(3), gap), gap, gap - 0.01, gap + 0.01, p, p, verdict=verdict
     )
     cells = {
-        "vanilla": Cell(dict.fromkeys(range(3), start), {0: "r"}, start, 0.01),
+        "plain": Cell(dict.fromkeys(range(3), start), {0: "r"}, start, 0.01),
         "new": Cell(dict.fromkeys(range(3), value), {0: "r"}, value, 0.01, difference=difference),
     }
     key = ScoreKey(perspective, "dev", condition, name)
     return Row(key, perspective, name, name == "accuracy", unit(name, name), cells, leads=True)
 
 
-def compared(*rows: Row, reference: str = "vanilla") -> Comparison:
+def compared(*rows: Row, reference: str = "plain") -> Comparison:
     columns, seeds = (reference, "new"), (0, 1, 2)
-    if reference != "vanilla":
+    if reference != "plain":
         rows = tuple(
-            replace(row, cells={reference: row.cells["vanilla"], "new": row.cells["new"]})
+            replace(row, cells={reference: row.cells["plain"], "new": row.cells["new"]})
             for row in rows
         )
     return Comparison("study", "m", "accuracy", reference, columns, seeds, rows)
@@ -53,7 +53,7 @@ TIED_AFTER = row("ece_10", "temperature", 0.099, "not significant", 0.9)
 
 def test_a_gain_that_temperature_scaling_gives_to_both_is_not_recommended() -> None:
     found = headline(compared(ACCURACY, BETTER, TIED_AFTER))
-    assert found.recommended == "vanilla"
+    assert found.recommended == "plain"
     assert found.sentence.startswith("Keep plain fine-tuning.")
     assert "post-hoc" in found.sentence
     # The second line says what it gains without.
@@ -64,13 +64,13 @@ def test_a_gain_that_temperature_scaling_gives_to_both_is_not_recommended() -> N
 
 def test_a_gain_that_longer_plain_fine_tuning_has_is_not_recommended() -> None:
     whole = compared(ACCURACY, BETTER, BETTER_AFTER)
-    longer = compared(ACCURACY, BETTER, TIED_AFTER, reference="vanilla_x3")
+    longer = compared(ACCURACY, BETTER, TIED_AFTER, reference="plain_x3")
     lost = headline(replace(whole, equal={"new": longer}))
-    assert (lost.recommended, "`vanilla_x3`" in lost.sentence) == ("vanilla", True)
-    also = compared(ACCURACY, BETTER, BETTER_AFTER, reference="vanilla_x3")
+    assert (lost.recommended, "`plain_x3`" in lost.sentence) == ("plain", True)
+    also = compared(ACCURACY, BETTER, BETTER_AFTER, reference="plain_x3")
     compared_too = headline(replace(whole, equal={"new": also}))
     assert compared_too.recommended == "new"
-    costs = {"vanilla": TrainingCost(passes=3.0), "new": TrainingCost(passes=9.0)}
+    costs = {"plain": TrainingCost(passes=3.0), "new": TrainingCost(passes=9.0)}
     untested = headline(replace(whole, costs=costs))
     assert "not compared" in untested.sure
     assert "not compared" not in compared_too.sure
@@ -84,8 +84,8 @@ def test_a_loss_that_vanishes_with_temperature_scaling_does_not_stand_against_a_
     found = headline(compared(accurate, worse, TIED_AFTER))
     assert (found.recommended, "temper calibrate" in found.sure) == ("new", True)
     remains = row("ece_10", "temperature", 0.2, "worse")
-    assert headline(compared(accurate, worse, remains)).recommended == "vanilla"
-    assert headline(compared(accurate, worse)).recommended == "vanilla"
+    assert headline(compared(accurate, worse, remains)).recommended == "plain"
+    assert headline(compared(accurate, worse)).recommended == "plain"
 
 
 @pytest.mark.parametrize("verdict", ["worse", "not significant"])
@@ -94,15 +94,15 @@ def test_what_may_be_less_accurate_than_longer_plain_fine_tuning_is_not_recommen
 ) -> None:
     whole = compared(ACCURACY, BETTER, BETTER_AFTER)
     less = row("accuracy", "clean", 0.88, verdict, 0.2)
-    longer = compared(less, BETTER, BETTER_AFTER, reference="vanilla_x3")
+    longer = compared(less, BETTER, BETTER_AFTER, reference="plain_x3")
     found = headline(replace(whole, equal={"new": longer}))
-    assert (found.recommended, "`vanilla_x3`" in found.sentence) == ("vanilla", True)
+    assert (found.recommended, "`plain_x3`" in found.sentence) == ("plain", True)
 
 
 def test_the_further_tests_are_corrected_too() -> None:
     # Two gains, so the p of the hardest test of either counts twice: 0.03 does not remain.
     almost = row("ece_10", "temperature", 0.05, "better", 0.03)
-    assert headline(compared(ACCURACY, BETTER, almost)).recommended == "vanilla"
+    assert headline(compared(ACCURACY, BETTER, almost)).recommended == "plain"
     enough = row("ece_10", "temperature", 0.05, "better", 0.02)
     assert headline(compared(ACCURACY, BETTER, enough)).recommended == "new"
 
@@ -110,7 +110,7 @@ def test_the_further_tests_are_corrected_too() -> None:
 def test_one_study_in_twenty_at_most_recommends_what_temperature_scaling_does_as_well() -> None:
     """By simulation: six columns gain much, and with temperature scaling nothing."""
     draws, studies, recommended = np.random.default_rng(0), 200, 0
-    names = ["vanilla", *(f"m{number}" for number in range(6))]
+    names = ["plain", *(f"m{number}" for number in range(6))]
     for _ in range(studies):
         rows = []
         for condition, gain in (("clean", 0.05), ("temperature", 0.0)):
@@ -128,15 +128,13 @@ def test_one_study_in_twenty_at_most_recommends_what_temperature_scaling_does_as
                 for column, own in zip(names, values, strict=True)
             }
             cells = _with_differences(
-                cells, "vanilla", higher=False, common=dict.fromkeys(cells, range(3)), margin=0.005
+                cells, "plain", higher=False, common=dict.fromkeys(cells, range(3)), margin=0.005
             )
             key = ScoreKey("calibration", "dev", condition, "ece_10")
             shown = unit("ece_10", "accuracy")
             rows.append(Row(key, "calibration", "ece_10", False, shown, cells, leads=True))
-        study = Comparison(
-            "study", "m", "accuracy", "vanilla", tuple(names), (0, 1, 2), tuple(rows)
-        )
-        recommended += headline(study).recommended != "vanilla"
+        study = Comparison("study", "m", "accuracy", "plain", tuple(names), (0, 1, 2), tuple(rows))
+        recommended += headline(study).recommended != "plain"
     assert recommended <= studies / 20
 
 
@@ -144,10 +142,10 @@ def test_a_column_is_compared_with_the_cheapest_plain_fine_tuning_of_its_compute
     tmp_path: Path,
 ) -> None:
     columns: dict[str, tuple[str, dict[str, Any], float]] = {
-        "vanilla": ("vanilla", {}, 10.0),
-        "twice": ("vanilla", {"train": {"epochs": 6}}, 20.0),
-        "thrice": ("vanilla", {"train": {"epochs": 9}}, 30.0),
-        "augmented": ("vanilla", {"data": {"augment": "typos"}}, 40.0),
+        "plain": ("plain", {}, 10.0),
+        "twice": ("plain", {"train": {"epochs": 6}}, 20.0),
+        "thrice": ("plain", {"train": {"epochs": 9}}, 30.0),
+        "augmented": ("plain", {"data": {"augment": "typos"}}, 40.0),
         "cheap": ("at", {}, 13.0),
         "uegr": ("uegr", {}, 24.0),
         "dear": ("jachess", {}, 60.0),
@@ -156,7 +154,7 @@ def test_a_column_is_compared_with_the_cheapest_plain_fine_tuning_of_its_compute
         tmp_path,
         "study",
         "m",
-        "vanilla",
+        "plain",
         tuple(Column(name, method, settings) for name, (method, settings, _) in columns.items()),
         (0,),
     )

@@ -28,8 +28,8 @@ def task_row(folder: Path) -> Row:
 
 def test_a_cell_has_the_mean_and_the_sample_standard_deviation_over_seeds(study: Path) -> None:
     cells = task_row(study).cells
-    assert cells["vanilla"].mean == pytest.approx(0.82)
-    assert cells["vanilla"].standard_deviation == pytest.approx(0.02)
+    assert cells["plain"].mean == pytest.approx(0.82)
+    assert cells["plain"].standard_deviation == pytest.approx(0.02)
     assert cells["uegr"].mean == pytest.approx(0.85)
     # Deviations -0.02, -0.01, 0.03: sqrt(0.0014 / 2).
     assert cells["uegr"].standard_deviation == pytest.approx(math.sqrt(0.0007))
@@ -124,7 +124,7 @@ def test_two_seeds_without_rows_give_differences_only(make_study: MakeStudy) -> 
 
 def test_a_score_that_lacks_a_seed_leaves_the_outcome_to_the_others(make_study: MakeStudy) -> None:
     def lost(entry: dict, column: str, seed: int) -> bool:
-        return (entry["set"], column, seed) == ("dev", "vanilla", 1)
+        return (entry["set"], column, seed) == ("dev", "plain", 1)
 
     assert "better" in comparison(make_study(Plan(drop=lost))).answer
 
@@ -138,12 +138,12 @@ def test_scores_undefined_for_one_reason_are_one_line(make_study: MakeStudy) -> 
     found = comparison(make_study(Plan(drop=undefined)))
     said = [notice for notice in found.notices if "no temperature was fitted" in notice]
     assert len(said) == 1
-    assert "scores are undefined for vanilla and uegr" in said[0]
+    assert "scores are undefined for plain and uegr" in said[0]
 
 
 def test_holm_multiplies_by_the_number_of_columns_left(make_study: MakeStudy) -> None:
     # Two columns with the same differences: Holm doubles the smallest p, and the other follows.
-    found = comparison(make_study(Plan(columns=["vanilla", "r_at", "uegr"])))
+    found = comparison(make_study(Plan(columns=["plain", "r_at", "uegr"])))
     row = found.row("calibration", "ece_10", set="dev")
     for name in ("r_at", "uegr"):
         difference = row.cells[name].difference
@@ -210,19 +210,19 @@ def test_a_set_that_one_run_lacks_is_left_out_of_all_means_and_said(make_study: 
 
 def test_the_average_relative_improvement_is_the_tables(study: Path) -> None:
     row = comparison(study).row("summary", "relative_improvement", set="")
-    # vanilla: shift 0.67, ECE 0.11 (all sets alike), AUROC 0.90, each the mean over its seeds.
+    # plain: shift 0.67, ECE 0.11 (all sets alike), AUROC 0.90, each the mean over its seeds.
     shift = (0.65 - 0.67) / (1 - 0.67)
     calibration = (0.06 - 0.11) / (0 - 0.11)
     anomaly = (0.92 - 0.90) / (1 - 0.90)
     expected = 100 * (shift + calibration + anomaly) / 3
     assert row.cells["uegr"].seeds[0] == pytest.approx(expected)
-    assert row.cells["vanilla"].mean == pytest.approx(0.0, abs=1e-9)
+    assert row.cells["plain"].mean == pytest.approx(0.0, abs=1e-9)
 
 
 def test_what_needs_no_training_is_given_to_both_sides_of_a_second_improvement(
     make_study: MakeStudy,
 ) -> None:
-    after = {"vanilla": (0.04, 0.95), "uegr": (0.03, 0.96)}
+    after = {"plain": (0.04, 0.95), "uegr": (0.03, 0.96)}
 
     def fitted(column: str, seed: int) -> list[dict]:
         error, auroc = after[column]
@@ -239,11 +239,11 @@ def test_what_needs_no_training_is_given_to_both_sides_of_a_second_improvement(
     anomaly = (0.96 - 0.95) / (1 - 0.95)
     expected = 100 * (shift + calibration + anomaly) / 3
     assert row.cells["uegr"].seeds[0] == pytest.approx(expected)
-    assert row.cells["vanilla"].mean == pytest.approx(0.0, abs=1e-9)
+    assert row.cells["plain"].mean == pytest.approx(0.0, abs=1e-9)
     # Over the reference as it is, the reference gains too.
     row = found.row("summary_all_in", "relative_improvement", set="")
-    own = {"vanilla": row.cells["vanilla"].mean, "uegr": row.cells["uegr"].seeds[0]}
-    for column, moved in (("vanilla", 0.0), ("uegr", shift)):
+    own = {"plain": row.cells["plain"].mean, "uegr": row.cells["uegr"].seeds[0]}
+    for column, moved in (("plain", 0.0), ("uegr", shift)):
         error, auroc = after[column]
         parts = (moved, (error - 0.11) / (0 - 0.11), (auroc - 0.90) / (1 - 0.90))
         assert own[column] == pytest.approx(100 * sum(parts) / 3)
@@ -270,11 +270,11 @@ def test_a_run_that_is_undefined_on_every_set_costs_the_others_no_mean(
 
     found = comparison(make_study(Plan(extra=fitted)))
     means = found.row("calibration", "ece_10", condition="temperature", set="mean of 3 sets")
-    assert means.cells["vanilla"].seeds == pytest.approx({0: 0.04, 1: 0.04, 2: 0.04})
+    assert means.cells["plain"].seeds == pytest.approx({0: 0.04, 1: 0.04, 2: 0.04})
     assert means.cells["uegr"].seeds == pytest.approx({0: 0.04, 2: 0.04})
     assert means.cells["uegr"].reasons == ("no temperature was fitted",)
     after = found.row("summary_after", "relative_improvement", set="")
-    assert set(after.cells["vanilla"].seeds) == {0, 1, 2}
+    assert set(after.cells["plain"].seeds) == {0, 1, 2}
     # Over fewer parts it would be another score.
     assert set(after.cells["uegr"].seeds) == {0, 2}
 

@@ -170,7 +170,7 @@ def test_claims_are_judged_by_what_is_kept_and_else_not_tested(tmp_path: Path) -
     before = judge_claims(claims, tmp_path)
     assert {found.verdict for found in before} == {UNTESTED}
     assert all(found.command or found.number for found in before)
-    better = {"vanilla": (0.5, 0.5, 0.5), "uegr": (0.59, 0.61, 0.6)}
+    better = {"plain": (0.5, 0.5, 0.5), "uegr": (0.59, 0.61, 0.6)}
     kept = tmp_path / "reproduction" / "results" / "uegr-table-4"
     write_study(kept / "text_cnn-imdb", better)
     after = judge_claims(claims, tmp_path)
@@ -185,8 +185,8 @@ def test_claims_are_judged_by_what_is_kept_and_else_not_tested(tmp_path: Path) -
 def test_a_claim_over_several_conditions_is_judged_by_their_mean(tmp_path: Path) -> None:
     """Not by the last radius alone, at which UEGR is better here."""
     study = tmp_path / "reproduction" / "results" / "uegr-figure-2" / "roberta-large-sst2"
-    near = {"vanilla": (0.10, 0.11, 0.12), "uegr": (0.40, 0.41, 0.45)}
-    far = {"vanilla": 0.30, "uegr": 0.20}
+    near = {"plain": (0.10, 0.11, 0.12), "uegr": (0.40, 0.41, 0.45)}
+    far = {"plain": 0.30, "uegr": 0.20}
     attack = "embedding_attack"
     write_study(study, near, name="drop", perspective=attack, higher_is_better=False)
     for file in study.glob("runs/*/evaluation/scores.json"):
@@ -205,16 +205,16 @@ def test_a_claim_is_not_judged_by_the_one_case_that_has_its_method(tmp_path: Pat
     kept = tmp_path / "reproduction" / "results" / "uegr-table-4"
     plain = (0.5, 0.5, 0.5)
     for case in ("text_cnn-imdb", "text_cnn-tnews"):
-        write_study(kept / case, {"vanilla": plain, "uegr": (0.6, 0.61, 0.6)})
+        write_study(kept / case, {"plain": plain, "uegr": (0.6, 0.61, 0.6)})
     assert judged(tmp_path, "uegr-table-4", against="").verdict == HOLDS
-    write_study(kept / "bilstm-imdb", {"vanilla": plain})
+    write_study(kept / "bilstm-imdb", {"plain": plain})
     found = judged(tmp_path, "uegr-table-4", against="")
     assert (found.verdict, found.number) == (UNTESTED, "uegr is not in every finished case")
 
 
 def test_a_claim_may_be_against_another_method_and_of_one_model(tmp_path: Path) -> None:
     kept = tmp_path / "reproduction" / "results" / "uegr-table-1"
-    scores = {"vanilla": (0.5, 0.5, 0.5), "r_at": (0.7, 0.7, 0.7), "uegr": (0.6, 0.61, 0.6)}
+    scores = {"plain": (0.5, 0.5, 0.5), "r_at": (0.7, 0.7, 0.7), "uegr": (0.6, 0.61, 0.6)}
     write_study(kept / "bert-base-sst2", scores)
     assert judged(tmp_path, "uegr-table-1", models=("bert-base",)).verdict == HOLDS
     assert judged(tmp_path, "uegr-table-1", against="r_at").verdict == FAILS
@@ -226,7 +226,7 @@ def test_claims_on_the_same_scores_are_corrected_together(tmp_path: Path) -> Non
     kept = tmp_path / "reproduction" / "results" / "uegr-table-4"
     plain = (0.80, 0.82, 0.84)
     noise = dict.fromkeys(("dropout", "at", "r_drop", "r_at", "r_at_su"), (0.84, 0.88, 0.91))
-    write_study(kept / "text_cnn-imdb", {"vanilla": plain, **noise, "uegr": (0.87, 0.89, 0.91)})
+    write_study(kept / "text_cnn-imdb", {"plain": plain, **noise, "uegr": (0.87, 0.89, 0.91)})
     assert judged(tmp_path, "uegr-table-4", against="").verdict == HOLDS
     together = judge_claims(of_table("uegr-table-4"), tmp_path)
     assert together[0].verdict == NOISE
@@ -235,7 +235,7 @@ def test_claims_on_the_same_scores_are_corrected_together(tmp_path: Path) -> Non
 def test_a_score_without_a_better_side_is_judged_by_what_is_claimed_of_it(tmp_path: Path) -> None:
     """UEGR's representations are said to stay nearer: higher, in the mean of the layers."""
     study = tmp_path / "reproduction" / "results" / "uegr-figure-2" / "roberta-large-sst2"
-    scores = {"vanilla": (0.50, 0.51, 0.52), "uegr": (0.40, 0.41, 0.43)}
+    scores = {"plain": (0.50, 0.51, 0.52), "uegr": (0.40, 0.41, 0.43)}
     write_study(study, scores, name="cka", perspective="representation", higher_is_better=None)
     assert judged(tmp_path, "uegr-figure-2a", against="").verdict == FAILS
 
@@ -261,7 +261,7 @@ def of_pairs(root: Path) -> dict[str, JudgedClaim]:
 def test_pairs_within_bounds_are_set_against_lower_and_against_higher_ones(tmp_path: Path) -> None:
     """A pair that is lower and higher is in neither, and so is the method without pairs."""
     study = tmp_path / "reproduction" / "results" / "uegr-figure-3" / "bert-base-sst2"
-    write_study(study, {"vanilla": (0.1, 0.2, 0.3), **PAIRS})
+    write_study(study, {"plain": (0.1, 0.2, 0.3), **PAIRS})
     found = of_pairs(tmp_path)
     # Seed by seed -.05, -.05, -.04, and .10, .10, .11.
     assert found["lower"].number.startswith(
@@ -274,7 +274,7 @@ def test_pairs_within_bounds_are_set_against_lower_and_against_higher_ones(tmp_p
 
 def test_pairs_are_not_judged_before_all_are_finished(tmp_path: Path) -> None:
     study = tmp_path / "reproduction" / "results" / "uegr-figure-3" / "bert-base-sst2"
-    write_study(study, {"vanilla": (0.1, 0.2, 0.3), **PAIRS})
+    write_study(study, {"plain": (0.1, 0.2, 0.3), **PAIRS})
     (study / "runs" / "uegr_0.1_0.9-s1-key" / "evaluation" / "scores.json").unlink()
     for found in of_pairs(tmp_path).values():
         assert (found.verdict, found.number) == (UNTESTED, "not every pair is finished")

@@ -79,7 +79,7 @@ def test_another_table_of_the_same_models_trains_nothing_again(
     assert result.exit_code == 0, result.stderr
     assert [path.stat().st_mtime_ns for path in runs] == times
     lines = json.loads(result.stdout)["lines"]
-    assert [line["column"] for line in lines] == ["vanilla", "jachess"]
+    assert [line["column"] for line in lines] == ["plain", "jachess"]
     assert all(0 <= value <= 2 for line in lines for value in line["seeds"].values())
 
 
@@ -96,7 +96,7 @@ def test_table_four_runs_at_scale_smoke_with_its_own_network(tmp_path: Path) -> 
     result = call("uegr-table-4", "--scale", "smoke", "--device", "cpu", "--out", out, "--json")
     assert result.exit_code == 0, result.stderr
     table = json.loads(result.stdout)
-    assert {line["column"] for line in table["lines"]} == {"vanilla", "uegr"}
+    assert {line["column"] for line in table["lines"]} == {"plain", "uegr"}
     assert table["facts"][0]["model"] == "text_cnn"
     settings = {
         record["method"]: record["settings"]
@@ -104,7 +104,7 @@ def test_table_four_runs_at_scale_smoke_with_its_own_network(tmp_path: Path) -> 
         for record in [json.loads(path.read_text(encoding="utf-8"))]
     }
     # What the table calls without dropout, and the rate that its other rows share.
-    assert settings["vanilla"]["architecture"]["dropout"] == 0.0
+    assert settings["plain"]["architecture"]["dropout"] == 0.0
     assert settings["uegr"]["architecture"]["dropout"] == 0.5
     assert settings["uegr"]["method"]["mask"]["scope"] == "all"
 

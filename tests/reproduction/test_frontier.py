@@ -18,11 +18,11 @@ from tests.reproduction.kept_studies import make_line, write_study
 
 
 def test_a_cost_is_the_mean_ratio_of_passes_times_steps(tmp_path: Path) -> None:
-    scores = {"vanilla": [0.5, 0.5], "uegr": [0.6, 0.6], "unknown": [0.5, 0.5]}
-    first = write_study(tmp_path / "a", scores, passes={"vanilla": (3.0, 100), "uegr": (7.5, 100)})
-    second = write_study(tmp_path / "b", scores, passes={"vanilla": (3.0, 10), "uegr": (6.0, 30)})
-    found = costs([read(first), read(second)], "vanilla")
-    assert found == pytest.approx({"vanilla": 1.0, "uegr": (2.5 + 6.0) / 2})
+    scores = {"plain": [0.5, 0.5], "uegr": [0.6, 0.6], "unknown": [0.5, 0.5]}
+    first = write_study(tmp_path / "a", scores, passes={"plain": (3.0, 100), "uegr": (7.5, 100)})
+    second = write_study(tmp_path / "b", scores, passes={"plain": (3.0, 10), "uegr": (6.0, 30)})
+    found = costs([read(first), read(second)], "plain")
+    assert found == pytest.approx({"plain": 1.0, "uegr": (2.5 + 6.0) / 2})
 
 
 def make_table(*gains: tuple[str, Interval | None]) -> ReproductionTable:
@@ -32,15 +32,13 @@ def make_table(*gains: tuple[str, Interval | None]) -> ReproductionTable:
         replace(make_line("gain", column, [0.0], case="mean of 2 cases"), to_reference=gain)
         for column, gain in gains
     ]
-    costs_of = {"vanilla": 1.0, "dear": 3.0, "cheap": 1.1}
-    return ReproductionTable(
-        "effect", "", "vanilla", (*one, *mean), frontier="gain", costs=costs_of
-    )
+    costs_of = {"plain": 1.0, "dear": 3.0, "cheap": 1.1}
+    return ReproductionTable("effect", "", "plain", (*one, *mean), frontier="gain", costs=costs_of)
 
 
 def test_the_picture_shows_the_mean_over_the_cases_the_cheapest_on_top() -> None:
     known = Interval(0.1, 0.05, 0.15, 0.01, 0.02)
-    table = make_table(("vanilla", None), ("dear", known), ("cheap", Interval(-0.02)))
+    table = make_table(("plain", None), ("dear", known), ("cheap", Interval(-0.02)))
     chart = frontier(table).chart
     assert isinstance(chart, Bars)
     drawn = {label: (mark.value, mark.ends) for (_, label), mark in chart.marks.items()}
@@ -50,5 +48,5 @@ def test_the_picture_shows_the_mean_over_the_cases_the_cheapest_on_top() -> None
 
 
 def test_without_a_rival_there_is_nothing_to_draw() -> None:
-    with pytest.raises(SettingError, match="vanilla"):
-        frontier(make_table(("vanilla", None)))
+    with pytest.raises(SettingError, match="plain"):
+        frontier(make_table(("plain", None)))

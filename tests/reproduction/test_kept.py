@@ -33,7 +33,7 @@ RECORDS = st.lists(
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     """Return a study whose scores have parameters under several names."""
-    folder = write_study(tmp_path / "study", {"vanilla": (0.8, 0.7, 0.9), "uegr": (0.7, 0.7, 0.8)})
+    folder = write_study(tmp_path / "study", {"plain": (0.8, 0.7, 0.9), "uegr": (0.7, 0.7, 0.8)})
     conditions = (
         {
             "perspective": "embedding_noise",

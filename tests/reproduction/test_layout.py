@@ -20,12 +20,12 @@ def shifted(step: float) -> tuple[float, ...]:
 
 
 def test_what_is_outside_the_noise_is_marked_and_what_is_missing_is_a_dash(tmp_path: Path) -> None:
-    scores = {"vanilla": STEADY, "at": shifted(0.10), "r_drop": shifted(0.0)}
+    scores = {"plain": STEADY, "at": shifted(0.10), "r_drop": shifted(0.0)}
     write_study(tmp_path / "text_cnn-imdb", {**scores, "uegr": shifted(-0.10)})
     write_study(tmp_path / "text_cnn-tnews", scores)
     found = grid(reproduction_table(read_specification("uegr-table-4"), tmp_path))
     assert found.splitlines() == [
-        "| case | vanilla | at | r_drop | uegr |",
+        "| case | plain | at | r_drop | uegr |",
         "|---|---|---|---|---|",
         "| text\\_cnn-imdb | 82.00 ± 2.00 | **92.00 ± 1.90** | 82.00 ± 1.90 | *72.00 ± 1.90* |",
         "| text\\_cnn-tnews | 82.00 ± 2.00 | **92.00 ± 1.90** | 82.00 ± 1.90 | – |",
@@ -43,7 +43,7 @@ def test_many_methods_are_a_line_each(tmp_path: Path) -> None:
 
 
 def test_markdown_holds_every_line_what_was_run_and_what_differs(tmp_path: Path) -> None:
-    write_study(tmp_path / "text_cnn-imdb", {"vanilla": STEADY, "uegr": shifted(0.05)})
+    write_study(tmp_path / "text_cnn-imdb", {"plain": STEADY, "uegr": shifted(0.05)})
     text = markdown(reproduction_table(read_specification("uegr-table-4"), tmp_path))
     assert "| 82.00 ± 2.00 | **87.00 ± 1.90** |" in text
     assert "| text\\_cnn-imdb | accuracy (%) | uegr | 90.89 | 87.00 ± 1.90 |" in text
@@ -52,7 +52,7 @@ def test_markdown_holds_every_line_what_was_run_and_what_differs(tmp_path: Path)
 
 
 def test_a_table_of_our_own_has_no_columns_of_a_paper(tmp_path: Path) -> None:
-    write_study(tmp_path / "text_cnn-imdb", {"vanilla": STEADY, "uegr": STEADY})
+    write_study(tmp_path / "text_cnn-imdb", {"plain": STEADY, "uegr": STEADY})
     table = reproduction_table(read_specification("uegr-margin"), tmp_path)
     (heading, *_) = [line for line in markdown(table).splitlines() if "| method |" in line]
     assert "paper" not in heading

@@ -40,7 +40,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def config(settings: dict[str, Any], **change: Any) -> MultiTaskStudyConfig:
     return MultiTaskStudyConfig.of(
-        {**settings, **change}, columns=columns_of(["vanilla", "r_drop"], []), seeds=(0,)
+        {**settings, **change}, columns=columns_of(["plain", "r_drop"], []), seeds=(0,)
     )
 
 
@@ -57,7 +57,7 @@ def test_every_task_has_a_study_of_the_classifiers_that_were_trained_together(
         assert run.parts[-2:] == ("tasks", name)
         weights.append(load_file(run / "model.safetensors"))
         assert study.page.exists()
-        assert study.comparison.columns == ("vanilla", "r_drop")
+        assert study.comparison.columns == ("plain", "r_drop")
     # One encoder, two heads.
     (first, second) = weights
     assert first["bert.pooler.dense.weight"].equal(second["bert.pooler.dense.weight"])

@@ -102,7 +102,7 @@ def test_a_multi_task_model_is_one_study_of_all_its_tasks(tasks: Path) -> None:
     assert (alone.name, together.name) == ("bert-base-rte", "mt-dnn")
     assert set(together.plan.tasks) == {"mt-dnn-rte", "mt-dnn-stsb"}
     # The paper has it plain alone.
-    assert [column.name for column in together.plan.tasks["mt-dnn-rte"].columns] == ["vanilla"]
+    assert [column.name for column in together.plan.tasks["mt-dnn-rte"].columns] == ["plain"]
     (single,) = plan_cases(Request(read, "full", cases=("mt-dnn-rte",), data_root=tasks))
     assert single.plan is None
     assert "two or more" in single.reason

@@ -15,7 +15,7 @@ from reproduction.table import reproduction_table
 from temper.errors import CheckpointError
 from tests.reproduction.kept_studies import line_of, write_study
 
-VANILLA, UEGR = (0.80, 0.82, 0.84), (0.83, 0.83, 0.86)
+PLAIN, UEGR = (0.80, 0.82, 0.84), (0.83, 0.83, 0.86)
 # Their variances are .0004 and .0003, and t of 4 degrees of freedom at .975 is 2.776445: .0424.
 REACH = 2.776445 * (0.0007 / 3) ** 0.5
 
@@ -33,13 +33,13 @@ def with_numbers(*numbers: tuple[str, str, str]) -> Specification:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return two finished cases of Table IV."""
-    write_study(tmp_path / "text_cnn-imdb", {"vanilla": VANILLA, "uegr": UEGR})
-    write_study(tmp_path / "text_cnn-tnews", {"vanilla": (0.5, 0.5, 0.5), "uegr": (0.4, 0.4, 0.4)})
+    write_study(tmp_path / "text_cnn-imdb", {"plain": PLAIN, "uegr": UEGR})
+    write_study(tmp_path / "text_cnn-tnews", {"plain": (0.5, 0.5, 0.5), "uegr": (0.4, 0.4, 0.4)})
     return tmp_path
 
 
 def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folder: Path) -> None:
-    numbers = ("imdb", "uegr", "82.0"), ("imdb", "vanilla", "81.0")
+    numbers = ("imdb", "uegr", "82.0"), ("imdb", "plain", "81.0")
     table = reproduction_table(with_numbers(*numbers), folder)
     line = line_of(table, "text_cnn-imdb", "uegr")
     assert line.printed == "82.0"
@@ -56,7 +56,7 @@ def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folde
     assert line.to_printed_gain.high == pytest.approx(0.01 + REACH, abs=1e-7)
     (shown,) = [row for row in sections(table)["Every difference"] if row["paper"] == "82.0"]
     assert (shown["ours"], shown["ours − paper"]) == ("84.00 ± 1.73", "+2.00 [−2.30, +6.30]")
-    assert shown["paper − vanilla"] == "+1.00"
+    assert shown["paper − plain"] == "+1.00"
     assert shown["ours − paper, of that"] == "+1.00 [−3.24, +5.24]"
 
 
@@ -65,7 +65,7 @@ def test_a_number_that_could_not_be_read_is_said_to_be_absent(folder: Path) -> N
     shown = {(row["case"], row["method"]): row for row in sections(table)["Every difference"]}
     assert shown["text_cnn-tnews", "uegr"]["paper"] == ABSENT
     # A gain needs the paper's reference too.
-    assert shown["text_cnn-imdb", "uegr"]["paper − vanilla"] == ""
+    assert shown["text_cnn-imdb", "uegr"]["paper − plain"] == ""
     without = reproduction_table(with_numbers(), folder)
     assert any("none could be read" in note for note in without.notes)
     assert "paper" not in sections(without)["Every difference"][0]
@@ -85,11 +85,11 @@ def test_a_printed_average_stands_beside_the_mean_over_all_its_tasks_only(tmp_pa
     read = with_numbers(("average", "uegr", "70.0"))
     tasks = [case for case in read.case if case.model.name == "text_cnn"]
     for case in tasks[:2]:
-        write_study(tmp_path / case.name, {"vanilla": VANILLA, "uegr": UEGR})
+        write_study(tmp_path / case.name, {"plain": PLAIN, "uegr": UEGR})
     partial = line_of(reproduction_table(read, tmp_path), "text_cnn, mean of 2 cases", "uegr")
     assert partial.printed is None
     for case in tasks[2:]:
-        write_study(tmp_path / case.name, {"vanilla": VANILLA, "uegr": UEGR})
+        write_study(tmp_path / case.name, {"plain": PLAIN, "uegr": UEGR})
     whole = line_of(reproduction_table(read, tmp_path), "text_cnn, mean of 4 cases", "uegr")
     assert whole.printed == "70.0"
     assert whole.to_paper.mean == pytest.approx(0.14)
@@ -116,7 +116,7 @@ def test_relative_improvements_are_over_one_models_reference_where_the_table_is(
         ("anomaly", "auroc", True): (0.6, 0.6, 0.8),
     }
     for name, base, uegr in (("bert-large", 0, 1), ("roberta-large", 1, 2)):
-        scores = {"vanilla": (0.9, 0.9, 0.9), "uegr": (0.9, 0.9, 0.9)}
+        scores = {"plain": (0.9, 0.9, 0.9), "uegr": (0.9, 0.9, 0.9)}
         folder = write_study(tmp_path / f"{name}-sentiment", scores)
         for file in folder.glob("runs/*/evaluation/scores.json"):
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -133,9 +133,9 @@ def test_relative_improvements_are_over_one_models_reference_where_the_table_is(
     table = reproduction_table(read_specification("uegr-table-3"), tmp_path)
     # Half, a fifth, half and nothing for BERT-large; then .75, .4, .75 and .5.
     for case, column, percent in (
-        ("bert-large-sentiment", "vanilla", 0.0),
+        ("bert-large-sentiment", "plain", 0.0),
         ("bert-large-sentiment", "uegr", 30.0),
-        ("roberta-large-sentiment", "vanilla", 30.0),
+        ("roberta-large-sentiment", "plain", 30.0),
         ("roberta-large-sentiment", "uegr", 60.0),
     ):
         line = line_of(table, case, column, "relative_improvement")
@@ -153,7 +153,7 @@ def test_a_case_that_plain_training_does_not_learn_is_in_no_mean_and_no_verdict(
     folder: Path, macro_f1: tuple[float, ...], learned: bool
 ) -> None:
     """One answer to all rows of two classes has a macro F1 of at most .5."""
-    write_study(folder / "text_cnn-ag_news", {"vanilla": VANILLA, "uegr": (0.9, 0.91, 0.92)})
+    write_study(folder / "text_cnn-ag_news", {"plain": PLAIN, "uegr": (0.9, 0.91, 0.92)})
     for seed, value in enumerate(macro_f1):
         for file in (folder / "text_cnn-ag_news").glob(f"runs/*-s{seed}-*/evaluation/scores.json"):
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -168,7 +168,7 @@ def test_a_case_that_plain_training_does_not_learn_is_in_no_mean_and_no_verdict(
 
 
 def test_a_lower_score_is_better_where_the_score_says_so(tmp_path: Path) -> None:
-    lower = {"vanilla": (0.3, 0.3, 0.3), "jachess": (0.2, 0.21, 0.2)}
+    lower = {"plain": (0.3, 0.3, 0.3), "jachess": (0.2, 0.21, 0.2)}
     write_study(
         tmp_path / "bert-sst2",
         lower,
@@ -190,7 +190,7 @@ def test_scores_are_not_kept_among_those_of_another_scale_or_table(
     (folder / "reproduction.json").write_text(json.dumps(record), encoding="utf-8")
     keep(read, folder, to)
     other = tmp_path_factory.mktemp("other")
-    write_study(other / "bilstm-imdb", {"vanilla": VANILLA})
+    write_study(other / "bilstm-imdb", {"plain": PLAIN})
     for wrong in ({"scale": "smoke"}, {"family": "uegr-table-1"}):
         (other / "reproduction.json").write_text(json.dumps({**record, **wrong}), encoding="utf-8")
         with pytest.raises(CheckpointError, match="holds uegr-table-4 at scale 'small'"):
@@ -213,7 +213,7 @@ def test_two_seeds_give_a_difference_and_no_interval() -> None:
 
 
 def test_what_differs_is_said_of_model_seeds_cases_and_methods(tmp_path: Path) -> None:
-    two = {"vanilla": (0.5, 0.5), "uegr": (0.5, 0.6)}
+    two = {"plain": (0.5, 0.5), "uegr": (0.5, 0.6)}
     write_study(tmp_path / "text_cnn-imdb", two, model="tiny")
     notes = " ".join(reproduction_table(read_specification("uegr-table-4"), tmp_path).notes)
     assert "Model: tiny in place of text_cnn (text_cnn-imdb)." in notes
@@ -228,7 +228,7 @@ def test_what_differs_is_read_from_the_runs_whatever_the_scale_says(
 ) -> None:
     record = {"schema": 1, "family": "uegr-table-4", "scale": scale, "not_run": {}}
     (folder / "reproduction.json").write_text(json.dumps(record), encoding="utf-8")
-    file = folder / "text_cnn-tnews" / "runs" / "vanilla-s0-key" / "run.json"
+    file = folder / "text_cnn-tnews" / "runs" / "plain-s0-key" / "run.json"
     run = json.loads(file.read_text(encoding="utf-8"))
     run["settings"]["data"]["rows"] = 7
     run["settings"]["train"]["batch_size"] = 8
@@ -244,10 +244,10 @@ def test_what_differs_is_read_from_the_runs_whatever_the_scale_says(
 
 def test_differences_are_corrected_for_the_number_of_methods(tmp_path: Path) -> None:
     # Both deviations are .02: t = .07 / (.02 (2 / 3) ** .5) = 4.29, two-sided p = .0128.
-    better = tuple(value + 0.07 for value in VANILLA)
+    better = tuple(value + 0.07 for value in PLAIN)
     noise = dict.fromkeys(("at", "r_drop", "r_at"), (0.81, 0.79, 0.85))
-    write_study(tmp_path / "text_cnn-imdb", {"vanilla": VANILLA, "uegr": better})
-    write_study(tmp_path / "text_cnn-tnews", {"vanilla": VANILLA, **noise, "uegr": better})
+    write_study(tmp_path / "text_cnn-imdb", {"plain": PLAIN, "uegr": better})
+    write_study(tmp_path / "text_cnn-tnews", {"plain": PLAIN, **noise, "uegr": better})
     table = reproduction_table(read_specification("uegr-table-4"), tmp_path)
     alone = line_of(table, "text_cnn-imdb", "uegr")
     among = line_of(table, "text_cnn-tnews", "uegr")
@@ -287,7 +287,7 @@ def test_a_kept_case_is_not_replaced_by_one_with_fewer_runs(
     keep(read, folder, to)
     before = reproduction_table(read, to)
     fewer = tmp_path_factory.mktemp("fewer")
-    write_study(fewer / "text_cnn-tnews", {"vanilla": VANILLA})
+    write_study(fewer / "text_cnn-tnews", {"plain": PLAIN})
     with pytest.raises(CheckpointError, match="tnews has not: uegr-s0-key, uegr-s1-key, u"):
         keep(read, fewer, to)
     assert reproduction_table(read, to) == before
@@ -320,7 +320,7 @@ def test_a_folder_of_another_reproduction_is_refused(folder: Path) -> None:
 
 
 def test_settings_of_a_method_that_are_not_the_tables_are_said(tmp_path: Path) -> None:
-    scores = {"vanilla": VANILLA, "uegr": UEGR, "r_drop": UEGR}
+    scores = {"plain": PLAIN, "uegr": UEGR, "r_drop": UEGR}
     # Of these only the low rate is not what the scale `full` sets.
     method = {
         "adaptive": {"kind": "gradient", "low": 0.1, "high": 0.5},

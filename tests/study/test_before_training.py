@@ -54,7 +54,7 @@ def refused(
     sets = tree.pop("sets", SetSources())
     config = StudyConfig.of(
         {**study_tree(model, source), "evaluate": {"bootstrap": 0, **tree}},
-        columns=columns_of(["vanilla"], []),
+        columns=columns_of(["plain"], []),
         seeds=(0,),
         sets=sets,
     )
@@ -261,7 +261,7 @@ def test_a_method_that_needs_classes_is_refused_on_numbers_before_any_other_colu
         (tmp_path / f"{split}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
     config = StudyConfig.of(
         study_tree(tiny_model, tmp_path),
-        columns=columns_of(["vanilla", "label_smoothing"], []),
+        columns=columns_of(["plain", "label_smoothing"], []),
         seeds=(0,),
     )
     with pytest.raises(SettingError, match="Column 'label_smoothing': Label smoothing needs cla"):

@@ -38,7 +38,7 @@ def machines() -> Iterator[tuple[str, Callable[[str], None]]]:
 def config_of(model: Path, data: Path) -> StudyConfig:
     return StudyConfig.of(
         study_tree(model, data / "reviews", train={"max_steps": 4, "save_steps": 1}),
-        columns=columns_of(["vanilla"], ["short=uegr,train.max_steps=2"]),
+        columns=columns_of(["plain"], ["short=uegr,train.max_steps=2"]),
         seeds=(0,),
     )
 
@@ -66,7 +66,7 @@ def test_a_cluster_does_what_one_machine_does(
     torch.set_num_threads(threads)
     assert weights(found.folder) == weights(here.folder)
     assert found.comparison.to_json() == here.comparison.to_json()
-    assert sorted(begun.begun) == ["short, seed 0", "vanilla, seed 0"]
+    assert sorted(begun.begun) == ["short, seed 0", "plain, seed 0"]
 
 
 def test_a_cluster_puts_a_study_into_a_store(
@@ -74,12 +74,12 @@ def test_a_cluster_puts_a_study_into_a_store(
 ) -> None:
     def compare(out: object, seeds: tuple[int, ...], cluster: str | None = machines[0]) -> Study:
         tree = study_tree(tiny_model, tiny_data / "reviews", train={"max_steps": 4})
-        return temper.compare(out=out, methods="vanilla", seeds=seeds, cluster=cluster, config=tree)
+        return temper.compare(out=out, methods="plain", seeds=seeds, cluster=cluster, config=tree)
 
     url = f"file://{tmp_path}/there"
     found = compare(url, (0,))
     assert not list(found.folder.glob("runs/*/*.safetensors"))
-    found.load("vanilla", 0)
+    found.load("plain", 0)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "there").glob("runs/*/*")}
     found = compare(url, (0, 1))
     assert before == {file: file.stat().st_mtime_ns for file in before}
@@ -116,9 +116,7 @@ def test_the_error_of_a_run_is_the_error_of_the_study(
 ) -> None:
     tree = study_tree(tiny_model, tiny_data / "reviews", train={"learning_rate": 1e30})
     with pytest.raises(ModelError, match="Logits must be finite"):
-        temper.compare(
-            out=tmp_path, methods="vanilla", seeds=(0,), cluster=machines[0], config=tree
-        )
+        temper.compare(out=tmp_path, methods="plain", seeds=(0,), cluster=machines[0], config=tree)
     config = config_of(tiny_model, tiny_data)
     with pytest.raises(SettingError, match="64 cores and 0 GPUs"):
         run_study(config, tmp_path / "much", cluster=Cluster(machines[0], cpus=64))

@@ -48,36 +48,36 @@ def added(config: StudyConfig) -> tuple[list[Column], list[str]]:
 
 def test_a_column_costs_its_passes_times_its_length_times_its_trainings(planned: Any) -> None:
     config = planned(
-        "vanilla",
+        "plain",
         "r_drop",
-        variants=("long=r_drop,train.max_steps=4", "x2=vanilla,train.max_steps=4"),
+        variants=("long=r_drop,train.max_steps=4", "x2=plain,train.max_steps=4"),
     )
     found = costs(config, load_splits(config.data))
     # R-Drop has every row twice in a step.
-    assert found == pytest.approx({"vanilla": 1.0, "r_drop": 2.0, "long": 4.0, "x2": 2.0}, rel=0.01)
+    assert found == pytest.approx({"plain": 1.0, "r_drop": 2.0, "long": 4.0, "x2": 2.0}, rel=0.01)
 
 
 def test_the_added_column_is_the_reference_as_long_as_the_costliest_method(planned: Any) -> None:
-    (column,), (notice,) = added(planned("vanilla", "r_drop", "ema"))
-    assert (column.name, column.method) == ("vanilla_x2", "vanilla")
+    (column,), (notice,) = added(planned("plain", "r_drop", "ema"))
+    assert (column.name, column.method) == ("plain_x2", "plain")
     assert column.settings == {"train": {"max_steps": 4}}
-    assert "`vanilla_x2`" in notice
+    assert "`plain_x2`" in notice
     assert "`r_drop`" in notice
-    (column,), _ = added(planned("vanilla", variants=("own=r_drop,train.epochs=4",), epochs=2.0))
-    assert (column.name, column.settings) == ("vanilla_x4", {"train": {"epochs": 8.0}})
+    (column,), _ = added(planned("plain", variants=("own=r_drop,train.epochs=4",), epochs=2.0))
+    assert (column.name, column.settings) == ("plain_x4", {"train": {"epochs": 8.0}})
 
 
 @pytest.mark.parametrize(
     ("chosen", "variants"),
     [
         # A method that costs the same, and no method at all.
-        (("vanilla", "ema"), ()),
-        (("vanilla",), ("smooth=vanilla,train.learning_rate=1e-4",)),
+        (("plain", "ema"), ()),
+        (("plain",), ("smooth=plain,train.learning_rate=1e-4",)),
         # Plain fine-tuning of that length, or longer, is there.
-        (("vanilla", "r_drop"), ("long=vanilla,train.max_steps=4",)),
-        (("vanilla", "r_drop"), ("long=vanilla,train.max_steps=9",)),
+        (("plain", "r_drop"), ("long=plain,train.max_steps=4",)),
+        (("plain", "r_drop"), ("long=plain,train.max_steps=9",)),
         # The name is taken.
-        (("vanilla", "r_drop"), ("vanilla_x2=vanilla,train.max_steps=3",)),
+        (("plain", "r_drop"), ("plain_x2=plain,train.max_steps=3",)),
         # Another baseline than plain fine-tuning.
         (("ema", "r_drop"), ()),
     ],
@@ -89,7 +89,7 @@ def test_nothing_is_added_where_nothing_is_missing(
 
 
 def test_plain_fine_tuning_has_training_settings_of_its_own_at_most() -> None:
-    texts = ("a=vanilla,train.epochs=9", "b=vanilla,data.augment=typos", "c=uegr")
+    texts = ("a=plain,train.epochs=9", "b=plain,data.augment=typos", "c=uegr")
     columns = [Column.parse(text) for text in texts]
     assert [is_plain(each.method, each.settings) for each in columns] == [True, False, False]
 
@@ -99,11 +99,11 @@ def test_a_comparison_trains_it_unless_told_otherwise(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, *, equal_compute: bool
 ) -> None:
     study = temper.compare(
-        methods="vanilla,r_drop",
+        methods="plain,r_drop",
         seeds=[0],
         equal_compute=equal_compute,
         out=tmp_path / "study",
         config=study_tree(tiny_model, tiny_data / "reviews"),
     )
-    wanted = ("vanilla", "r_drop", "vanilla_x2")
+    wanted = ("plain", "r_drop", "plain_x2")
     assert study.comparison.columns == (wanted if equal_compute else wanted[:2])

@@ -28,7 +28,7 @@ def plan(
     *variants: str, seeds: tuple[int, ...] = (0, 1), tree: dict[str, Any] | None = None
 ) -> StudyConfig:
     return StudyConfig.of(
-        BASE if tree is None else tree, columns=columns_of(["vanilla"], variants), seeds=seeds
+        BASE if tree is None else tree, columns=columns_of(["plain"], variants), seeds=seeds
     )
 
 
@@ -58,19 +58,19 @@ def test_a_variant_names_a_column_and_what_it_changes() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("vanilla", "NAME=METHOD"),
-        ("=vanilla", "NAME=METHOD"),
-        ("a b=vanilla", "NAME=METHOD"),
-        ("../a=vanilla", "NAME=METHOD"),
+        ("plain", "NAME=METHOD"),
+        ("=plain", "NAME=METHOD"),
+        ("a b=plain", "NAME=METHOD"),
+        ("../a=plain", "NAME=METHOD"),
         ("x3=", "NAME=METHOD"),
-        ("x3=vanilla,train.epochs", "KEY=VALUE"),
-        ("x3=vanilla,", "KEY=VALUE"),
-        ("x3=vanilla,seed=4", "sets `seed`"),
-        ("x3=vanilla,data.rows=4", "sets `data.rows`"),
-        ("x3=vanilla,model=other", "sets `model`"),
-        ("x3=vanilla,method.name=uegr", r"sets `method\.name`"),
-        ("x3=vanilla,train=4", "sets `train`"),
-        ("x3=vanilla,train.epochs=1,train.epochs=2", "given twice"),
+        ("x3=plain,train.epochs", "KEY=VALUE"),
+        ("x3=plain,", "KEY=VALUE"),
+        ("x3=plain,seed=4", "sets `seed`"),
+        ("x3=plain,data.rows=4", "sets `data.rows`"),
+        ("x3=plain,model=other", "sets `model`"),
+        ("x3=plain,method.name=uegr", r"sets `method\.name`"),
+        ("x3=plain,train=4", "sets `train`"),
+        ("x3=plain,train.epochs=1,train.epochs=2", "given twice"),
     ],
 )
 def test_a_variant_of_another_form_is_refused(text: str, message: str) -> None:
@@ -79,21 +79,21 @@ def test_a_variant_of_another_form_is_refused(text: str, message: str) -> None:
 
 
 def test_every_column_is_planned_for_every_seed_with_its_own_settings() -> None:
-    config = plan("x3=vanilla,train.epochs=9")
+    config = plan("x3=plain,train.epochs=9")
     epochs = {run: settings.train.epochs for run, settings in config.runs.items()}
     assert epochs == {
-        ("vanilla", 0): 3.0,
-        ("vanilla", 1): 3.0,
+        ("plain", 0): 3.0,
+        ("plain", 1): 3.0,
         ("x3", 0): 9.0,
         ("x3", 1): 9.0,
     }
     assert {run: settings.seed for run, settings in config.runs.items()}["x3", 1] == 1
-    assert config.reference == "vanilla"
+    assert config.reference == "plain"
 
 
 def test_all_columns_of_a_seed_come_before_the_next_seed() -> None:
-    order = plan("x3=vanilla,train.epochs=9").order()
-    assert order == [("vanilla", 0), ("x3", 0), ("vanilla", 1), ("x3", 1)]
+    order = plan("x3=plain,train.epochs=9").order()
+    assert order == [("plain", 0), ("x3", 0), ("plain", 1), ("x3", 1)]
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_wrong_settings_of_a_study_are_named_once(tree: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("names", "seeds", "message"),
     [
-        (["vanilla", "vanilla"], (0,), "column 'vanilla' is given twice"),
-        (["vanilla"], (0, 0), "seed 0 is given twice"),
-        (["vanilla"], (), "at least one seed"),
+        (["plain", "plain"], (0,), "column 'plain' is given twice"),
+        (["plain"], (0, 0), "seed 0 is given twice"),
+        (["plain"], (), "at least one seed"),
         ([], (0,), "at least one column"),
-        (["vanilla"], (-1,), "`seed`"),
+        (["plain"], (-1,), "`seed`"),
     ],
 )
 def test_columns_and_seeds_must_be_there_and_differ(
@@ -134,9 +134,9 @@ def test_columns_and_seeds_must_be_there_and_differ(
 
 def test_a_composition_is_a_column_called_after_it_without_spaces() -> None:
     columns = columns_of(
-        ["vanilla", "r_drop + at"], ["x=uegr.objective + adv_weight.rule,method.uegr.epsilon=0.1"]
+        ["plain", "r_drop + at"], ["x=uegr.objective + adv_weight.rule,method.uegr.epsilon=0.1"]
     )
-    assert [column.name for column in columns] == ["vanilla", "r_drop+at", "x"]
+    assert [column.name for column in columns] == ["plain", "r_drop+at", "x"]
     config = StudyConfig.of(BASE, columns=columns, seeds=(0,))
     assert config.runs["r_drop+at", 0].method_name == "r_drop + at"
     assert config.runs["x", 0].method["uegr"]["epsilon"] == 0.1
@@ -144,10 +144,10 @@ def test_a_composition_is_a_column_called_after_it_without_spaces() -> None:
 
 
 def test_faults_in_the_names_of_all_columns_are_told_at_once() -> None:
-    with pytest.raises(SettingError, match="Unknown method 'vanila'") as caught:
-        columns_of(["vanila", "at + r_dorp", "uegr.rul"], ["a=r_drop + vanila", "b"])
+    with pytest.raises(SettingError, match="Unknown method 'plian'") as caught:
+        columns_of(["plian", "at + r_dorp", "uegr.rul"], ["a=r_drop + plian", "b"])
     assert len(str(caught.value).splitlines()) == 4
-    for words in ("NAME=METHOD", "'vanilla'", "'r_drop'", "Unknown half of uegr 'rul'"):
+    for words in ("NAME=METHOD", "'plain'", "'r_drop'", "Unknown half of uegr 'rul'"):
         assert words in str(caught.value)
 
 

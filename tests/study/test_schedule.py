@@ -42,13 +42,13 @@ class Watch(Progress):
 
 
 def study(model: Path, data: Path, out: Path, **options: Any) -> tuple[Study, Watch]:
-    """Run a study of vanilla and a variant over two seeds."""
+    """Run a study of plain and a variant over two seeds."""
     watch = options.pop("watch", Watch())
     train = {"max_steps": 4, "save_steps": 1, **options.pop("train", {})}
     evaluate = options.pop("evaluate", {})
     config = StudyConfig.of(
         study_tree(model, data / "reviews", train=train, evaluate=evaluate),
-        columns=columns_of(["vanilla"], [options.pop("short", "short=uegr,train.max_steps=2")]),
+        columns=columns_of(["plain"], [options.pop("short", "short=uegr,train.max_steps=2")]),
         seeds=options.pop("seeds", (0, 1)),
         **options,
     )
@@ -68,9 +68,9 @@ def whole(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFa
     out = tmp_path_factory.mktemp("study") / "whole"
     _, watch = study(tiny_model, tiny_data, out)
     assert watch.trained == {
-        "vanilla, seed 0": 4,
+        "plain, seed 0": 4,
         "short, seed 0": 2,
-        "vanilla, seed 1": 4,
+        "plain, seed 1": 4,
         "short, seed 1": 2,
     }
     return out
@@ -78,18 +78,18 @@ def whole(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFa
 
 def test_the_record_names_every_run_and_its_cost(whole: Path) -> None:
     record = json.loads((whole / "study.json").read_text())
-    assert record["reference"] == "vanilla"
+    assert record["reference"] == "plain"
     assert record["columns"][1] == {
         "name": "short",
         "method": "uegr",
         "settings": {"train": {"max_steps": 2}},
     }
-    for column in ("vanilla", "short"):
+    for column in ("plain", "short"):
         for seed in ("0", "1"):
             folder = whole / record["runs"][column][seed]
             assert json.loads((folder / "run.json").read_text())["status"] == "finished"
             assert (folder / "evaluation" / "scores.json").is_file()
-    assert record["cost"]["vanilla"]["over_reference"] == 1.0
+    assert record["cost"]["plain"]["over_reference"] == 1.0
     assert record["cost"]["short"]["over_reference"] > 0
     assert {"report.html", "table.json"} <= {entry.name for entry in whole.iterdir()}
 
@@ -110,7 +110,7 @@ def test_a_run_that_was_killed_after_its_last_step_has_no_step_to_time(
         record["times"]["step_seconds_median"] = None
         file.write_text(json.dumps(record))
     study(tiny_model, tiny_data, out)
-    assert json.loads((out / "study.json").read_text())["cost"].keys() == {"vanilla"}
+    assert json.loads((out / "study.json").read_text())["cost"].keys() == {"plain"}
 
 
 def test_a_study_whose_plan_was_removed_is_known_by_its_runs(
@@ -132,7 +132,7 @@ def test_another_seed_trains_its_own_runs_only(
 ) -> None:
     before = models(whole)
     _, watch = study(tiny_model, tiny_data, whole, seeds=(0, 1, 2))
-    assert set(watch.trained) == {"vanilla, seed 2", "short, seed 2"}
+    assert set(watch.trained) == {"plain, seed 2", "short, seed 2"}
     after = models(whole)
     assert {name: after[name] for name in before} == before
 
@@ -151,7 +151,7 @@ def test_a_column_with_other_settings_is_refused(
     whole: Path, tiny_model: Path, tiny_data: Path
 ) -> None:
     before = models(whole)
-    with pytest.raises(CheckpointError, match=r"'vanilla' had other settings: train\.max_steps"):
+    with pytest.raises(CheckpointError, match=r"'plain' had other settings: train\.max_steps"):
         study(tiny_model, tiny_data, whole, train={"max_steps": 3})
     assert models(whole) == before
 
@@ -160,7 +160,7 @@ def test_a_study_of_which_nothing_is_left_is_not_written_over(
     whole: Path, tiny_model: Path, tiny_data: Path
 ) -> None:
     before = (whole / "study.json").read_bytes()
-    with pytest.raises(CheckpointError, match=r"columns or seeds \(vanilla, short\)"):
+    with pytest.raises(CheckpointError, match=r"columns or seeds \(plain, short\)"):
         study(tiny_model, tiny_data, whole, seeds=(7, 8))
     assert (whole / "study.json").read_bytes() == before
 
@@ -170,7 +170,7 @@ def test_a_column_that_was_never_begun_may_have_other_settings(
 ) -> None:
     out = tmp_path / "study"
     with pytest.raises(KeyboardInterrupt):
-        study(tiny_model, tiny_data, out, watch=Watch(stop=("vanilla, seed 0", 3)))
+        study(tiny_model, tiny_data, out, watch=Watch(stop=("plain, seed 0", 3)))
     _, watch = study(tiny_model, tiny_data, out, short="short=uegr,train.max_steps=1")
     assert {name: steps for name, steps in watch.trained.items() if "short" in name} == {
         "short, seed 0": 1,
@@ -183,12 +183,12 @@ def test_a_stopped_study_goes_on_to_the_same_weights(
 ) -> None:
     out = tmp_path / "study"
     with pytest.raises(KeyboardInterrupt):
-        study(tiny_model, tiny_data, out, watch=Watch(stop=("vanilla, seed 1", 3)))
+        study(tiny_model, tiny_data, out, watch=Watch(stop=("plain, seed 1", 3)))
     finished = models(out)
     assert len(finished) == 2
     _, watch = study(tiny_model, tiny_data, out)
     # The stop came in step 3, before its checkpoint: steps 3 and 4 are left.
-    assert watch.trained == {"vanilla, seed 1": 2, "short, seed 1": 2}
+    assert watch.trained == {"plain, seed 1": 2, "short, seed 1": 2}
     after = models(out)
     assert {name: after[name] for name in finished} == finished
     reference = models(whole)
@@ -205,7 +205,7 @@ def test_columns_of_one_seed_share_their_rows_and_those_of_two_seeds_do_not(whol
     assert len({record["data"]["train"]["hash"] for record in records.values()}) == 1
     weights = models(whole)
     by_column = {name.rsplit("-", 1)[0]: found[0] for name, found in weights.items()}
-    assert by_column["vanilla-s0"] != by_column["vanilla-s1"]
+    assert by_column["plain-s0"] != by_column["plain-s1"]
 
 
 def test_one_seed_is_paired_over_examples_until_there_are_more(
@@ -248,12 +248,12 @@ def test_one_seed_is_paired_over_examples_until_there_are_more(
 
 
 def test_the_ratio_is_the_median_over_the_seeds_that_both_have() -> None:
-    seconds = {"vanilla": {0: 1.0, 1: 2.0, 2: 4.0}, "uegr": {0: 3.0, 1: 4.0, 3: 50.0}}
-    cost = step_cost(seconds, reference="vanilla")
-    assert cost["vanilla"] == {"step_seconds": 2.0, "over_reference": 1.0}
+    seconds = {"plain": {0: 1.0, 1: 2.0, 2: 4.0}, "uegr": {0: 3.0, 1: 4.0, 3: 50.0}}
+    cost = step_cost(seconds, reference="plain")
+    assert cost["plain"] == {"step_seconds": 2.0, "over_reference": 1.0}
     assert cost["uegr"] == {"step_seconds": 4.0, "over_reference": 2.5}
-    unknown = {"vanilla": {0: None, 1: 2.0}, "uegr": {0: 3.0, 1: 5.0}}
-    assert step_cost(unknown, reference="vanilla")["uegr"] == {
+    unknown = {"plain": {0: None, 1: 2.0}, "uegr": {0: 3.0, 1: 5.0}}
+    assert step_cost(unknown, reference="plain")["uegr"] == {
         "step_seconds": 4.0,
         "over_reference": 2.5,
     }

@@ -73,7 +73,7 @@ def study(
         monkeypatch.setattr("temper.study.cluster.do_runs", machine.do_runs)
         temper.compare(
             out=str(out),
-            methods="vanilla,ema",
+            methods="plain,ema",
             seeds=seeds,
             cluster="HOST:1" if "://" in str(out) else None,
             config=study_tree(tiny_model, tiny_data / "reviews", train=TRAIN),
@@ -202,18 +202,18 @@ def test_whenever_a_put_is_interrupted_no_mark_lies_beside_other_files(
     mark = {".": "run.json", "evaluation": "settings.json"}[part]
     for number in itertools.count():
         there, here = (tmp_path / f"{number}" / name for name in ("there", "here"))
-        store, run = Store(f"file://{there}", here), here / "runs" / "vanilla-s0"
+        store, run = Store(f"file://{there}", here), here / "runs" / "plain-s0"
         before = {"run.json": "old", "evaluation/rows": "old", "evaluation/settings.json": "old"}
         write(run, before)
         store.put(run, "run.json")
         if part == ".":
             # An older checkpoint is gone from the copy.
-            write(there / "runs" / "vanilla-s0", {"checkpoints/checkpoint-1/state": "old"})
+            write(there / "runs" / "plain-s0", {"checkpoints/checkpoint-1/state": "old"})
         now = [f"{part}/{name}" for name in ("rows", "more", mark)]
         write(run, dict.fromkeys(now, "new"))
         with lost_at(number, monkeypatch) as done, suppress(KeyboardInterrupt):
             store.put(run / part, mark)
-        place = there / "runs" / "vanilla-s0" / part
+        place = there / "runs" / "plain-s0" / part
         if (place / mark).exists():
             assert {file.read_text() for file in place.glob("*") if file.is_file()} in (
                 {"old"},

@@ -36,7 +36,7 @@ def compare(project: Path) -> Compare:
     """Return what compares two methods and tells a tracker."""
 
     def compare_with(out: Path, report_to: str, **settings: Any) -> Any:
-        given: dict[str, Any] = {"methods": ["vanilla", "at"], "seeds": [0], **settings}
+        given: dict[str, Any] = {"methods": ["plain", "at"], "seeds": [0], **settings}
         return temper.compare(
             out=out,
             equal_compute=False,
@@ -69,7 +69,7 @@ def test_tensorboard_gets_the_terms_of_each_run_and_its_scores(
 ) -> None:
     pytest.importorskip("tensorboard")
     study = compare(tmp_path / "study", "tensorboard")
-    for column in ("vanilla", "at"):
+    for column in ("plain", "at"):
         runs = json.loads((study.folder / "study.json").read_text())["runs"]
         run = study.folder / runs[column]["0"]
         values = values_in(run / "tensorboard")

@@ -34,23 +34,23 @@ def plan(data: dict[str, Any], *methods: str) -> StudyConfig:
 
 
 def test_a_column_reads_what_its_method_trains_on_and_no_more() -> None:
-    config = plan(POOL, "vanilla", NAME, "at")
+    config = plan(POOL, "plain", NAME, "at")
     read = {column: run.data.unlabeled for (column, _), run in config.runs.items()}
-    assert read == {"vanilla": None, NAME: "pool.csv", "at": None}
-    assert config.runs["vanilla", 0].data == DataSettings(source="demo")
+    assert read == {"plain": None, NAME: "pool.csv", "at": None}
+    assert config.runs["plain", 0].data == DataSettings(source="demo")
     assert config.data == DataSettings.model_validate(POOL)
-    assert plan({"source": "demo"}, "vanilla", "at").data == DataSettings(source="demo")
+    assert plan({"source": "demo"}, "plain", "at").data == DataSettings(source="demo")
 
 
 def test_the_keys_of_the_other_columns_stay_as_they_are() -> None:
     hashes = {"model": "m", "train_hash": "t", "dev_hash": "d"}
-    with_it, without = plan(POOL, "vanilla", NAME), plan({"source": "demo"}, "vanilla")
-    assert with_it.runs["vanilla", 0].key(**hashes) == without.runs["vanilla", 0].key(**hashes)
+    with_it, without = plan(POOL, "plain", NAME), plan({"source": "demo"}, "plain")
+    assert with_it.runs["plain", 0].key(**hashes) == without.runs["plain", 0].key(**hashes)
 
 
 def test_text_that_no_column_trains_on_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"no column trains on it \('vanilla', 'at'\).*Leave"):
-        plan(POOL, "vanilla", "at")
+    with pytest.raises(SettingError, match=r"no column trains on it \('plain', 'at'\).*Leave"):
+        plan(POOL, "plain", "at")
 
 
 def test_a_study_trains_both_kinds_of_columns_and_records_it(
@@ -60,18 +60,18 @@ def test_a_study_trains_both_kinds_of_columns_and_records_it(
     train = {"max_steps": None, "epochs": 1, "batch_size": 20}
     tree = study_tree(tiny_model, tiny_data / "reviews", train=train)
     tree["data"] |= {"unlabeled": str(pool), "unlabeled_rows": 8}
-    config = StudyConfig.of(tree, columns=columns_of(["vanilla", NAME], ()), seeds=(0,))
+    config = StudyConfig.of(tree, columns=columns_of(["plain", NAME], ()), seeds=(0,))
     out = tmp_path / "study"
     study = run_study(config, out)
-    assert list(study.comparison.columns) == ["vanilla", NAME]
+    assert list(study.comparison.columns) == ["plain", NAME]
     planned = json.loads((out / "study.json").read_text(encoding="utf-8"))
     assert planned["data"]["unlabeled"] == str(pool)
-    runs = {name: out / planned["runs"][name]["0"] for name in ("vanilla", NAME)}
+    runs = {name: out / planned["runs"][name]["0"] for name in ("plain", NAME)}
     told = {name: json.loads((run / "run.json").read_text()) for name, run in runs.items()}
     assert [told[name]["times"]["steps"] for name in runs] == [2, 3]
-    assert "unlabeled" not in told["vanilla"]["data"]
+    assert "unlabeled" not in told["plain"]["data"]
     assert told[NAME]["data"]["unlabeled"]["rows"] == 8
-    assert told["vanilla"]["notices"] == []
+    assert told["plain"]["notices"] == []
     assert told[NAME]["notices"] == [f"8 rows of unlabelled text from {pool}"]
     # The run's own dev rows are found again though the text is gone.
     pool.unlink()

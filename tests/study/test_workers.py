@@ -22,7 +22,7 @@ from temper.study.schedule import run_study
 from tests.cli.tiny_project import study_tree
 from tests.training.listeners import Heard
 
-NAMES = {"vanilla, seed 0", "short, seed 0", "vanilla, seed 1", "short, seed 1"}
+NAMES = {"plain, seed 0", "short, seed 0", "plain, seed 1", "short, seed 1"}
 
 
 class Watch(Heard):
@@ -55,7 +55,7 @@ def study(
 ) -> Path:
     config = StudyConfig.of(
         study_tree(model, data / "reviews", train={"max_steps": 4, "save_steps": 1, **train}),
-        columns=columns_of(["vanilla"], [f"short=uegr,train.max_steps={short}"]),
+        columns=columns_of(["plain"], [f"short=uegr,train.max_steps={short}"]),
         seeds=seeds,
     )
     return run_study(config, out, workers=workers, progress=watch).folder
@@ -113,7 +113,7 @@ def test_a_stopped_study_is_gone_on_with_by_either_way(
         int(entry.name.removeprefix("checkpoint-"))
         for entry in out.glob("runs/*/checkpoints/checkpoint-*")
     ) == sorted(halted)
-    # The columns' own steps stand in their settings; only those of `vanilla` were long.
+    # The columns' own steps stand in their settings; only those of `plain` were long.
     study(tiny_model, tiny_data, out, workers=1, **long)
     alone = study(tiny_model, tiny_data, tmp_path / "alone", workers=1, **long)
     assert weights(out) == weights(alone)

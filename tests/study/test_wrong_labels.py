@@ -49,7 +49,7 @@ def config(project: Path) -> RunConfig:
         {
             "model": str(project / "model"),
             "data": {"source": str(project / "reviews.csv")},
-            "method": {"name": "vanilla"},
+            "method": {"name": "plain"},
             "train": {"max_steps": 2, "device": "cpu"},
         }
     )
@@ -155,7 +155,7 @@ def test_few_rows_numbers_and_networks_from_scratch_are_refused(project: Path) -
 def test_a_model_trained_on_the_rows_is_refused(project: Path, tmp_path: Path) -> None:
     train = {"max_steps": 1, "device": "cpu"}
     data, model = str(project / "reviews.csv"), str(project / "model")
-    temper.train(data, model=model, method="vanilla", out=tmp_path / "run", train=train)
+    temper.train(data, model=model, method="plain", out=tmp_path / "run", train=train)
     with pytest.raises(SettingError, match="trained on"):
         temper.check_labels(data, **options(project, model=str(tmp_path / "run")))
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from temper import AT, UEGR, Vanilla, methods
+from temper import AT, UEGR, Plain, methods
 from temper.data.batches import LengthBucketSampler, pack_steps
 from temper.errors import SettingError
 from temper.models.multi_task import share_encoder
@@ -71,7 +71,7 @@ def rows_of_steps(trainer: Any) -> list[list[int]]:
 @pytest.mark.parametrize(("size", "accumulation"), [(8, 2), (4, 4)])
 @pytest.mark.parametrize(
     "method",
-    [Vanilla(), AT(), UEGR(adaptive="uniform", mask=False, divergence_weight=1.0)],
+    [Plain(), AT(), UEGR(adaptive="uniform", mask=False, divergence_weight=1.0)],
     ids=lambda method: type(method).__name__,
 )
 def test_a_smaller_batch_trains_on_the_same_rows_to_the_same_weights(

@@ -25,13 +25,13 @@ from tests.training.tiny_training import (
 )
 
 
-def tree(project: Path, method: str = "vanilla", **data: Any) -> dict[str, Any]:
+def tree(project: Path, method: str = "plain", **data: Any) -> dict[str, Any]:
     # 40 rows in tens: four steps an epoch.
     loop = {"epochs": 2, "batch_size": 10, "save_steps": 3}
     return settings_of_run(project, method=method, data=data, **loop)
 
 
-def config(project: Path, method: str = "vanilla", **data: Any) -> RunConfig:
+def config(project: Path, method: str = "plain", **data: Any) -> RunConfig:
     return RunConfig.of(tree(project, method, **data))
 
 
@@ -98,18 +98,18 @@ def test_the_key_follows_names_order_and_share_and_is_the_old_one_without(projec
 
 
 def test_a_column_of_a_comparison_may_perturb_the_shared_rows(project: Path) -> None:
-    column = Column.parse('noisy=vanilla,data.augment=["typos","spaces"],data.augment_share=0.3')
+    column = Column.parse('noisy=plain,data.augment=["typos","spaces"],data.augment_share=0.3')
     shared = tree(project)
     plan = StudyConfig.of(
         {name: shared[name] for name in ("model", "data", "train")},
-        columns=[Column.of("vanilla"), column],
+        columns=[Column.of("plain"), column],
         seeds=[0],
     )
-    assert plan.runs["vanilla", 0].data.augment == ()
+    assert plan.runs["plain", 0].data.augment == ()
     assert plan.runs["noisy", 0].data.augment == ("typos", "spaces")
     assert plan.runs["noisy", 0].data.augment_share == 0.3
     with pytest.raises(SettingError, match=r"`data\.augment` and what belongs to it"):
-        Column.parse("more=vanilla,data.rows=9")
+        Column.parse("more=plain,data.rows=9")
 
 
 @pytest.mark.parametrize("name", ["augment", "augment_share"])

@@ -24,7 +24,7 @@ def tree(**changes: Any) -> dict[str, Any]:
     return {
         "model": "minilm",
         "data": {"source": "demo"},
-        "method": {"name": "vanilla"},
+        "method": {"name": "plain"},
         **changes,
     }
 
@@ -36,7 +36,7 @@ def test_the_smallest_run_gets_every_default() -> None:
         TrainSettings(learning_rate=1e-4),
         128,
     )
-    assert config.method_name == "vanilla"
+    assert config.method_name == "plain"
 
 
 def test_a_run_read_back_from_its_own_record_is_the_same_run() -> None:
@@ -189,7 +189,7 @@ def test_the_key_changes_with_the_unlabelled_rows_alone_and_not_with_their_place
 
 def test_unlabelled_text_and_a_method_that_trains_on_it_belong_together() -> None:
     given_, pool = {"source": "demo"}, {"source": "demo", "unlabeled": "pool.csv"}
-    with pytest.raises(SettingError, match=r"'vanilla' has no phase for it.*`data\.unlabeled`"):
+    with pytest.raises(SettingError, match=r"'plain' has no phase for it.*`data\.unlabeled`"):
         RunConfig.of(tree(data=pool))
     with alternating_registered() as name:
         method = {"name": name}

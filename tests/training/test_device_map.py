@@ -13,7 +13,7 @@ from temper.training.stepper import Stepper
 from tests.training.tiny_training import make_trainer, tiny_model, unequal, weights
 
 
-@pytest.mark.parametrize("method", ["vanilla", "at", "uegr", "jachess", "awp", "mixout"])
+@pytest.mark.parametrize("method", ["plain", "at", "uegr", "jachess", "awp", "mixout"])
 def test_a_map_of_one_device_trains_through_its_hooks_to_the_same_weights(
     method: str, tmp_path: Path
 ) -> None:

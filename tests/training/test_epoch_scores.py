@@ -174,7 +174,7 @@ def test_a_regression_is_scored_by_its_own_score(project: Path) -> None:
     write_csv(project / "stars" / "train.csv", rows)
     write_csv(project / "stars" / "dev.csv", [(t.replace("film", "phone"), v) for t, v in rows])
     out = train(
-        config(project, method="vanilla", source=str(project / "stars"), keep="best"),
+        config(project, method="plain", source=str(project / "stars"), keep="best"),
         project / "regression",
     )
     told = record(out)["epochs"]

@@ -59,7 +59,7 @@ def trained(model: Path, data: Path, out: Path, **settings: Any) -> tuple[Path, 
         "model": str(model),
         "data": {"source": str(data), "max_length": 32},
         "train": {"max_steps": 1, "learning_rate": 1e-12, "device": "cpu", **settings},
-        "method": {"name": "vanilla"},
+        "method": {"name": "plain"},
     }
     heard = Heard()
     return train(RunConfig.of(tree), out, progress=heard), heard.notices

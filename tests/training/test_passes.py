@@ -81,7 +81,7 @@ def test_an_adapter_on_a_decoder_whose_words_are_frozen_is_counted() -> None:
         )
     )  # fmt: skip
     adapted = add_adapter(model, {"peft_type": "LORA", "r": 2}, drawn=[], seed=0)
-    plain = passes_of(adapted, build("vanilla"), BATCH)
+    plain = passes_of(adapted, build("plain"), BATCH)
     penalised = passes_of(adapted, build("jacobian"), BATCH)
     assert plain is not None
     assert penalised is not None
@@ -104,7 +104,7 @@ def test_the_sentence_names_passes_and_mask_and_is_silent_for_plain_fine_tuning(
     assert re.search(r"3\.0x plain fine-tuning.*\b9 vs\. 3 .* mask", uegr)
     (soup,) = cost_in_words("soup", build("soup"), 3.0)
     assert re.search(r"3\.0x plain fine-tuning.* 3 trainings", soup)
-    assert cost_in_words("vanilla", build("vanilla"), 3.0) == []
+    assert cost_in_words("plain", build("plain"), 3.0) == []
 
 
 def test_a_run_tells_its_cost_before_the_first_step(project: Path) -> None:
@@ -126,7 +126,7 @@ def test_the_count_leaves_the_level_of_the_logs_as_it_was(
 ) -> None:
     logging.disable(logging.ERROR)
     try:
-        passes_of(model, build("vanilla"), BATCH)
+        passes_of(model, build("plain"), BATCH)
         assert logging.root.manager.disable == logging.ERROR
     finally:
         logging.disable(logging.NOTSET)

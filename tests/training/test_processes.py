@@ -9,7 +9,7 @@ from temper.errors import SettingError
 from temper.training.config import RunConfig
 from temper.training.processes import Processes, check_run, joined
 
-TREE = {"model": "tiny", "method": {"name": "vanilla"}, "data": {"source": "rows.csv"}}
+TREE = {"model": "tiny", "method": {"name": "plain"}, "data": {"source": "rows.csv"}}
 
 
 def test_one_process_is_alone_and_speaks_for_itself() -> None:

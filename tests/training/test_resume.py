@@ -126,7 +126,7 @@ def adapted() -> Any:
 
 
 # Between them they use every mechanism that keeps a state.
-WITH_A_STATE = ("vanilla", "uegr", "roast", "child_tuning_d", "mixout", "jachess")
+WITH_A_STATE = ("plain", "uegr", "roast", "child_tuning_d", "mixout", "jachess")
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -256,11 +256,11 @@ def test_a_loss_scaler_resumes_with_its_scale(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_has_begun_anew_cannot_be_resumed(tmp_path: Path) -> None:
-    saving(tmp_path, "vanilla", rows=Stream(8), max_steps=5)
+    saving(tmp_path, "plain", rows=Stream(8), max_steps=5)
     with pytest.raises(SettingError, match=r"a stream \(Stream\) .* in pass 2"):
         saving(
             tmp_path,
-            "vanilla",
+            "plain",
             rows=Stream(8),
             max_steps=5,
             checkpoint=tmp_path / "checkpoint-3",

@@ -76,7 +76,7 @@ def test_another_interval_of_checkpoints_or_another_place_is_the_same_run(
 def test_cut_rows_and_unknown_tokens_are_told_before_training_and_recorded(project: Path) -> None:
     write_csv(project / "strange" / "train.csv", [(f"zzz {text}", y) for text, y in sentences(20)])
     write_csv(project / "strange" / "dev.csv", sentences(6))
-    settings = settings_of_run(project, method="vanilla", max_steps=1)
+    settings = settings_of_run(project, method="plain", max_steps=1)
     settings["data"] = {"source": str(project / "strange"), "max_length": 6}
     heard = Heard()
     found = record(train(RunConfig.of(settings), project / "strange-run", progress=heard))

@@ -68,7 +68,7 @@ def test_other_unlabelled_rows_are_another_run(project: Path, whole: Path) -> No
 
 def test_a_method_without_use_for_them_trains_as_if_they_were_not_there(project: Path) -> None:
     splits = load_splits(config(project).data)
-    plain = config(project, "vanilla")
+    plain = config(project, "plain")
     alone = load_splits(plain.data)
     assert run_key(plain, splits) == run_key(plain, alone)
     assert run_key(config(project), splits) != run_key(config(project, unlabeled_rows=9), alone)

@@ -37,7 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config(
-    data: Path | str = "demo", method: Any = "vanilla", model: str = "text_cnn", **tables: Any
+    data: Path | str = "demo", method: Any = "plain", model: str = "text_cnn", **tables: Any
 ) -> RunConfig:
     method = {"name": method} if isinstance(method, str) else method
     short = {"max_steps": 4, "save_steps": 2, "logging_steps": 1, "device": "cpu"}
@@ -67,15 +67,15 @@ def test_the_training_loop_has_the_network_s_defaults_where_nothing_is_said() ->
 @pytest.mark.parametrize(
     ("method", "given", "rate"),
     [
-        ("vanilla", {}, 0.0),
+        ("plain", {}, 0.0),
         ("dropout", {}, 0.5),
         ("uegr", {}, 0.5),
         ("r_drop + at", {}, 0.5),
-        ("vanilla", {"dropout": 0.3}, 0.3),
+        ("plain", {"dropout": 0.3}, 0.3),
         ("r_drop", {"dropout": 0.0}, 0.0),
     ],
 )
-def test_vanilla_alone_is_without_dropout_unless_a_rate_is_given(
+def test_plain_alone_is_without_dropout_unless_a_rate_is_given(
     method: str, given: dict[str, Any], rate: float
 ) -> None:
     found = config(method=method, architecture=given).settings()["architecture"]
@@ -216,7 +216,7 @@ def test_a_run_says_what_the_network_is_made_of(data: Path, tmp_path: Path) -> N
 
 def test_the_card_of_a_run_imports_what_knows_the_network(data: Path, tmp_path: Path) -> None:
     text = card(CardSources(train(config(data, architecture=SMALL), tmp_path / "run")))
-    assert "trained from scratch with vanilla" in text
+    assert "trained from scratch with plain" in text
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert code.startswith("import temper")
 
@@ -227,15 +227,13 @@ def test_the_card_of_a_run_imports_what_knows_the_network(data: Path, tmp_path: 
 def test_one_comparison_gives_every_column_its_rates(data: Path, tmp_path: Path) -> None:
     settings = StudyConfig.of(
         {**study_tree("text_cnn", data), "architecture": SMALL},
-        columns=columns_of(
-            ["vanilla", "dropout", "uegr"], ["wet=vanilla,architecture.dropout=0.2"]
-        ),
+        columns=columns_of(["plain", "dropout", "uegr"], ["wet=plain,architecture.dropout=0.2"]),
         seeds=[0],
     )
     rates = {name: run.architecture["dropout"] for (name, _), run in settings.runs.items()}
-    assert rates == {"vanilla": 0.0, "dropout": 0.5, "uegr": 0.5, "wet": 0.2}
+    assert rates == {"plain": 0.0, "dropout": 0.5, "uegr": 0.5, "wet": 0.2}
     study = run_study(settings, tmp_path / "study")
-    assert study.comparison.columns == ("vanilla", "dropout", "uegr", "wet")
+    assert study.comparison.columns == ("plain", "dropout", "uegr", "wet")
     written = json.loads((tmp_path / "study" / "study.json").read_text())
     assert written["architecture"] == SMALL
 

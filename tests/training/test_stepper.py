@@ -167,7 +167,7 @@ def test_backward_adds_to_the_gradient_that_is_there() -> None:
     assert farthest(doubled, gradients(twice)) < 1e-6
 
 
-@pytest.mark.parametrize("method", ["vanilla", "uegr", "adv_weight"])
+@pytest.mark.parametrize("method", ["plain", "uegr", "adv_weight"])
 def test_a_second_backward_before_the_step_is_refused_and_says_what_to_do(method: str) -> None:
     stepper = Stepper(tiny_model().train(), method)
     stepper.backward(batch(0, 1))
@@ -179,7 +179,7 @@ def test_a_second_backward_before_the_step_is_refused_and_says_what_to_do(method
     assert not unequal(held, gradients(stepper.network.model))
 
 
-@pytest.mark.parametrize("method", ["vanilla", "uegr", "adv_weight"])
+@pytest.mark.parametrize("method", ["plain", "uegr", "adv_weight"])
 def test_a_discarded_step_leaves_nothing_behind(method: str) -> None:
     found = []
     for discarded in (False, True):
@@ -330,8 +330,8 @@ def test_masks_that_last_an_epoch_say_what_they_miss() -> None:
 
 def test_faults_of_the_caller_are_named() -> None:
     model = tiny_model()
-    with pytest.raises(SettingError, match="Unknown method 'vanila'. Did you mean 'vanilla'"):
-        Stepper(model, "vanila")
+    with pytest.raises(SettingError, match="Unknown method 'plian'. Did you mean 'plain'"):
+        Stepper(model, "plian")
     stepper = Stepper(model)
     with pytest.raises(SettingError, match="at least one batch"):
         stepper.backward()

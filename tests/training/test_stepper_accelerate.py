@@ -94,7 +94,7 @@ def by_hand(method: Any, *, clips: bool = True) -> TinyNetwork:
 
 
 # Attack, masks of the gradient, an ascent that asks for the gradient twice, an average.
-@pytest.mark.parametrize("method", ["vanilla", "at", "child_tuning_f", "uegr", "adv_weight", "ema"])
+@pytest.mark.parametrize("method", ["plain", "at", "child_tuning_f", "uegr", "adv_weight", "ema"])
 @pytest.mark.parametrize("size", [4, 16])
 def test_micro_batches_of_accelerate_take_the_step_of_all_their_rows(
     method: str, size: int
@@ -118,7 +118,7 @@ def test_a_loss_scaler_changes_no_step(clips: bool) -> None:
 
 
 def test_only_the_last_micro_batch_of_a_step_has_logs() -> None:
-    _, logs = accelerated("vanilla", size=4)
+    _, logs = accelerated("plain", size=4)
     assert [bool(each) for each in logs] == [False, False, False, True] * 2
 
 

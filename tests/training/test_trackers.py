@@ -64,7 +64,7 @@ def test_a_study_keeps_the_scores_that_no_tracker_can_be_opened_for(
     data, model, heard = make_data(tmp_path / "data"), make_model(tmp_path / "model"), Heard()
     tree = study_tree(model, data / "reviews")
     study = temper.compare(
-        out=tmp_path / "study", methods=["vanilla"], seeds=[0], config=tree, progress=heard
+        out=tmp_path / "study", methods=["plain"], seeds=[0], config=tree, progress=heard
     )
     assert len(study.scores)
     assert any(

@@ -116,7 +116,7 @@ def test_the_logged_norm_is_the_unmasked_one(tmp_path: Path) -> None:
     assert min(zeros) > 0.5
 
 
-@pytest.mark.parametrize("method", ["vanilla", "uegr", "r_drop"])
+@pytest.mark.parametrize("method", ["plain", "uegr", "r_drop"])
 def test_bf16_runs_the_forward_in_bf16_and_keeps_weights_in_fp32(
     tmp_path: Path, method: str
 ) -> None:

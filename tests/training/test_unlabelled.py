@@ -71,7 +71,7 @@ def trainer_of(folder: Path | str, *, rows: Any = 10, unlabelled: Any = 7, **cha
 def batches_alone(folder: Path | str, rows: Any, **changes: Any) -> list[list[int]]:
     """Return the batches that plain training shows of one dataset; what decides the reference."""
     trainer = trainer_of(folder, rows=rows, unlabelled=None, **changes)
-    trainer.method = configure("vanilla")
+    trainer.method = configure("plain")
     trainer.train()
     return [batch for _, batch in trainer.seen]
 

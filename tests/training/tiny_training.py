@@ -149,7 +149,7 @@ def make_trainer(
     given: dict[str, Any] = {"data_collator": collate, **(more or {})}
     if "model_init" not in given:
         given["model"] = tiny_model() if model is None else model
-    if wants_unlabelled(build(given.get("method", "vanilla"))):
+    if wants_unlabelled(build(given.get("method", "plain"))):
         given.setdefault("unlabeled_dataset", Unlabelled(6))
     return RobustTrainer(
         args=arguments(folder, **changes),
@@ -235,7 +235,7 @@ def training_logs(trainer: RobustTrainer) -> list[dict[str, float]]:
 
 
 def settings_of_run(
-    project: Path, *, method: str = "vanilla", data: Mapping[str, Any] | None = None, **train: Any
+    project: Path, *, method: str = "plain", data: Mapping[str, Any] | None = None, **train: Any
 ) -> dict[str, Any]:
     """Return nested settings of a short run on the tiny project.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from temper.study.schedule import Study
 
 
-DEFAULT = ("vanilla", "uegr")
+DEFAULT = ("plain", "uegr")
 """Methods that are compared where nobody names methods or recipes."""
 
 
@@ -52,15 +52,15 @@ def compare(
         data: What to train and evaluate on, as in `temper.train`.
         model: Hub id, folder, or short name of ``temper list models``.
         methods: Methods, or compositions as ``"r_drop + at"``; the first is the baseline. A text
-            has commas between them. None is ``vanilla,uegr``, and none at all if there are recipes.
+            has commas between them. None is ``plain,uegr``, and none at all if there are recipes.
         recipes: Recipes of ``temper list recipes``, whose columns come after the methods'.
         seeds: Seeds of the runs.
         variants: Further columns: texts as ``--variant`` takes them, or name to settings, such as
-            ``{"vanilla_x3": {"method": "vanilla", "train": {"epochs": 9}}}`` and
+            ``{"plain_x3": {"method": "plain", "train": {"epochs": 9}}}`` and
             ``{"one_pass": {"method": {"name": "uegr", "preset": "one_pass"}}}``.
         equal_compute: Whether plain fine-tuning of equal compute is added: if plain fine-tuning is
             the baseline and a column costs K times as much (rounded, K > 1), the column
-            ``vanilla_xK``, unless plain fine-tuning of that length is there already.
+            ``plain_xK``, unless plain fine-tuning of that length is there already.
         out: The study's folder; with a cluster also the URL of an object store, as fsspec knows it.
             By default ``runs/DATA-compare-HASH``, the same for any methods and seeds.
         workers: Processes that train and evaluate runs side by side.

@@ -107,8 +107,8 @@ def split_list(text: str, option: str) -> list[str]:
         SettingError: There is nothing between two commas.
 
     Example:
-        >>> split_list("vanilla,uegr", "--methods")
-        ['vanilla', 'uegr']
+        >>> split_list("plain,uegr", "--methods")
+        ['plain', 'uegr']
     """
     names = [name.strip() for name in text.split(",")]
     if not all(names):

@@ -206,7 +206,7 @@ Method = Annotated[str | None, option(
 )]
 Methods = Annotated[str | None, option(
     MODEL, "--methods", "A,B",
-    "Methods separated by commas; the first is the baseline. Default: vanilla,uegr, or none "
+    "Methods separated by commas; the first is the baseline. Default: plain,uegr, or none "
     "with --recipes.",
     autocompletion=complete_methods,
 )]
@@ -250,11 +250,11 @@ Trust = Annotated[list[str] | None, option(
 )]
 Variants = Annotated[list[str] | None, option(
     MODEL, "--variant", "NAME=METHOD,KEY=VALUE,...",
-    "Add a method under other settings, for example vanilla_x3=vanilla,train.epochs=9.",
+    "Add a method under other settings, for example plain_x3=plain,train.epochs=9.",
 )]
 EqualCompute = Annotated[bool, option(
     MODEL, "--equal-compute/--no-equal-compute", "",
-    "Add plain fine-tuning as long as the costliest method is costly, as the column vanilla_xK.",
+    "Add plain fine-tuning as long as the costliest method is costly, as the column plain_xK.",
 )]
 
 # Optimization.

@@ -235,7 +235,7 @@ def is_plain(method: str, settings: Mapping[str, Any]) -> bool:
         method: Its method.
         settings: What the study set for this column, nested.
     """
-    return method == "vanilla" and {name for name, own in settings.items() if own} <= {"train"}
+    return method == "plain" and {name for name, own in settings.items() if own} <= {"train"}
 
 
 @dataclass(frozen=True)

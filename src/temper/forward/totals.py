@@ -49,7 +49,7 @@ def step_totals(methods: Sequence[HasLosses], step: StepContext) -> Iterator[Los
     plans = [(method, method.plan(step.now)) for method in methods]
     if step.batch.labels is None:
         if all(plan.needs_labels for _, plan in plans):
-            names = " + ".join(method.name for method in methods) or "vanilla"
+            names = " + ".join(method.name for method in methods) or "plain"
             raise DataError(
                 f"The batch has no labels, and every loss of the method {names!r} reads them. Give "
                 "labels, or use a method that needs none (vat, jachess)."

@@ -209,8 +209,8 @@ def build(method: Method | str) -> Method:
         CompositionError: If the methods do not compose.
 
     Example:
-        >>> build("vanilla").name
-        'vanilla'
+        >>> build("plain").name
+        'plain'
     """
     if isinstance(method, type):
         raise SettingError(
@@ -309,7 +309,7 @@ def _only_half(share: Share) -> Share:
     config = share.config
     has_rule, has_losses = bool(config.rule.rules), config.plan(Step()) != Plan()
     is_empty = not (has_rule if share.half == "rule" else has_losses)
-    if is_empty and share.name != "vanilla":
+    if is_empty and share.name != "plain":
         what = "update rule" if share.half == "rule" else "objective"
         raise CompositionError(
             f"{share.name!r} has no {what} with these settings, so that "

@@ -58,7 +58,7 @@ def recipes() -> dict[str, Recipe]:
 
     Example:
         >>> recipes()["plain"].method
-        'vanilla'
+        'plain'
     """
     tables = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return {name: Recipe(name, **table) for name, table in tables.items()}
@@ -98,7 +98,7 @@ def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
 
     Example:
         >>> with_recipe({"recipe": "plain", "train": {"epochs": 2.0}})
-        {'train': {'epochs': 2.0}, 'method': {'name': 'vanilla'}}
+        {'train': {'epochs': 2.0}, 'method': {'name': 'plain'}}
     """
     rest: dict[str, Any] = {name: value for name, value in tree.items() if name != "recipe"}
     method = rest.get("method", {})

@@ -25,8 +25,10 @@ from temper.importing import run_import
 from temper.methods.method import Method
 from temper.types import Step
 
-DEFAULT = "vanilla"
+DEFAULT = "plain"
 """The method of a run that names none."""
+ALIASES = {"vanilla": DEFAULT}
+"""Other names of methods, which are replaced where a name is read."""
 GROUP = "temper.methods"
 """Entry points by which other packages offer methods."""
 HALVES: tuple[Literal["objective"], Literal["rule"]] = ("objective", "rule")
@@ -41,7 +43,7 @@ class Entry:
     Args:
         name: Name on the command line.
         summary: One line.
-        cost: Forward passes a step, vanilla being 3F.
+        cost: Forward passes a step, plain being 3F.
         memory: Memory in addition to that of plain fine-tuning.
         paper: Source.
         claims: Its conflicts, in the form of `claimed`.
@@ -135,11 +137,11 @@ def forget_since(before: frozenset[str]) -> None:
 
 
 def names() -> list[str]:
-    """Return the names of all methods, ``vanilla`` first.
+    """Return the names of all methods, ``plain`` first.
 
     Example:
         >>> names()[0]
-        'vanilla'
+        'plain'
     """
     _load()
     return sorted(_ENTRIES, key=lambda name: (name != DEFAULT, name))
@@ -155,6 +157,7 @@ def entry(name: str) -> Entry:
         SettingError: If no method has that name; near matches are listed.
     """
     _load()
+    name = ALIASES.get(name, name)
     if name not in _ENTRIES:
         raise SettingError(unknown("method", name, _ENTRIES))
     return _ENTRIES[name]
@@ -234,7 +237,8 @@ def labels_of(name: str) -> list[tuple[str, str | None]]:
     found: list[tuple[str, str | None]] = []
     for label in name.split("+"):
         method, dot, half = label.strip().partition(".")
-        found.append((method.strip(), half.strip() if dot else None))
+        method = method.strip()
+        found.append((ALIASES.get(method, method), half.strip() if dot else None))
     return found
 
 

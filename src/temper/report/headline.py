@@ -42,7 +42,7 @@ LEARNED = 10.0
 """Per cent of the way from guessing to a perfect score below which a task counts as not learned."""
 MOST = 3
 """Gains that the sentence names."""
-PLAIN = frozenset({"plain", "vanilla"})
+PLAIN = "plain"
 """Names of plain fine-tuning: those of the recipe and of the method."""
 
 
@@ -409,7 +409,7 @@ def _sentences(
         if _untested(comparison, column):
             second += " It was not compared with plain fine-tuning of equal compute."
         return f"Recommended: `{column}`. It {listed(remain or gained)}{but}{note}.", second
-    kept = "Keep plain fine-tuning" if reference in PLAIN else f"Keep `{reference}`"
+    kept = "Keep plain fine-tuning" if reference == PLAIN else f"Keep `{reference}`"
     if against:
         though = f", though it {listed(gained)}" if gained else ""
         return f"{kept}. `{column}` {listed(against)}{though}{note}.", ""
@@ -517,10 +517,10 @@ def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
 
 def _untested(comparison: Comparison, column: str) -> bool:
     """Return whether longer plain fine-tuning could explain the gains of a column."""
-    tested = column in comparison.equal or column in PLAIN
+    tested = column in comparison.equal or column == PLAIN
     # A compute that was not recorded may be larger too.
     cheap = 0 < _compute(comparison, column) < 1.5
-    return comparison.reference in PLAIN and not tested and not cheap
+    return comparison.reference == PLAIN and not tested and not cheap
 
 
 def _compute(comparison: Comparison, column: str) -> float:

@@ -13,6 +13,7 @@ from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings, SetSources
 from temper.methods import Method
 from temper.methods.recipes import recipe_named
+from temper.methods.registry import ALIASES
 from temper.settings import Faults, Tree, override, parse_assignment, section
 from temper.training.config import RunConfig, without_unread
 
@@ -50,6 +51,7 @@ class Column:
             >>> Column.of("r_drop + at").name
             'r_drop+at'
         """
+        method = ALIASES.get(method, method)
         return cls("".join(method.split()), method)
 
     @classmethod
@@ -57,7 +59,7 @@ class Column:
         """Read ``NAME=METHOD,key=value,...`` of ``--variant``.
 
         Args:
-            text: For example ``vanilla_x3=vanilla,train.epochs=9``.
+            text: For example ``plain_x3=plain,train.epochs=9``.
 
         Returns:
             The column.
@@ -66,7 +68,7 @@ class Column:
             SettingError: Where the text has another form or sets what all columns must share.
 
         Example:
-            >>> Column.parse("vanilla_x3=vanilla,train.epochs=9").settings
+            >>> Column.parse("plain_x3=plain,train.epochs=9").settings
             {'train': {'epochs': 9}}
         """
         name, equals, rest = text.partition("=")
@@ -76,7 +78,7 @@ class Column:
             raise SettingError(
                 "A variant is written NAME=METHOD,key=value,... "
                 "(NAME of letters, digits, '_', '.', '-', '+'), "
-                f"for example vanilla_x3=vanilla,train.epochs=9, got {text!r}."
+                f"for example plain_x3=plain,train.epochs=9, got {text!r}."
             )
         return cls.changed(name, method, [parse_assignment(pair) for pair in pairs])
 
@@ -245,7 +247,9 @@ def columns_of(
     for name in recipes:
         with faults.caught():
             recipe = recipe_named(name)
-            columns.append(Column(name, recipe.method, dict(recipe.settings)))
+            column = Column(name, recipe.method, dict(recipe.settings))
+            # `plain` is both a method and a recipe.
+            columns += [column] if column not in columns else []
     for variant in variants:
         with faults.caught():
             if isinstance(variants, Mapping):
@@ -287,8 +291,8 @@ def split_outside_brackets(text: str) -> list[str]:
     """Split at commas that stand outside brackets and quotes.
 
     Example:
-        >>> split_outside_brackets("vanilla,train.class_weights=[1.0, 2.0],train.epochs=9")
-        ['vanilla', 'train.class_weights=[1.0, 2.0]', 'train.epochs=9']
+        >>> split_outside_brackets("plain,train.class_weights=[1.0, 2.0],train.epochs=9")
+        ['plain', 'train.class_weights=[1.0, 2.0]', 'train.epochs=9']
     """
     parts, current, depth, quote = [], "", 0, ""
     for character in text:

@@ -282,7 +282,7 @@ def step_cost(
         seeds that both have; left out where there is none).
 
     Example:
-        >>> step_cost({"vanilla": {0: 1.0}, "uegr": {0: 2.5}}, reference="vanilla")["uegr"]
+        >>> step_cost({"plain": {0: 1.0}, "uegr": {0: 2.5}}, reference="plain")["uegr"]
         {'step_seconds': 2.5, 'over_reference': 2.5}
     """
     base = seconds.get(reference, {})

@@ -43,7 +43,7 @@ class Subject:
     @property
     def plain(self) -> bool:
         """Whether it is plain fine-tuning by its name."""
-        return name_of(self.config) == "vanilla"
+        return name_of(self.config) == "plain"
 
     def stepper(self, model: nn.Module, config: Method | str | None = None) -> Stepper:
         """Return a stepper of it, or of other settings."""
@@ -147,7 +147,7 @@ def declaration(subject: Subject) -> Iterator[str]:
 @law
 def off(subject: Subject) -> Iterator[str]:
     """Switched off it is plain fine-tuning, bit for bit, and draws nothing more."""
-    plain = subject.train(tiny_bert(), "vanilla")
+    plain = subject.train(tiny_bert(), "plain")
     model = tiny_bert()
     generator = torch.get_rng_state()
     with _noted_draws() as drawn:
@@ -163,7 +163,7 @@ def off(subject: Subject) -> Iterator[str]:
 @law
 def on(subject: Subject) -> Iterator[str]:
     """Switched on it is not plain fine-tuning."""
-    plain = subject.train(tiny_bert(), "vanilla")
+    plain = subject.train(tiny_bert(), "plain")
     if not subject.plain and not differences(subject.train(tiny_bert()), plain):
         yield "With these settings it is plain fine-tuning."
 

@@ -258,7 +258,7 @@ def without_unread(tree: Mapping[str, Any]) -> Tree:
 
     Example:
         >>> data = {"source": "demo", "unlabeled": "pool.csv"}
-        >>> without_unread({"data": data, "method": {"name": "vanilla"}})["data"]
+        >>> without_unread({"data": data, "method": {"name": "plain"}})["data"]
         {'source': 'demo'}
     """
     data = tree.get("data")
@@ -298,7 +298,7 @@ def checked_method(table: Any) -> Tree:
         raise SettingError(f"`method.preset` must be a name, got {preset!r}.")
     config = methods.configure(name, _without_name(table), prefix="method.")
     # "r_drop+at" and "r_drop + at" are one method, and so one key.
-    written = config.name if isinstance(config, methods.Composed) else name
+    written = config.name if isinstance(config, methods.Composed) else methods.name_of(config)
     return {"name": written, **config.settings()}
 
 
@@ -333,7 +333,7 @@ def completed(tree: Mapping[str, Any]) -> Tree:
         Of a pre-trained model, the settings with the learning rate of its short name. Of a network
         that is trained from scratch, the training loop's have the network's defaults,
         methods have theirs (selective updates cover all parameters, UEGR drops more), and
-        ``architecture.dropout`` is 0 under ``vanilla`` and .5 under other methods (UEGR, Table IV),
+        ``architecture.dropout`` is 0 under ``plain`` and .5 under other methods (UEGR, Table IV),
         each where nobody says otherwise.
     """
     model, train = tree.get("model"), tree.get("train", {})
@@ -346,7 +346,7 @@ def completed(tree: Mapping[str, Any]) -> Tree:
     if isinstance(method, Mapping) and isinstance(method.get("name"), str):
         result["method"] = _suited(method)
     if isinstance(architecture, Mapping):
-        plain = isinstance(method, Mapping) and method.get("name") == "vanilla"
+        plain = isinstance(method, Mapping) and method.get("name") == "plain"
         rate = 0.0 if plain else DROPOUT
         given = {name: value for name, value in architecture.items() if value is not None}
         result["architecture"] = {"dropout": rate, **given}

@@ -50,7 +50,7 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
         device = next(model.parameters()).device
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
         with _unseen(model, device):
-            plain = _products(model, "vanilla", batch, [STEPS - 1])
+            plain = _products(model, "plain", batch, [STEPS - 1])
             period = max(int(getattr(member, "every", 1)) for member in method.composed())
             # One step that is due and one that is not stand for the whole cycle.
             due = period * (STEPS - 1)

@@ -95,7 +95,7 @@ class Stepper:
     def __init__(
         self,
         model: nn.Module,
-        method: Method | str = "vanilla",
+        method: Method | str = "plain",
         *,
         seed: int = 0,
         rank: int = 0,

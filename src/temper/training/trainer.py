@@ -91,7 +91,7 @@ class RobustTrainer(Trainer):
         model: nn.Module | None = None,
         args: TrainingArguments | None = None,
         *,
-        method: Method | str = "vanilla",
+        method: Method | str = "plain",
         class_weights: Sequence[float] | Tensor | None = None,
         bucket_by_length: bool = True,
         unlabeled_dataset: Any = None,

@@ -82,7 +82,7 @@ def test_a_batch_gives_the_gradient_that_its_tasks_plain_classifier_has(tmp_path
     """One epoch at a rate of 0 logs the losses of the plain classifiers on the same rows."""
     model = shared()
     trainer = make_trainer(
-        tmp_path, model=model, rows=rows_of(), more={"method": "vanilla"}, learning_rate=0.0
+        tmp_path, model=model, rows=rows_of(), more={"method": "plain"}, learning_rate=0.0
     )
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):

@@ -48,7 +48,7 @@ class ArchitectureSettings(BaseModel):
         None,
         ge=0,
         lt=1,
-        description="Rate of every dropout layer. Default: 0 with `vanilla`, 0.5 with every other "
+        description="Rate of every dropout layer. Default: 0 with `plain`, 0.5 with every other "
         "method (UEGR, Table IV).",
     )
     vocabulary: int = Field(

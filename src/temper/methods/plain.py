@@ -8,13 +8,13 @@ from temper.methods import Method, register
 
 
 @register(
-    "vanilla",
+    "plain",
     summary="Plain fine-tuning",
     cost="3F",
     memory="none",
     paper="Devlin et al., NAACL 2019",
 )
-class Vanilla(Method):
+class Plain(Method):
     """Settings of plain fine-tuning: none."""
 
     def off(self) -> Self:
