@@ -210,7 +210,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
     Example:
         >>> unknown("method", "uerg", ["plain", "uegr"])
-        "Unknown method 'uerg'. Did you mean 'uegr'? Known: uegr, plain."
+        "Unknown method 'uerg'. Did you mean 'uegr'? Known: plain, uegr."
     """
     names = sorted(shortened(each, longest=LONGEST_VALUE) for each in known)
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
