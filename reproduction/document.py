@@ -64,6 +64,13 @@ def write_documents(run: Run) -> list[Path]:
     return changed
 
 
+def write_table(page: Path, table: str) -> None:
+    """Write a table between the lines ``<!-- table -->`` and ``<!-- /table -->`` of a page."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition("<!-- table -->")
+    _, end, after = rest.partition("<!-- /table -->")
+    write_text(page, f"{before}{begin}\n{table}\n{end}{after}")
+
+
 def _output(command: str, run: Run) -> str:
     with contextlib.chdir(ROOT), contextlib.redirect_stdout(io.StringIO()) as printed:
         failed = run(shlex.split(command)[1:])

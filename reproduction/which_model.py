@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import temper
+from reproduction.document import write_table
 from temper.cli.screen import say
 from temper.data.sources import load_examples
 from temper.functional.calibration import (
@@ -55,7 +56,6 @@ FITTED = {
 }
 """Logistic regression on embeddings: of the model as it is, or after SetFit's training on pairs."""
 COLUMNS = ("minilm_linear", "minilm_setfit", "mpnet_base_linear", *FINE_TUNED)
-BEGIN, END = "<!-- table -->", "<!-- /table -->"
 Cell = tuple[str, int, str, int, float]
 """Task, training rows, column, seed, learning rate (0: none)."""
 
@@ -65,11 +65,11 @@ def prepared(data: Path, scratch: Path, task: str, rows: int) -> Path:
     folder = scratch / f"{task}-{rows}"
     folder.mkdir(parents=True, exist_ok=True)
     order = np.random.default_rng(0)
-    reported = [*order.permutation(_lines(data / task, TASKS[task]))[:REPORTED_ROWS]]
+    reported = [*order.permutation(lines_of(data / task, TASKS[task]))[:REPORTED_ROWS]]
     texts = {json.loads(line)["text"] for line in reported}
     train = [
         line
-        for line in order.permutation(_lines(data / task, "train"))
+        for line in order.permutation(lines_of(data / task, "train"))
         if json.loads(line)["text"] not in texts
     ]
     parts = {
@@ -82,7 +82,8 @@ def prepared(data: Path, scratch: Path, task: str, rows: int) -> Path:
     return folder
 
 
-def _lines(folder: Path, split: str) -> list[str]:
+def lines_of(folder: Path, split: str) -> list[str]:
+    """Return the lines of a split of one of the data sets."""
     (file,) = (each for each in folder.glob(f"{split}.jsonl*"))
     content = file.read_bytes()
     text = gzip.decompress(content) if file.suffix == ".gz" else content
@@ -257,9 +258,7 @@ def main() -> None:
     elif given.write is None:
         sys.stdout.write(table())
     else:
-        before, _, rest = given.write.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        given.write.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+        write_table(given.write, table())
 
 
 if __name__ == "__main__":

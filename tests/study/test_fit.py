@@ -18,7 +18,7 @@ from temper.errors import DataError
 from temper.evaluation.loading import load_predictor
 from temper.progress import Progress
 from temper.study import fit as module
-from temper.study.fit import CANDIDATES, DEFAULT, LinearModel, Search, epochs_for
+from temper.study.fit import CANDIDATES, SIMPLE, LinearModel, Search, epochs_for
 from temper.training.config import RunConfig
 from tests.cli.tiny_project import make_model, sentences
 
@@ -113,11 +113,14 @@ def test_without_time_one_candidate_is_trained_on_one_fold(model: str) -> None:
     assert choice.half == []
 
 
-def test_the_default_is_compared_to_the_end(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CANDIDATES", CANDIDATES[:4])
+def test_simple_candidates_are_compared_to_the_end(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CANDIDATES", CANDIDATES[:6])
     choice = search(model, examples()).run()
-    default = next(trial for trial in choice.trials if trial.candidate is DEFAULT)
-    assert len(default.logs) == module.FOLDS
+    simple = [trial for trial in choice.trials if trial.candidate in SIMPLE]
+    assert {trial.candidate for trial in simple} == set(SIMPLE)
+    assert {len(trial.logs) for trial in simple} == {module.FOLDS}
     assert min(len(trial.logs) for trial in choice.trials) < module.FOLDS
 
 

@@ -13,7 +13,7 @@ from temper.calibration.classifier import Classifier
 from temper.data.examples import Splits
 from temper.functional.intervals import difference_intervals
 from temper.functional.resampling import FloatArray, weighted_mean
-from temper.study.fit import DEFAULT, Choice, Trial
+from temper.study.fit import SIMPLE, Choice, Trial
 from temper.study.wrong_labels import label_losses
 from temper.training.prepared import label_names
 
@@ -54,11 +54,8 @@ def suspicious_labels(choice: Choice) -> pandas.DataFrame:
 
 
 def candidates_of(choice: Choice) -> list[dict[str, Any]]:
-    """Return the scores of all candidates on the held-out rows, the best first.
-
-    The linear classifier of each model is scored on the rows of all folds.
-    """
-    lines = [
+    """Return the scores of all candidates on the held-out rows, the best first."""
+    return [
         {
             "candidate": trial.candidate.name,
             "model": trial.model,
@@ -67,10 +64,6 @@ def candidates_of(choice: Choice) -> list[dict[str, Any]]:
         }
         for trial in choice.trials
     ]
-    for model in choice.linear:
-        logs = choice.linear_logs(model, len(choice.folds))
-        lines.append({"candidate": "linear on embeddings", "model": model, **_scores(choice, logs)})
-    return lines
 
 
 def _scores(choice: Choice, logs: list[FloatArray]) -> dict[str, Any]:
@@ -177,26 +170,25 @@ def _more_rows(choice: Choice) -> str:
 def _alternatives(choice: Choice) -> str:
     best = choice.trials[0]
     count = len(best.logs)
-    others: dict[str, list[FloatArray]] = {
-        "a linear classifier on frozen embeddings": choice.linear_logs(best.model, count)
-    }
-    for trial in choice.trials:
-        if trial.candidate is DEFAULT and trial is not best:
-            others[f"plain fine-tuning of {trial.model} with default settings"] = trial.logs
     parts = []
-    for name, logs in others.items():
-        shared = min(count, len(logs))
-        mine, theirs = choice.brier(best.logs[:shared]), choice.brier(logs[:shared])
-        parts.append((theirs.mean() - mine.mean(), name, _interval(theirs, mine, percent=False)))
+    for trial in choice.trials[1:]:
+        if trial.candidate in SIMPLE:
+            shared = min(count, len(trial.logs))
+            mine, other = (choice.brier(each.logs[:shared]) for each in (best, trial))
+            interval = _interval(other, mine, percent=False)
+            parts.append((other.mean() - mine.mean(), _title(trial), interval))
+    if not parts:
+        return "Alternatives: none was measured within the budget. Give a larger --budget."
     difference, name, interval = min(parts)
     return (
-        f"Alternatives: {name} came closest to {_title(best)}: its Brier score is "
-        f"{difference:+.3f} (95% CI {interval}; lower is better) on the folds."
+        f"Alternatives: of the simple ways {name} comes closest to {_title(best)}: the difference "
+        f"of their Brier scores is {difference:+.3f} (95% CI {interval}; above 0 the chosen way is "
+        "better)."
     )
 
 
 def _title(trial: Trial) -> str:
-    return f"the chosen way ({trial.candidate.name}, {trial.candidate.method}, {trial.model})"
+    return f"{trial.candidate.name} ({Path(trial.model).name})"
 
 
 def _interval(first: FloatArray, second: FloatArray, *, percent: bool = True) -> str:

@@ -5,7 +5,8 @@ one (successive halving, Jamieson & Talwalkar 2016), as long as the time lasts. 
 score after temperature scaling wins.
 
 Most candidates start from a linear classifier on the encoder's frozen embeddings: a head that fits
-the features distorts them less than a random one (LP-FT, Kumar et al. 2022, arXiv 2202.10054).
+the features distorts them less than a random one (LP-FT, Kumar et al. 2022, arXiv 2202.10054). That
+linear classifier and SetFit's (Tunstall et al. 2022, arXiv 2209.11055) are candidates, too.
 """
 
 from __future__ import annotations
@@ -35,8 +36,13 @@ from temper.methods.registry import DEFAULT as DEFAULT_METHOD
 from temper.progress import Progress
 from temper.settings import Tree
 from temper.study.alternatives import (
+    FROZEN,
+    SETFIT,
+    Alternative,
+    alternatives,
     choose_strength,
     embeddings,
+    fit_alternative,
     frozen_predictor,
     logistic_regression,
 )
@@ -52,19 +58,20 @@ FOLDS: Final = 3
 ROWS: Final = 1000
 """Most rows that candidates are trained and compared on."""
 LEAST_ROWS: Final = 50
+UNCHANGED: Final = 1e-12
+"""Learning rate of the one step of a run that keeps the classifier that it starts from."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to fine-tune.
+    """A way to a classifier.
 
     Args:
         name: Short name.
         method: Name of the method.
-        rate: Factor of the default learning rate.
+        rate: Factor of the default learning rate; 0 keeps the classifier of ``start``.
         length: Factor of `epochs_for`; None is the default number of epochs.
-        from_embeddings: Whether training starts from a linear classifier on frozen embeddings, not
-            from a head with random weights.
+        start: The classifier that training starts from; None is a head with random weights.
         passes: Forward-pass equivalents of a step; plain fine-tuning takes 3.
     """
 
@@ -72,36 +79,47 @@ class Candidate:
     method: str = DEFAULT_METHOD
     rate: float = 5.0
     length: float | None = 1.0
-    from_embeddings: bool = True
+    start: Alternative | None = FROZEN
     passes: float = PLAIN
 
     def settings(self, base: RunConfig, rows: int) -> dict[str, Any]:
         """Return the tables ``method`` and ``train`` of a training on a number of rows."""
+        method = {"name": self.method}
+        if not self.rate:
+            one_step = {"learning_rate": UNCHANGED, "max_steps": 1, "new_head": False}
+            return {"method": method, "train": one_step}
         rate = float(f"{self.rate * base.train.learning_rate:.3g}")
         epochs = base.train.epochs
         if self.length is not None:
             epochs = max(1.0, float(round(self.length * epochs_for(rows))))
         return {
-            "method": {"name": self.method},
+            "method": method,
             "train": {
                 "learning_rate": rate,
                 "epochs": epochs,
-                "new_head": not self.from_embeddings,
+                "new_head": self.start is None,
             },
         }
 
 
-DEFAULT: Final = Candidate("default", rate=1.0, length=None, from_embeddings=False)
-"""Plain fine-tuning with the default settings: what others are compared with."""
+LINEAR: Final = Candidate("linear classifier", rate=0.0)
+WITH_SETFIT: Final = Candidate("SetFit", rate=0.0, start=SETFIT)
+DEFAULT: Final = Candidate("default fine-tuning", rate=1.0, length=None, start=None)
+"""Plain fine-tuning with the default settings."""
+SIMPLE: Final = (LINEAR, WITH_SETFIT, DEFAULT)
+"""What the best candidate is compared with."""
 CANDIDATES: Final = (
-    Candidate("from embeddings"),
+    LINEAR,
+    Candidate("fine-tuning"),
     DEFAULT,
-    Candidate("from a new head", from_embeddings=False),
-    Candidate("light", rate=1.0, length=0.2),
-    Candidate("high rate", rate=10.0),
-    Candidate("low rate", rate=2.0),
-    Candidate("r_drop", method="r_drop", passes=6.0),
-    Candidate("long", rate=2.0, length=2.0),
+    WITH_SETFIT,
+    Candidate("fine-tuned SetFit", start=SETFIT),
+    Candidate("fine-tuning, random head", start=None),
+    Candidate("light fine-tuning", rate=1.0, length=0.2),
+    Candidate("fine-tuning, high rate", rate=10.0),
+    Candidate("fine-tuning, low rate", rate=2.0),
+    Candidate("R-Drop", method="r_drop", passes=6.0),
+    Candidate("long fine-tuning", rate=2.0, length=2.0),
 )
 """In the order in which they are tried, the most promising first: the time may end."""
 
@@ -268,6 +286,7 @@ class Search:
         of_row = np.asarray(fold_of_rows(sample, PARTS, seed=self.seed))
         folds = [np.flatnonzero(of_row == fold) for fold in range(FOLDS)]
         self.begun, self.speed = time.monotonic(), dict[str, float]()
+        self.starts: dict[tuple[str, Alternative | None, bytes], Path] = {}
         linear = {}
         for model in models:
             progress.info(f"Embedding {len(sample):,} rows with {model}.")
@@ -288,37 +307,46 @@ class Search:
         Raises:
             TemperError: The first candidate could not be trained.
         """
-        alive = [Trial(model, each) for each in CANDIDATES for model in self.models]
+        with tempfile.TemporaryDirectory() as folder:
+            self.folder = Path(folder)
+            self._compare()
+            self._learning_curve()
+        return self.choice
+
+    def _compare(self) -> None:
+        has_setfit = self._has_setfit()
+        ways = [each for each in CANDIDATES if each.start is not SETFIT or has_setfit]
+        alive = [Trial(model, each) for each in ways for model in self.models]
         for number, fold in enumerate(self.choice.folds):
-            trained = []
+            rest = self._rest(fold)
+            if number and not self._time_for(alive[0], rest):
+                break
+            trained, planned = [], len(alive)
             for place, trial in enumerate(alive, start=1):
-                if self.choice.trials and not self._time_for(trial):
+                if self.choice.trials and not self._time_for(trial, rest):
                     continue
                 self.progress.runs(place, len(alive), f"{trial.candidate.name}, fold {number + 1}")
                 try:
-                    self._train(trial, fold)
+                    self._train(trial, rest, fold)
                 except NonFiniteError as error:
                     self.progress.notice(f"Skipping {trial.candidate.name}: {error}")
                     continue
                 trained.append(trial)
                 if number == 0:
                     self.choice.trials.append(trial)
-            # The best had more folds than those that had to stop.
             if not trained:
                 break
             trained.sort(key=self._score)
             kept = trained[: max(2, math.ceil(len(trained) / 2))]
             alive = [
                 *kept,
-                *(each for each in trained if each.candidate is DEFAULT and each not in kept),
+                *(each for each in trained if each.candidate in SIMPLE and each not in kept),
             ]
             self.progress.notice(
-                f"Fold {number + 1} of {FOLDS}: {len(trained)} of {len(CANDIDATES)} candidates "
-                f"trained, best: {trained[0].candidate.name}."
+                f"Fold {number + 1} of {FOLDS}: {len(trained)} of {planned} candidates trained, "
+                f"best: {trained[0].candidate.name}."
             )
         self.choice.trials.sort(key=lambda trial: (-len(trial.logs), self._score(trial)))
-        self._learning_curve()
-        return self.choice
 
     def train_best(self, start: Path, out: Path, splits: Splits) -> None:
         """Train the best candidate on all training rows.
@@ -332,65 +360,110 @@ class Search:
         self.progress.notice(
             f"Training {best.candidate.name} of {best.model} on all {len(rows):,} training rows."
         )
-        if best.candidate.from_embeddings:
-            linear = self.choice.linear[best.model]
-            if len(rows) > len(self.choice.rows):
-                features = embeddings(linear.predictor, rows)
-                labels = np.asarray(rows.labels, dtype=np.int64)
-                linear = replace(linear, features=features, labels=labels)
-            linear.write(start)
-        folder = start if best.candidate.from_embeddings else None
+        folder = None if best.candidate.start is None else start
+        if folder is not None:
+            self._write_start(best, rows, folder)
         config = self.config(best.model, best.candidate, len(rows), folder)
         train(config, out, splits=splits, progress=self.progress)
 
     def _score(self, trial: Trial) -> float:
         return float(self.choice.brier(trial.logs).mean())
 
-    def _cost(self, trial: Trial, rows: int) -> float:
-        """Return the forward-pass equivalents of a training, in rows."""
-        epochs = self.config(trial.model, trial.candidate, rows).train.epochs
-        return float(rows * epochs * trial.candidate.passes)
+    def _cost(self, trial: Trial, rows: int, *, start: bool = True) -> float:
+        """Return the forward-pass equivalents of a training, in rows, with or without its start."""
+        candidate = trial.candidate
+        passes = 1.0
+        if candidate.start is not None and start:
+            passes += PLAIN * candidate.start.length * epochs_for(rows)
+        if candidate.rate:
+            epochs = self.config(trial.model, candidate, rows).train.epochs
+            passes += epochs * candidate.passes
+        return rows * passes
 
-    def _time_for(self, trial: Trial, part: float = 1.0) -> bool:
-        """Return whether a further training on a fold leaves time for the one on all rows."""
+    def _time_for(self, trial: Trial, train: IntegerArray, *, curve: bool = False) -> bool:
+        """Return whether a training on some rows leaves time for the one on all rows.
+
+        Args:
+            trial: What is trained.
+            train: Indices of the rows.
+            curve: Whether it belongs to the learning curve; else time for that is left, too.
+        """
         if trial.model not in self.speed:
             return time.monotonic() - self.begun < self.seconds / 2
-        rows = round(part * len(self.choice.rows) * (1 - 1 / PARTS))
-        needed = self._cost(trial, rows) + max(
-            self._cost(each, len(self.all_rows)) for each in (trial, *self.choice.trials[:1])
+        final = max(
+            (trial, *self.choice.trials[:1]), key=lambda each: self._cost(each, len(self.all_rows))
         )
+        needed = self._cost(trial, len(train), start=self._key(trial, train) not in self.starts)
+        needed += self._cost(final, len(self.all_rows))
+        if not curve:
+            needed += self._cost(final, len(train) // 2)
         left = self.seconds - (time.monotonic() - self.begun)
         return needed * self.speed[trial.model] <= left
 
-    def _train(self, trial: Trial, held: IntegerArray) -> None:
-        rest = np.setdiff1d(np.arange(len(self.choice.rows)), held)
+    def _train(self, trial: Trial, train: IntegerArray, held: IntegerArray) -> None:
         begun = time.monotonic()
-        probabilities = self._predicted(trial, rest, held)
-        cost = self._cost(trial, len(rest))
-        self.speed[trial.model] = (time.monotonic() - begun) / cost
+        cost = self._cost(trial, len(train), start=self._key(trial, train) not in self.starts)
+        probabilities = self._predicted(trial, train, held)
+        if trial.candidate is not LINEAR:
+            # It is too short to measure.
+            self.speed[trial.model] = (time.monotonic() - begun) / cost
         trial.logs.append(log_probabilities(probabilities[-1]))
         trial.means.append(probabilities.mean(axis=0))
 
-    def _predicted(self, trial: Trial, rest: IntegerArray, held: IntegerArray) -> FloatArray:
+    def _predicted(self, trial: Trial, train: IntegerArray, held: IntegerArray) -> FloatArray:
         """Train on some rows and return the probabilities of others after each epoch."""
-        rows = self.choice.rows
-        with tempfile.TemporaryDirectory() as folder:
-            start = None
-            if trial.candidate.from_embeddings:
-                start = Path(folder)
-                self.choice.linear[trial.model].write(start, rest)
-            config = self.config(trial.model, trial.candidate, len(rest), start)
-            return held_out_probabilities(
-                config, rows.select(rest), rows.select(held), self.progress
-            )
+        rows, key = self.choice.rows.select(train), self._key(trial, train)
+        if trial.candidate.start is not None and key not in self.starts:
+            folder = self.folder / str(len(self.starts))
+            self._write_start(trial, rows, folder, train)
+            self.starts[key] = folder
+        config = self.config(trial.model, trial.candidate, len(rows), self.starts.get(key))
+        return held_out_probabilities(config, rows, self.choice.rows.select(held), self.progress)
+
+    def _key(self, trial: Trial, train: IntegerArray) -> tuple[str, Alternative | None, bytes]:
+        """Name the classifier that a training on some rows starts from."""
+        return trial.model, trial.candidate.start, train.tobytes()
+
+    def _write_start(
+        self, trial: Trial, rows: Examples, folder: Path, index: IntegerArray | None = None
+    ) -> None:
+        """Write the classifier that training starts from.
+
+        Args:
+            trial: What is trained.
+            rows: The rows to fit on.
+            folder: The folder.
+            index: Their indices in the sample; None if they are all training rows.
+        """
+        if trial.candidate.start is FROZEN:
+            linear = self.choice.linear[trial.model]
+            if index is None and len(rows) > len(self.choice.rows):
+                features = embeddings(linear.predictor, rows)
+                labels = np.asarray(rows.labels, dtype=np.int64)
+                linear = replace(linear, features=features, labels=labels)
+            linear.write(folder, index)
+            return
+        plain = RunConfig.of({**self.base, "model": trial.model})
+        epochs = plain.train.model_copy(update={"epochs": float(epochs_for(len(rows)))})
+        predictor: Any = fit_alternative(
+            SETFIT, plain.model_copy(update={"train": epochs}), rows, seed=self.seed
+        )
+        predictor.model.save_pretrained(folder)
+        predictor.tokenizer.save_pretrained(folder)
+
+    def _has_setfit(self) -> bool:
+        return SETFIT in alternatives(self.config(self.models[0], DEFAULT, 1), self.choice.rows)
 
     def _learning_curve(self) -> None:
         """Train the best candidate on half of the rows of each fold that it was trained on."""
         best = self.choice.trials[0]
         for held in self.choice.folds[: len(best.logs)]:
-            if not self._time_for(best, part=0.5):
+            rest = self._rest(held)
+            half = rest[self.choice.rows.select(rest).draw(len(rest) // 2, seed=self.seed)]
+            if not self._time_for(best, half, curve=True):
                 return
-            rest = np.setdiff1d(np.arange(len(self.choice.rows)), held)
-            drawn = self.choice.rows.select(rest).draw(len(rest) // 2, seed=self.seed)
             self.progress.runs(1, 1, "half of the rows")
-            self.choice.half.append(log_probabilities(self._predicted(best, rest[drawn], held)[-1]))
+            self.choice.half.append(log_probabilities(self._predicted(best, half, held)[-1]))
+
+    def _rest(self, held: IntegerArray) -> IntegerArray:
+        return np.setdiff1d(np.arange(len(self.choice.rows)), held)
