@@ -72,7 +72,7 @@ def run_reproduction(
     """Train and evaluate what a table needs, case by case.
 
     Every case is a study of its own in a folder of its name, which resumes as ``temper compare``
-    does: what is finished is recognised and left. A case whose model or data are not at hand, or
+    does: what is finished is recognized and left. A case whose model or data are not at hand, or
     that a method's loss ends in, is left with its reason, and the others are run.
 
     Args:
@@ -91,7 +91,7 @@ def run_reproduction(
     held = _record_of_same(out, empty, option="--out")
     check_room(out, what=FILE, held=lambda: held is not None)
     make_folder(out)
-    # Written before any work, so that a stopped reproduction is recognised. A case that is not
+    # Written before any work, so that a stopped reproduction is recognized. A case that is not
     # asked for now keeps its reason.
     record = held or empty
     record.write(out)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from temper.errors import SettingError
 from temper.functional.effects import effect
-from temper.functional.masks import keep_probability, levels_of, quantise, thin
+from temper.functional.masks import keep_probability, levels_of, quantize, thin
 from temper.seeding import derive_seed, generator
 
 PLACE = ("UEGR", "Theorem 1", "mean and variance of the selective update, by simulation")
@@ -111,7 +111,7 @@ def check_theorem(
     findings = []
     for alpha, beta in SETTINGS:
         probability = keep_probability(exact_ranks(gradient), alpha=alpha, beta=beta)
-        q = quantise(probability, p_min=p_min)
+        q = quantize(probability, p_min=p_min)
         findings += _findings(
             gradient, q, draws=draws, seed=seed, named=f"alpha {alpha}, beta {beta}"
         )

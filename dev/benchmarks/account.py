@@ -129,7 +129,7 @@ def limit(
         counted: F.
         numbers: n.
         plain_passes: P in seconds.
-        plain_update: U in seconds, clipping and optimiser.
+        plain_update: U in seconds, clipping and optimizer.
         seconds_a_number: s.
 
     Example:

@@ -71,7 +71,7 @@ def measured(run: Path, examples: Examples, *, console: Console) -> dict[str, di
 
     Args:
         run: Folder of the model.
-        examples: Labelled rows.
+        examples: Labeled rows.
         console: Where progress goes.
 
     Returns:

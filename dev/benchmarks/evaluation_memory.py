@@ -53,7 +53,7 @@ def texts_of(rows: int, *, words: int = WORDS) -> Iterator[str]:
     return (f"{' '.join(draws.choices(VOCABULARY, k=words))} {number}" for number in range(rows))
 
 
-def labelled(answering: ClassifierPredictor, rows: int) -> list[int]:
+def labeled(answering: ClassifierPredictor, rows: int) -> list[int]:
     """Return labels of which three in four are the model's answers, so that a temperature fits."""
     size, found = 1000, []
     texts = list(texts_of(rows))
@@ -125,7 +125,7 @@ def prepare(rows: int, figure: str, folder: Path) -> None:
     source = folder / f"{figure}-{rows}.csv"
     if figure == "two answers":
         torch.set_num_threads(1)
-        labels = labelled(predictor(), rows)
+        labels = labeled(predictor(), rows)
         source.with_suffix(".txt").write_text("".join(map(str, labels)), encoding="ascii")
     if figure.startswith("from"):
         words = LONG if figure.endswith("long") else WORDS

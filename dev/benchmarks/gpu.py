@@ -222,7 +222,7 @@ def step_times(
         device: Where.
 
     Yields:
-        By label: seconds of the step and of its update (clipping, mask, optimiser), medians; the
+        By label: seconds of the step and of its update (clipping, mask, optimizer), medians; the
         same of the plain steps between them; peak bytes.
     """
     import torch
@@ -417,7 +417,7 @@ def _step_lines(record: Mapping[str, Any]) -> list[str]:
     methods = list(dict.fromkeys(key[2] for key in steps))
     lines = [
         f"One step over a plain one, in turns, bf16, {TOKENS} tokens, AdamW and clipping included; "
-        "in brackets GB at the peak. *Update* is clipping, mask and optimiser over the plain step:",
+        "in brackets GB at the peak. *Update* is clipping, mask and optimizer over the plain step:",
         "",
         "| method | " + " | ".join(f"{s}, batch {b} | update" for s, b in cells) + " |",
         "|---|" + "---|---|" * len(cells),

@@ -130,7 +130,7 @@ def measure(name: str, data: Path, work: Path, batches: int) -> list[dict[str, A
     """Measure one model, a row for each way of answering."""
     folder, rows = prepare(name, data, work)
     texts = list(load_examples(f"{data / 'sst2'}@dev").text)
-    ood = load_examples(f"{data / 'trec'}@test", labelled=False).sample(OOD_ROWS, seed=0)
+    ood = load_examples(f"{data / 'trec'}@test", labeled=False).sample(OOD_ROWS, seed=0)
     stock = pipeline("text-classification", model=str(folder), device="cpu", top_k=None)
     models = {
         FP32: Classifier.load(folder, device="cpu"),

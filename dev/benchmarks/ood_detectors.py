@@ -46,8 +46,8 @@ def measure(run: Path, data: Path, rows: int) -> dict[str, dict[str, float]]:
     network, tokenizer = load_classifier(str(checkpoint.pretrained), labels=names)
     start = ClassifierPredictor(network, tokenizer, max_length=tuned.max_length, batch_size=32)
     sets: dict[str, Examples] = {
-        "": load_examples(f"{data}/sst2@dev", labelled=False),
-        **{name: load_examples(f"{data}/{path}", labelled=False) for name, path in OOD.items()},
+        "": load_examples(f"{data}/sst2@dev", labeled=False),
+        **{name: load_examples(f"{data}/{path}", labeled=False) for name, path in OOD.items()},
     }
     scored: dict[str, dict[str, FloatArray]] = {}
     train = checkpoint.training_rows()

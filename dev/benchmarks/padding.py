@@ -55,7 +55,7 @@ def main() -> None:
     for name, longest in SETS.items():
         rows = load_examples(str(arguments.data / name), split="train")
         rows = rows.select(range(min(len(rows), arguments.rows)))
-        lengths = encode(rows, tokenizer, max_length=longest, kind="unlabelled").lengths
+        lengths = encode(rows, tokenizer, max_length=longest, kind="unlabeled").lengths
         draws = torch.Generator().manual_seed(0)
         order = torch.randperm(len(lengths), generator=draws).tolist()
         sampler = LengthBucketSampler(lengths, batch_size=arguments.batch_size, seed=0)

@@ -159,9 +159,9 @@ def rules(studies: Studies) -> dict[str, tuple[FloatArray, FloatArray, FloatArra
     difference = scores[..., 1] - scores[..., 0]
     mean = difference.mean(axis=1)
     of_seeds = scores.var(axis=1, ddof=1)
-    centred = scores - scores.mean(axis=1, keepdims=True) - scores.mean(axis=2, keepdims=True)
-    centred += scores.mean(axis=(1, 2), keepdims=True)
-    residual = (centred**2).sum(axis=(1, 2)) / ((m - 1) * (n - 1))
+    centered = scores - scores.mean(axis=1, keepdims=True) - scores.mean(axis=2, keepdims=True)
+    centered += scores.mean(axis=(1, 2), keepdims=True)
+    residual = (centered**2).sum(axis=(1, 2)) / ((m - 1) * (n - 1))
     every = np.ones(len(mean))
     pair = of_seeds[:, :2]
     squares = np.maximum((pair**2).sum(axis=1), np.finfo(np.float64).tiny)

@@ -222,7 +222,7 @@ def main() -> int:
     parser.add_argument("--options", default="", help="options of `temper serve`, in one string")
     arguments = parser.parse_args()
     clients, texts, size = arguments.clients, texts_of(arguments.clients), arguments.batch_size
-    # OpenMP computes, Rayon tokenises; of this process the first has begun already.
+    # OpenMP computes, Rayon tokenizes; of this process the first has begun already.
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "RAYON_NUM_THREADS"), str(arguments.threads))
     torch.set_num_threads(arguments.threads)
     console = Console(soft_wrap=True, highlight=False)

@@ -1,7 +1,7 @@
 """What each process holds of a model whose weights are shared out (FSDP2), over what one holds.
 
 Run ``torchrun --nproc-per-node 2 -m dev.benchmarks.sharding``. A BERT of 110 million random weights
-takes two steps of a method with AdamW; then the bytes of weights, gradients, the optimiser's states
+takes two steps of a method with AdamW; then the bytes of weights, gradients, the optimizer's states
 and what the method keeps are counted in every process. They do not depend on the machine.
 """
 
@@ -73,7 +73,7 @@ def kept(method: str) -> dict[str, tuple[int, int]]:
     return {
         "weights": (held(weights), whole(weights)),
         "gradients": (held(gradients), whole(gradients)),
-        "optimiser": (held(states), whole(states)),
+        "optimizer": (held(states), whole(states)),
         "method": (sum(map(held, own)), whole(tree_leaves(stepper.state_dict()))),
     }
 
@@ -87,7 +87,7 @@ def main() -> None:
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     result: dict[str, Any] = {"processes": ranks, "at_most": AT_MOST, "shares": {}}
     table = Table(title=f"Bytes of one of {ranks} processes over those of one alone")
-    for name in ("method", "weights", "gradients", "optimiser", "what the method keeps"):
+    for name in ("method", "weights", "gradients", "optimizer", "what the method keeps"):
         table.add_column(name, justify="left" if name == "method" else "right")
     for method in methods:
         mine = kept(method)

@@ -2,7 +2,7 @@
 
 Run ``python -m dev.benchmarks.step_cost``. Every round takes one step of each method in a new
 order, so that a slow minute of the machine falls on all of them; the figure is the median over the
-rounds, and the ratio is between medians. Optimiser and clipping are in the time. Eight methods at a
+rounds, and the ratio is between medians. Optimizer and clipping are in the time. Eight methods at a
 time, each eight with plain steps of their own, so that the models fit into 6 GiB.
 
 *Limit* is what the method must spend (`dev.benchmarks.account`) in the times of the same rounds: of
@@ -69,7 +69,7 @@ class Floor:
 
     Args:
         passes: Seconds of a plain step's passes.
-        update: Seconds of its clipping and optimiser.
+        update: Seconds of its clipping and optimizer.
         number: Seconds that one number of the weights' size takes to be read or written.
     """
 
@@ -172,7 +172,7 @@ def trainer_step(arm: str, rows: list[dict[str, Any]]) -> float:
             disable_tqdm=True,
         )
         kind(model, arguments, train_dataset=rows, data_collator=padded, callbacks=[clock]).train()
-    # The first step sets up the optimiser's state.
+    # The first step sets up the optimizer's state.
     return (clock.ends[-1] - clock.ends[0]) / (len(clock.ends) - 1)
 
 

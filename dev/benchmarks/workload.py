@@ -182,7 +182,7 @@ class Workload:
             self.stepper.backward(self.inputs)
 
     def update(self) -> None:
-        """Clip, mask where the method does, and let the optimiser move the weights."""
+        """Clip, mask where the method does, and let the optimizer move the weights."""
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         self.stepper.step(self.optimizer)
 

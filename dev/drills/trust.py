@@ -245,7 +245,7 @@ def _plants() -> tuple[Plant, ...]:
             "config.json",
             {"custom_pipelines": {"text-classification": {"impl": "mine.Pipe", "pt": ["Mine"]}}},
         ),
-        "quantisation": ("config.json", {"quantization_config": {"quant_method": "mine"}}),
+        "quantization": ("config.json", {"quantization_config": {"quant_method": "mine"}}),
         "generation config": ("generation_config.json", {"custom_generate": "mine"}),
         "adapter": (
             "adapter_config.json",

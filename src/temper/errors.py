@@ -115,7 +115,7 @@ class NonFiniteError(TemperError):
 
     Args:
         message: The whole message.
-        step: Optimiser step (0-based) at which it happened.
+        step: Optimizer step (0-based) at which it happened.
         term: Name of the loss term.
         rows: Ids of the rows whose loss was not finite.
     """

@@ -26,7 +26,7 @@ class Progress:
         """
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """Hear that an optimiser step of the present run is done.
+        """Hear that an optimizer step of the present run is done.
 
         Args:
             done: Steps done.

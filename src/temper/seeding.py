@@ -44,7 +44,7 @@ class Streams:
 
     Args:
         seed: The run's seed.
-        step: Optimiser step, from 0.
+        step: Optimizer step, from 0.
         micro: Micro-batch within the step, from 0.
         rank: Process number; only local streams depend on it.
     """

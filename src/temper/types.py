@@ -149,16 +149,16 @@ class Step:
     """Where training stands, and what the losses of a micro-batch are divided by.
 
     Args:
-        number: Optimiser step, from 0.
+        number: Optimizer step, from 0.
         epoch: Epochs passed, fractional.
         units: Units (rows, words ...) of this optimizer step over all micro-batches and ranks (N),
             which losses are divided by.
         rows: Rows of this optimizer step over all micro-batches and ranks; None if each row is one
             unit.
         ranks: Number of processes (W).
-        total: Optimiser steps of the whole run, 0 where unknown.
+        total: Optimizer steps of the whole run, 0 where unknown.
         loss_scale: What a loss scaler multiplies the losses by, and so the gradients too.
-        skipped: Whether a loss scaler left the optimiser's step out.
+        skipped: Whether a loss scaler left the optimizer's step out.
         rates: Learning rate and weight decay of each parameter, for rules that ask for them.
     """
 

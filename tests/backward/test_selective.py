@@ -41,7 +41,7 @@ def probability_by_sorting(values: Tensor, rule: SelectiveUpdate) -> Tensor:
         each.double().sum(1) for each in (alive < squares[:, None], alive == squares[:, None])
     )
     share = (smaller + equal / 2) / len(alive)
-    if rule.normalise == "range":
+    if rule.normalize == "range":
         share = (squares - squares.min()) / (squares.max() - squares.min())
     sign = 1 if rule.orientation == "prose" else -1
     return 1 / (1 + torch.exp(-sign * 2 * rule.beta * (share - rule.alpha)))
@@ -54,15 +54,15 @@ def mean_keep_probability(alpha: float, beta: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("normalise", "beta"), [("rank", 1.0), ("rank", 10.0), ("range", 1.0), ("range", 2.0)]
+    ("normalize", "beta"), [("rank", 1.0), ("rank", 10.0), ("range", 1.0), ("range", 2.0)]
 )
 @pytest.mark.parametrize("orientation", ["prose", "printed"])
 @pytest.mark.parametrize("p_min", [1e-3, 0.0])
 def test_the_mean_over_many_draws_is_the_gradient_and_the_share_kept_is_p(
-    p_min: float, beta: float, orientation: str, normalise: str
+    p_min: float, beta: float, orientation: str, normalize: str
 ) -> None:
     rule = SelectiveUpdate(
-        alpha=0.6, beta=beta, p_min=p_min, orientation=orientation, normalise=normalise
+        alpha=0.6, beta=beta, p_min=p_min, orientation=orientation, normalize=normalize
     )
     params = parameters(block=40, block_other=25)
     # No two in one bucket (they are 1% wide), so that the bucketed ranks are the exact ones.
@@ -98,7 +98,7 @@ def test_the_share_kept_is_the_closed_form_and_is_reported(alpha: float, beta: f
 
 
 def test_the_share_kept_by_range_is_that_of_the_entries_which_are_left() -> None:
-    rule, params = SelectiveUpdate(normalise="range"), parameters(block=2_000)
+    rule, params = SelectiveUpdate(normalize="range"), parameters(block=2_000)
     state = rule.init(params)
     found = rule.transform(gradients_like(params), params, state, Streams(1))
     share = float((found["block"] != 0).double().mean())
@@ -132,14 +132,14 @@ def test_the_scope_is_the_blocks_or_everything() -> None:
     assert all((gradient == 0).any() for gradient in found.values())
 
 
-@pytest.mark.parametrize("normalise", ["rank", "range"])
+@pytest.mark.parametrize("normalize", ["rank", "range"])
 def test_parameters_of_one_shape_have_draws_of_their_own(
-    normalise: Literal["rank", "range"],
+    normalize: Literal["rank", "range"],
 ) -> None:
     params = parameters(block=2000, block_other=2000)
     gradient = gradients_like(params)["block"]
     grads = dict.fromkeys(params.tensors, gradient)
-    one, other = masked(SelectiveUpdate(p_min=0.2, normalise=normalise), params, grads).values()
+    one, other = masked(SelectiveUpdate(p_min=0.2, normalize=normalize), params, grads).values()
     assert 0.1 < float(((one != 0) != (other != 0)).double().mean()) < 0.9
 
 
@@ -176,11 +176,11 @@ def test_the_smallest_probability_bounds_what_is_divided() -> None:
     assert kept[grads["block"].abs() < 0.5].double().mean().item() == pytest.approx(0.25, abs=0.02)
 
 
-@pytest.mark.parametrize("normalise", ["rank", "range"])
-def test_half_precision_gradients_stay_in_half_precision(normalise: str) -> None:
+@pytest.mark.parametrize("normalize", ["rank", "range"])
+def test_half_precision_gradients_stay_in_half_precision(normalize: str) -> None:
     params = parameters(block=5000)
     grads = {name: g.to(torch.bfloat16) for name, g in gradients_like(params).items()}
-    rule = SelectiveUpdate(normalise=normalise, orientation="printed")
+    rule = SelectiveUpdate(normalize=normalize, orientation="printed")
     found = masked(rule, params, grads)["block"]
     assert found.dtype == torch.bfloat16
     kept = found != 0
@@ -196,7 +196,7 @@ def test_gradients_that_do_not_lie_in_one_piece_are_masked_alike() -> None:
     assert torch.equal(found["block"], plain["block"])
 
 
-# Around the optimiser
+# Around the optimizer
 
 
 def stepper_with(rule: SelectiveUpdate, model: TinyNetwork) -> Stepper:

@@ -52,9 +52,9 @@ def test_an_epoch_s_mask_divides_by_the_probability_of_its_byte(p_min: float) ->
     assert float(state["kept"]) == pytest.approx(kept.double().mean().item())
 
 
-@pytest.mark.parametrize("normalise", ["rank", "range"])
-def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalise: str) -> None:
-    rule, params = epoch_rule(normalise=normalise), parameters(block=2000)
+@pytest.mark.parametrize("normalize", ["rank", "range"])
+def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalize: str) -> None:
+    rule, params = epoch_rule(normalize=normalize), parameters(block=2000)
     state = rule.init(params)
     first_half = torch.zeros(2000)
     first_half[:1000] = torch.rand(1000) * 0.1 + 1

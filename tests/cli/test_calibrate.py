@@ -101,7 +101,7 @@ def test_an_evaluation_measures_the_model_itself_and_says_so(
     assert not any("keeps a calibration" in notice for notice in first["notices"])
 
 
-def labelled(held_out: Path) -> list[tuple[str, str]]:
+def labeled(held_out: Path) -> list[tuple[str, str]]:
     lines = held_out.read_text(encoding="utf-8").splitlines()[1:]
     return [(text, label) for text, _, label in (line.rpartition(",") for line in lines)]
 
@@ -114,7 +114,7 @@ def test_the_runs_own_dev_rows_are_left_out_unless_they_are_asked_for(
         call("calibrate", run, "--data", data, "--device", "cpu"),
         f"All 12 rows that are read of {data} are dev rows of", "--with-dev",
     )  # fmt: skip
-    few = write_csv(tmp_path / "few.csv", [*sentences(3, thing="phone"), *labelled(held_out)])
+    few = write_csv(tmp_path / "few.csv", [*sentences(3, thing="phone"), *labeled(held_out)])
     without = call("calibrate", run, "--data", few, "--device", "cpu", "--json")
     assert json.loads(without.stdout)["held_out"]["left_out"] == {"trained": 0, "dev": 3}
     assert json.loads(without.stdout)["held_out"]["rows"] == 20
@@ -139,7 +139,7 @@ def test_a_temperature_to_be_doubted_is_told_and_so_is_that_one_was_replaced(
     assert "is replaced" not in said
     ece = first["ece_15"]
     assert ("ECE of these rows got worse" in said) == (ece["after"] > ece["before"])
-    many = write_csv(tmp_path / "many.csv", [row for _ in range(3) for row in labelled(held_out)])
+    many = write_csv(tmp_path / "many.csv", [row for _ in range(3) for row in labeled(held_out)])
     second, said = calibrated(many)
     assert "fewer than" not in said
     replaced = f"(temperature {first['temperature']:.4f}) is replaced."

@@ -33,7 +33,7 @@ def test_a_training_reads_the_text_and_no_more_rows_than_asked_for(
         "--set", f"data.unlabeled={pool}", "--set", "data.unlabeled_rows=5",
         "--out", tmp_path / "run", "--json",
     )  # fmt: skip
-    assert f"5 rows of unlabelled text from {pool}" in " ".join(result.stderr.split())
+    assert f"5 rows of unlabeled text from {pool}" in " ".join(result.stderr.split())
     told = json.loads(result.stdout)
     assert told["data"]["unlabeled"]["rows"] == 5
     assert told["data"]["unlabeled"]["source"]["path"] == str(pool)

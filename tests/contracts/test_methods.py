@@ -13,7 +13,7 @@ from temper import RobustTrainer, Stepper
 from temper.methods import Method, build, configure, entry, names
 from temper.methods.soup import trainings_of
 from temper.testing import check_method
-from temper.training.config import wants_unlabelled
+from temper.training.config import wants_unlabeled
 from temper.types import Step
 from tests.backward.test_rule import arguments, dataset
 from tests.contracts.architectures import inputs_of, tiny
@@ -135,7 +135,7 @@ def test_the_trainer_does_what_the_stepper_does(name: str, tmp_path: Path) -> No
         train_dataset=rows,
         data_collator=collate,
         bucket_by_length=False,
-        unlabeled_dataset=dataset()[:4] if wants_unlabelled(build(name)) else None,
+        unlabeled_dataset=dataset()[:4] if wants_unlabeled(build(name)) else None,
     )
     trainer.train()
     other = tiny("bert").train()

@@ -49,8 +49,8 @@ def test_questions_without_answers_are_read_for_predictions(
 ) -> None:
     row = {"question": "word5", "choices": CHOICES, **answer}
     path = str(write(tmp_path / "rows.jsonl", [row]))
-    assert load_examples(path, labelled=None).kind == "unlabelled"
-    assert load_examples(path, labelled=False).text_pair is not None
+    assert load_examples(path, labeled=None).kind == "unlabeled"
+    assert load_examples(path, labeled=False).text_pair is not None
 
 
 @pytest.mark.parametrize(

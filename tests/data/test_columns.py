@@ -133,7 +133,7 @@ def test_indices_of_names_may_be_counted_from_1_and_this_is_said() -> None:
 def test_a_missing_value_among_words_is_no_class(missing: object) -> None:
     with pytest.raises(DataError, match=r"line 4: 'label' must be a label, got .*1 of 3 rows"):
         read(["good", "bad", missing])
-    assert read([missing, missing]).kind == "unlabelled"
+    assert read([missing, missing]).kind == "unlabeled"
     if isinstance(missing, str):
         named = read(["good", missing], names=("good", missing.strip()))
         assert named.values == [0, 1]
@@ -174,8 +174,8 @@ def test_the_kind_given_decides() -> None:
 
 
 @pytest.mark.parametrize("values", [[None, None], ["", " "], [-1, -1], ["-1"], [-1.0]])
-def test_a_column_without_labels_is_unlabelled(values: list[object]) -> None:
-    assert read(values).kind == "unlabelled"
+def test_a_column_without_labels_is_unlabeled(values: list[object]) -> None:
+    assert read(values).kind == "unlabeled"
     assert read(values).values is None
 
 
@@ -233,7 +233,7 @@ def test_any_column_gives_labels_or_a_data_error(values: list[object]) -> None:
     if labels is None:
         assert "label" in message
         return
-    if labels.kind == "unlabelled":
+    if labels.kind == "unlabeled":
         assert labels.values is None
         return
     assert len(labels.values) == len(values)
@@ -270,7 +270,7 @@ def test_a_named_group_column_comes_before_the_usual_one(tmp_path: Path) -> None
     rows = [{"text": "one", "label": 0, "group": "a", "genre": "fiction"}]
     file = json_lines(tmp_path / "set.jsonl", rows)
     assert load_examples(str(file), columns=Columns(group="genre")).group == ["fiction"]
-    assert load_examples(str(file), columns=Columns(group="genre"), labelled=False).group == [
+    assert load_examples(str(file), columns=Columns(group="genre"), labeled=False).group == [
         "fiction"
     ]
 
@@ -332,8 +332,8 @@ def test_no_row_is_lost_and_equal_values_share_a_name(values: list[Any]) -> None
 def test_labels_are_read_where_there_are_some(tmp_path: Path) -> None:
     with_labels = json_lines(tmp_path / "a.jsonl", [{"text": "one", "label": 1}])
     without = json_lines(tmp_path / "b.jsonl", [{"text": "one"}])
-    assert load_examples(str(with_labels), labelled=None).labels == [1]
-    assert load_examples(str(without), labelled=None).kind == "unlabelled"
+    assert load_examples(str(with_labels), labeled=None).labels == [1]
+    assert load_examples(str(without), labeled=None).kind == "unlabeled"
     with pytest.raises(DataError, match="has no labels"):
         load_examples(str(without))
 

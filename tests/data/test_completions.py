@@ -43,8 +43,8 @@ def test_prompts_and_completions_are_recognized(
 
 @pytest.mark.parametrize("row", [{"prompt": "a film"}, {"messages": [USER]}])
 def test_prompts_alone_are_read_for_predictions(tmp_path: Path, row: dict[str, Any]) -> None:
-    found = load_examples(str(write(tmp_path / "rows.jsonl", [row])), labelled=False)
-    assert found.kind == "unlabelled"
+    found = load_examples(str(write(tmp_path / "rows.jsonl", [row])), labeled=False)
+    assert found.kind == "unlabeled"
     assert "a film" in found.text[0]
 
 

@@ -143,7 +143,7 @@ def test_the_product_of_the_shift_is_never_reviewed_in_training() -> None:
 
 
 def test_anomalies_carry_no_opinion_and_no_label() -> None:
-    assert (len(ANOMALY), ANOMALY.kind) == (500, "unlabelled")
+    assert (len(ANOMALY), ANOMALY.kind) == (500, "unlabeled")
     assert not words_of(ANOMALY) & set(
         GOOD["shown"] + GOOD["held_out"] + BAD["shown"] + BAD["held_out"]
     )

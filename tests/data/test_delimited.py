@@ -333,7 +333,7 @@ def test_columns_of_other_tables_are_taken_where_they_are_there(tmp_path: Path) 
     found = load_examples(str(path), known=known)
     assert (found.text, found.label_names) == (["a", "b"], ("p", "q"))
     # A label's column that is asked for as text is no label's.
-    found = load_examples(str(path), known=known, columns=Columns(text="Queue"), labelled=False)
+    found = load_examples(str(path), known=known, columns=Columns(text="Queue"), labeled=False)
     assert found.text == ["p", "q"]
     # A name that the caller gives comes first.
     found = load_examples(str(path), known=known, columns=Columns(text="text"))

@@ -44,7 +44,7 @@ def tokenizer(*, special: bool = True, **options: Any) -> PreTrainedTokenizerFas
 
 
 def reviews(*texts: str, labels: list[Any] | None = None) -> Examples:
-    kind = "unlabelled"
+    kind = "unlabeled"
     if labels is not None:
         kind = "regression" if isinstance(labels[0], float) else "classification"
     return Examples("toy", list(texts), labels=labels, kind=kind)  # type: ignore[arg-type]
@@ -137,9 +137,9 @@ def test_what_cannot_be_encoded_or_padded_is_an_error() -> None:
         Collator(tokenizer(pad_token=None))
 
 
-@given(data=st.data(), first=st.integers(0, 9), pairs=st.booleans(), labelled=st.booleans())
+@given(data=st.data(), first=st.integers(0, 9), pairs=st.booleans(), labeled=st.booleans())
 def test_rows_encoded_as_they_are_asked_for_are_those_encoded_at_once(
-    data: st.DataObject, first: int, pairs: bool, labelled: bool
+    data: st.DataObject, first: int, pairs: bool, labeled: bool
 ) -> None:
     texts = data.draw(
         st.lists(st.sampled_from(["", "good", "the soup is good", "x y"]), min_size=1)
@@ -149,8 +149,8 @@ def test_rows_encoded_as_they_are_asked_for_are_those_encoded_at_once(
         "toy",
         texts,
         texts[::-1] if pairs else None,
-        labels=[row % 2 for row in rows] if labelled else None,
-        kind="classification" if labelled else "unlabelled",
+        labels=[row % 2 for row in rows] if labeled else None,
+        kind="classification" if labeled else "unlabeled",
     )
     names = ["input_ids", "token_type_ids", "attention_mask"]
     words = tokenizer(**({"model_input_names": names} if pairs else {}))
@@ -362,7 +362,7 @@ def test_batches_are_shuffled_after_sorting() -> None:
     assert firsts != sorted(firsts)
 
 
-def test_batches_of_one_pool_hold_neighbours_in_length() -> None:
+def test_batches_of_one_pool_hold_neighbors_in_length() -> None:
     lengths = [37 * i % 100 for i in range(100)]
     batches = list(LengthBucketSampler(lengths, batch_size=10, seed=0))
     for start in range(0, 100, 10):

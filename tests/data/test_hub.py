@@ -41,7 +41,7 @@ def test_a_hub_id_is_read_from_the_local_cache(cache: Path) -> None:
         "columns": {"text": "sentence", "label": "label"},
     }
     # GLUE's test splits carry -1 for every label.
-    assert splits.test.kind == "unlabelled"
+    assert splits.test.kind == "unlabeled"
 
 
 def test_configuration_and_split_of_a_hub_id_can_be_named(cache: Path) -> None:

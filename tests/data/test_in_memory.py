@@ -100,7 +100,7 @@ def test_missing_values_of_a_frame_are_missing() -> None:
 
 
 def test_a_list_of_texts_is_a_set_without_labels() -> None:
-    assert load_examples(hold(["odd", "strange"]), labelled=False).text == ["odd", "strange"]
+    assert load_examples(hold(["odd", "strange"]), labeled=False).text == ["odd", "strange"]
 
 
 SECRET = "a secret " * 500

@@ -203,7 +203,7 @@ TOUCHING = {"q": "wa", "g": "fhtyvb", "p": "ol", "z": "xas", "m": "njk", "l": "k
 
 
 def distance(one: list[str], two: list[str]) -> int:
-    """Return the edit distance with swaps of neighbours, by its recurrence."""
+    """Return the edit distance with swaps of neighbors, by its recurrence."""
     table = {}
     for i, j in itertools.product(range(-1, len(one)), range(-1, len(two))):
         if min(i, j) < 0:

@@ -94,11 +94,11 @@ def test_carving_leaves_a_row_of_each_class_in_train(tmp_path: Path) -> None:
 
 
 def test_a_test_split_without_labels_is_nothing_to_evaluate_on(tmp_path: Path) -> None:
-    unlabelled = [{"text": f"t {i}", "label": -1} for i in range(3)]
-    splits = splits_of(folder(tmp_path / "data", train=rows(20), test=unlabelled))
+    unlabeled = [{"text": f"t {i}", "label": -1} for i in range(3)]
+    splits = splits_of(folder(tmp_path / "data", train=rows(20), test=unlabeled))
     assert "carved from train" in splits.notices[0]
-    splits = splits_of(folder(tmp_path / "b", train=rows(8), dev=rows(4), test=unlabelled))
-    assert splits.test.kind == "unlabelled"
+    splits = splits_of(folder(tmp_path / "b", train=rows(8), dev=rows(4), test=unlabeled))
+    assert splits.test.kind == "unlabeled"
 
 
 def test_train_rows_in_evaluation_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_whole_numbers_are_read_as_classes_and_this_is_said(tmp_path: Path) -> N
 def test_a_class_of_a_split_that_nobody_reads_does_not_stop_a_training(tmp_path: Path) -> None:
     odd = [{"text": "odd", "label": 7}, {"text": "row 1", "label": None}]
     splits = splits_of(folder(tmp_path / "data", train=rows(8), dev=rows(4, 8), test=odd))
-    assert (splits.test.text, splits.test.kind) == (["odd", "row 1"], "unlabelled")
+    assert (splits.test.text, splits.test.kind) == (["odd", "row 1"], "unlabeled")
     # Its texts are still compared with those that are trained on.
     assert "1 train row is also in test" in " ".join(splits.notices)
     source = folder(tmp_path / "b", train=rows(8), dev=odd, test=rows(4, 8))
@@ -439,17 +439,17 @@ def test_a_set_is_matched_to_the_labels_of_the_model(tmp_path: Path) -> None:
 def test_labels_are_not_read_where_none_are_needed(tmp_path: Path) -> None:
     content: list[dict[str, object]] = [{"text": "a", "label": "x"}, {"text": "b", "label": 3.5}]
     path = str(json_lines(tmp_path / "a.jsonl", content))
-    examples = load_examples(path, labelled=False)
-    assert (examples.kind, examples.labels, len(examples)) == ("unlabelled", None, 2)
+    examples = load_examples(path, labeled=False)
+    assert (examples.kind, examples.labels, len(examples)) == ("unlabeled", None, 2)
     with pytest.raises(DataError, match="are not read, so label_column"):
-        load_examples(path, labelled=False, columns=Columns(label="label"))
+        load_examples(path, labeled=False, columns=Columns(label="label"))
 
 
 def test_the_demo_sets_are_sources() -> None:
     assert load_examples("demo").source["split"] == "dev"
     assert load_examples("demo@train").source["split"] == "train"
     assert load_examples("demo:shift").kind == "classification"
-    assert load_examples("demo:anomaly", labelled=False).kind == "unlabelled"
+    assert load_examples("demo:anomaly", labeled=False).kind == "unlabeled"
 
 
 def test_an_unknown_demo_set_is_named() -> None:

@@ -43,8 +43,8 @@ def test_parquet_and_questions_alone_are_read(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     pandas.DataFrame([{**ROW, "answers": answers}]).to_parquet(path)
     assert load_examples(str(path)).labels == [((6, "word2"),)]
-    assert load_examples(str(path), labelled=False).labels is None
-    assert load_examples(str(write(tmp_path / "new.jsonl", [ROW])), labelled=False).text_pair
+    assert load_examples(str(path), labeled=False).labels is None
+    assert load_examples(str(write(tmp_path / "new.jsonl", [ROW])), labeled=False).text_pair
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_a_set_without_names_has_the_suites_and_says_so(tmp_path: Path) -> None:
 def test_the_labels_of_an_anomaly_set_are_not_read(tmp_path: Path) -> None:
     rows(tmp_path / "odd", "test", [{"text": "a", "label": "a word"}, {"text": "b", "label": 3}])
     suite = found(tmp_path, '[anomaly.s]\npath = "odd@test"\n')
-    assert load_set(suite.anomaly["s"], None).kind == "unlabelled"
+    assert load_set(suite.anomaly["s"], None).kind == "unlabeled"
 
 
 # What no public copy was found of (README of the data).

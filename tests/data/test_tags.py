@@ -64,9 +64,9 @@ def test_other_schemes_are_reported(tmp_path: Path) -> None:
 
 def test_words_without_tags_are_read_as_text(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [{"tokens": ["good", "a b", " "]}])
-    found = load_examples(str(path), labelled=False)
+    found = load_examples(str(path), labeled=False)
     assert list(found.text) == ["good a_b _"]
-    assert found.kind == "unlabelled"
+    assert found.kind == "unlabeled"
 
 
 @pytest.mark.parametrize(

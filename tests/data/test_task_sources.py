@@ -43,7 +43,7 @@ def test_a_task_on_the_hub_needs_no_source(cache: Path) -> None:
     assert (splits.train.labels, splits.dev.labels) == ([1, 0, 0], [0, 1])
     assert splits.train.text_pair == [f"question2 of train {n}" for n in range(3)]
     assert splits.dev.source["id"] == "nyu-mll/glue"
-    assert splits.test.kind == "unlabelled"
+    assert splits.test.kind == "unlabeled"
 
 
 def test_hidden_labels_of_a_test_split_are_one_error(cache: Path) -> None:

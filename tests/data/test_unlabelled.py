@@ -14,7 +14,7 @@ from temper.errors import DataError
 from tests.data.task_files import json_lines, splits_of
 
 
-def unlabelled(source: str, pool: str | Path, **settings: object) -> Examples | None:
+def unlabeled(source: str, pool: str | Path, **settings: object) -> Examples | None:
     given = {"source": source, "unlabeled": str(pool), **settings}
     return load_splits(DataSettings.model_validate(given)).unlabeled
 
@@ -44,19 +44,19 @@ def test_texts_come_in_the_order_of_their_file_and_labels_are_not_looked_at(
         {"text": "b", "label": None},
     ]
     pool = json_lines(tmp_path / "pool.jsonl", rows)
-    found = unlabelled(source, pool)
+    found = unlabeled(source, pool)
     assert (found.name, found.text) == ("unlabeled", ["b", "a", "b"])
-    assert (found.labels, found.label_names, found.kind) == (None, None, "unlabelled")
+    assert (found.labels, found.label_names, found.kind) == (None, None, "unlabeled")
     assert found.source["path"] == str(pool)
     assert len(found.source["sha256"]) == 64
 
 
-def test_the_labelled_rows_are_those_of_a_training_without_it(source: str, tmp_path: Path) -> None:
+def test_the_labeled_rows_are_those_of_a_training_without_it(source: str, tmp_path: Path) -> None:
     pool = json_lines(tmp_path / "pool.jsonl", texts("x", "row 3", "row 9"))
     with_it = splits_of(source, rows=4, eval_rows=2, unlabeled=str(pool))
     without = splits_of(source, rows=4, eval_rows=2)
     assert with_it.unlabeled is not None
-    assert with_it.labelled() == without
+    assert with_it.labeled() == without
 
 
 def test_a_notice_says_how_many_rows_there_are_and_which_are_evaluated(
@@ -65,7 +65,7 @@ def test_a_notice_says_how_many_rows_there_are_and_which_are_evaluated(
     pool = json_lines(tmp_path / "pool.jsonl", texts("x", "row 9", "row 10", "row 12", "row 3"))
     splits = splits_of(source, unlabeled=str(pool))
     assert splits.notices == (
-        f"5 rows of unlabelled text from {pool}",
+        f"5 rows of unlabeled text from {pool}",
         "2 unlabeled rows are also in dev (--set data.drop_overlap=true leaves such rows out)",
         "1 unlabeled row is also in test (--set data.drop_overlap=true leaves such rows out)",
     )
@@ -77,7 +77,7 @@ def test_rows_that_are_evaluated_are_dropped_as_train_rows_are(source: str, tmp_
     splits = splits_of(source, unlabeled=str(pool), drop_overlap=True)
     assert splits.unlabeled.text == ["x", "row 3"]
     assert splits.notices == (
-        f"2 rows of unlabelled text from {pool}",
+        f"2 rows of unlabeled text from {pool}",
         "2 rows dropped from unlabeled because their text is in dev",
         "1 row dropped from unlabeled because their text is in test",
     )
@@ -94,14 +94,14 @@ def test_rows_of_a_carved_dev_split_are_evaluated_rows_too(tmp_path: Path) -> No
 def test_dropping_every_row_is_refused(source: str, tmp_path: Path) -> None:
     pool = json_lines(tmp_path / "pool.jsonl", texts("row 9", "row 10"))
     with pytest.raises(DataError, match="Every unlabeled row is also in dev, so drop_overlap"):
-        unlabelled(source, pool, drop_overlap=True)
+        unlabeled(source, pool, drop_overlap=True)
 
 
 def test_rows_are_drawn_with_the_seed_of_the_data(source: str, tmp_path: Path) -> None:
     pool = json_lines(tmp_path / "pool.jsonl", texts(*(f"text {i}" for i in range(40))))
 
     def drawn(seed: int, rows: int) -> list[str]:
-        return unlabelled(source, pool, unlabeled_rows=rows, seed=seed).text
+        return unlabeled(source, pool, unlabeled_rows=rows, seed=seed).text
 
     assert drawn(1, 10) == drawn(1, 10)
     assert len(drawn(1, 10)) == 10
@@ -115,22 +115,22 @@ def test_columns_are_those_of_the_source(tmp_path: Path) -> None:
     rows = [{"words": f"w {i}", "label": i % 2} for i in range(8)]
     source = str(json_lines(tmp_path / "a.jsonl", rows))
     pool = json_lines(tmp_path / "b.jsonl", [{"words": "one", "text": "two"}])
-    assert unlabelled(source, pool, text_column="words").text == ["one"]
+    assert unlabeled(source, pool, text_column="words").text == ["one"]
     bare = json_lines(tmp_path / "c.jsonl", texts("one"))
     with pytest.raises(DataError, match=r"c\.jsonl: Unknown column 'words'.*text"):
-        unlabelled(source, bare, text_column="words")
+        unlabeled(source, bare, text_column="words")
 
 
 def test_pairs_and_single_texts_do_not_go_together(source: str, tmp_path: Path) -> None:
     pair = {"premise": "a", "hypothesis": "b"}
     rows = [{**pair, "label": i % 2} for i in range(8)]
     pairs = str(json_lines(tmp_path / "pairs.jsonl", rows))
-    assert unlabelled(pairs, pairs).text_pair == ["b"] * 8
-    with pytest.raises(DataError, match=r"unlabelled rows must have one text .* got two"):
-        unlabelled(source, pairs)
+    assert unlabeled(pairs, pairs).text_pair == ["b"] * 8
+    with pytest.raises(DataError, match=r"unlabeled rows must have one text .* got two"):
+        unlabeled(source, pairs)
     single = json_lines(tmp_path / "single.jsonl", texts("a"))
-    with pytest.raises(DataError, match=r"unlabelled rows must have two texts .* got one"):
-        unlabelled(pairs, single)
+    with pytest.raises(DataError, match=r"unlabeled rows must have two texts .* got one"):
+        unlabeled(pairs, single)
 
 
 def test_of_a_folder_its_train_split_is_taken_unless_another_is_named(
@@ -140,27 +140,27 @@ def test_of_a_folder_its_train_split_is_taken_unless_another_is_named(
         json_lines(tmp_path / "pool" / f"{name}.jsonl", texts(f"of {name}"))
     pool = str(tmp_path / "pool")
 
-    assert unlabelled(source, pool).text == ["of train"]
-    assert unlabelled(source, f"{pool}@more").text == ["of more"]
+    assert unlabeled(source, pool).text == ["of train"]
+    assert unlabeled(source, f"{pool}@more").text == ["of more"]
     (tmp_path / "pool" / "train.jsonl").unlink()
     with pytest.raises(DataError, match=r"pool has no split train; it has more, test.*@SPLIT"):
-        unlabelled(source, pool)
+        unlabeled(source, pool)
 
 
 def test_the_demo_corpus_gives_its_train_rows_and_its_other_sets() -> None:
-    rows = unlabelled("demo", "demo", rows=20, eval_rows=10)
+    rows = unlabeled("demo", "demo", rows=20, eval_rows=10)
     assert rows.rows == splits_of("demo").train.rows
     assert rows.labels is None
-    assert unlabelled("demo", "demo:anomaly", rows=20, eval_rows=10).name == "unlabeled"
+    assert unlabeled("demo", "demo:anomaly", rows=20, eval_rows=10).name == "unlabeled"
 
 
 def test_what_is_not_there_or_drawn_from_nothing_is_refused(source: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"No such file or folder: .*missing\.csv"):
-        unlabelled(source, tmp_path / "missing.csv")
+        unlabeled(source, tmp_path / "missing.csv")
     empty = json_lines(tmp_path / "empty.jsonl", [])
     with pytest.raises(DataError, match=r"empty\.jsonl"):
-        unlabelled(source, empty)
+        unlabeled(source, empty)
     with pytest.raises(pydantic.ValidationError, match="unlabeled_rows is 5, but there is no"):
         DataSettings(source=source, unlabeled_rows=5)
     with pytest.raises(pydantic.ValidationError, match="unlabeled_rows"):
-        unlabelled(source, empty, unlabeled_rows=0)
+        unlabeled(source, empty, unlabeled_rows=0)

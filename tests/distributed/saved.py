@@ -55,7 +55,7 @@ BATCH = 6
 def saving_trainer(
     folder: Path, method: Method, *, sharded: bool, epochs: int = 1
 ) -> RobustTrainer:
-    """Return a Trainer with dropout, whose optimiser has a state, that saves at `SAVED_AT`."""
+    """Return a Trainer with dropout, whose optimizer has a state, that saves at `SAVED_AT`."""
     return trainer_of(
         folder,
         method,
@@ -147,7 +147,7 @@ class Toy(nn.Module):
 RULES: dict[str, UpdateRule] = {
     "step": SelectiveUpdate(),
     "fine": SelectiveUpdate(p_min=0.0, scope="all"),
-    "range": SelectiveUpdate(normalise="range"),
+    "range": SelectiveUpdate(normalize="range"),
     "epoch": EpochSelectiveUpdate(),
     "random": RandomMask(),
     "chosen": ChosenMask(largest_norm=0.5),

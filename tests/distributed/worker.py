@@ -36,7 +36,7 @@ from temper.methods.r_at import RAT
 from temper.methods.rec_adam import RecAdam
 from temper.methods.uegr import UEGR
 from temper.models.network import Parameters
-from temper.training.config import wants_unlabelled
+from temper.training.config import wants_unlabeled
 from temper.training.stepper import Stepper
 from temper.training.trainer import RobustTrainer
 from temper.types import Gradients, Reduction, State, Step, Term
@@ -178,7 +178,7 @@ numbers differ between the two processes."""
 
 
 class CountReductions(TrainerCallback):
-    """Count the buckets of gradients that leave this process, and the optimiser's steps."""
+    """Count the buckets of gradients that leave this process, and the optimizer's steps."""
 
     def __init__(self) -> None:
         self.reductions, self.steps = 0, 0
@@ -230,7 +230,7 @@ def trainer_of(
     """
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     regression = rows is not None and rows.regression
-    if wants_unlabelled(build(method)):
+    if wants_unlabeled(build(method)):
         settings["unlabeled_dataset"] = Rows()
     model = start(
         tagged=rows is not None and rows.tagged,

@@ -65,7 +65,7 @@ def data(examples_of: Any) -> EvaluationData:
     return EvaluationData(
         examples_of(rows=30),
         shift={"far": examples_of("far", rows=20)},
-        anomaly={"odd": examples_of("odd", rows=15, kind="unlabelled")},
+        anomaly={"odd": examples_of("odd", rows=15, kind="unlabeled")},
     )
 
 

@@ -29,14 +29,14 @@ def spoken(
     Args:
         name: Name of the set.
         probabilities: [n, C].
-        labels: Class indices, [n]; None of an unlabelled set.
+        labels: Class indices, [n]; None of an unlabeled set.
         more: Other fields of `Examples`.
     """
     texts = [
         f"{' '.join(map(repr, map(float, row)))} # {name} {place}"
         for place, row in enumerate(probabilities)
     ]
-    kind: Any = "unlabelled" if labels is None else "classification"
+    kind: Any = "unlabeled" if labels is None else "classification"
     given = None if labels is None else [int(label) for label in labels]
     return Examples(name, texts, labels=given, kind=kind, **more)
 

@@ -26,7 +26,7 @@ DETECTORS = ("clean", "max_logit", "energy", "mahalanobis")
 def data(examples_of: Any) -> EvaluationData:
     return EvaluationData(
         examples_of(rows=24),
-        anomaly={"odd": examples_of("odd", rows=15, kind="unlabelled")},
+        anomaly={"odd": examples_of("odd", rows=15, kind="unlabeled")},
         fit=examples_of("fit", rows=40),
     )
 
@@ -126,7 +126,7 @@ def test_the_detector_needs_no_labels(
     predictor: ClassifierPredictor, data: EvaluationData, examples_of: Any
 ) -> None:
     bare = EvaluationData(
-        data.dev, anomaly=data.anomaly, fit=examples_of("fit", rows=40, kind="unlabelled")
+        data.dev, anomaly=data.anomaly, fit=examples_of("fit", rows=40, kind="unlabeled")
     )
     assert evaluate(predictor, bare, ONLY).rows.equals(evaluate(predictor, data, ONLY).rows)
 

@@ -44,8 +44,8 @@ def linear(delta: Tensor) -> Tensor:
 
 def bowl(delta: Tensor) -> Tensor:
     """A convex loss, as a regression: the gradient at 0 points off the ball's highest point."""
-    weights, centre = torch.tensor([1.0, 5.0]), torch.tensor([3.0, 0.3])
-    return (((delta - centre) * weights) ** 2).sum(dim=(1, 2))[:, None]
+    weights, center = torch.tensor([1.0, 5.0]), torch.tensor([3.0, 0.3])
+    return (((delta - center) * weights) ** 2).sum(dim=(1, 2))[:, None]
 
 
 def outcomes(target: Target, budget: Budget) -> dict[tuple[str, str, float], Outcome]:

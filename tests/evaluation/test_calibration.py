@@ -224,7 +224,7 @@ def test_held_out_rows_of_two_merged_classes_are_refused() -> None:
         evaluate(plain, EvaluationData(unnamed, held_out=merged), ONLY)
     # Without names anywhere, only the answers show how many classes there are.
     numbered = replace(merged, label_names=("0", "1"))
-    with pytest.raises(DataError, match="labelled with the model's 3 classes"):
+    with pytest.raises(DataError, match="labeled with the model's 3 classes"):
         evaluate(plain, EvaluationData(unnamed, held_out=numbered), ONLY)
 
 

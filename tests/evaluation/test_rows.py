@@ -111,7 +111,7 @@ def test_what_else_is_measured_has_a_name_of_its_own() -> None:
         replace(block(), measured={"loss": np.zeros(3)})
 
 
-def test_a_regression_has_no_probabilities_and_unlabelled_rows_are_null() -> None:
+def test_a_regression_has_no_probabilities_and_unlabeled_rows_are_null() -> None:
     table = to_table([block(classes=0)])
     assert table.column("probabilities").to_pylist() == [[], [], []]
     assert table.column("label").to_pylist() == [0.0, None, 1.0]

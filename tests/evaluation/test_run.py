@@ -66,7 +66,7 @@ def fixed(probabilities: list[list[float]], **more: Any) -> CallablePredictor:
 
 
 def numbered(count: int, labels: Any, *, start: int = 0, **more: Any) -> Examples:
-    kind = "unlabelled" if labels is None else "classification"
+    kind = "unlabeled" if labels is None else "classification"
     return Examples("set", [str(start + n) for n in range(count)], labels=labels, kind=kind, **more)
 
 

@@ -31,7 +31,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def labelled(texts: list[str], **more: Any) -> list[dict[str, Any]]:
+def labeled(texts: list[str], **more: Any) -> list[dict[str, Any]]:
     return [{"text": text, "label": index % 2, **more} for index, text in enumerate(texts)]
 
 
@@ -51,13 +51,13 @@ def suite(tmp_path: Path) -> Path:
         '[adversarial.gone]\npath = "gone@test"\n[anomaly.odd]\npath = "odd@test"\n',
         encoding="utf-8",
     )
-    write(tmp_path / "near" / "test.jsonl", labelled([f"near {n}" for n in range(9)], group="a"))
+    write(tmp_path / "near" / "test.jsonl", labeled([f"near {n}" for n in range(9)], group="a"))
     write(tmp_path / "odd" / "test.jsonl", [{"text": f"odd {n}"} for n in range(5)])
     return path
 
 
 def test_a_suite_and_named_sets_are_loaded_together(suite: Path, tmp_path: Path) -> None:
-    far = write(tmp_path / "far.jsonl", labelled(["three", "four"]))
+    far = write(tmp_path / "far.jsonl", labeled(["three", "four"]))
     sources = SetSources.of(
         shift=[f"far={far}"], adversarial=[f"made={far}"], suite=str(suite), data_root=tmp_path
     )
@@ -67,7 +67,7 @@ def test_a_suite_and_named_sets_are_loaded_together(suite: Path, tmp_path: Path)
         "adversarial": ["made"],
     }
     assert (len(found.data.shift["near"]), found.data.shift["near"].name) == (4, "near")
-    assert found.data.anomaly["odd"].kind == "unlabelled"
+    assert found.data.anomaly["odd"].kind == "unlabeled"
     assert list(found.missing) == ["gone"]
     assert any("'gone' of suite 'own' is missing" in notice for notice in found.notices)
     assert sources.named("shift") == {"far": far, "near": f"{tmp_path / 'near'}@test"}
@@ -180,11 +180,11 @@ def test_named_rows_to_fit_on_come_before_the_runs_own_and_need_no_labels(tmp_pa
     fit = write(tmp_path / "fit.jsonl", [{"text": "plain"}, {"text": "simple"}])
     found = load(SetSources.of(anomaly=[f"odd={odd}"], fit=fit), train=examples(["a", "b"]))
     assert found.data.fit is not None
-    assert (found.data.fit.text, found.data.fit.kind) == (["plain", "simple"], "unlabelled")
+    assert (found.data.fit.text, found.data.fit.kind) == (["plain", "simple"], "unlabeled")
 
 
 def test_held_out_rows_that_are_evaluated_or_were_trained_on_are_left_out(tmp_path: Path) -> None:
-    file = write(tmp_path / "held.jsonl", labelled(["two", "three", "four"]))
+    file = write(tmp_path / "held.jsonl", labeled(["two", "three", "four"]))
     sources = SetSources.of(held_out=file)
     found = load(sources, train=examples(["four", "five"]))
     assert found.data.held_out is not None
@@ -204,7 +204,7 @@ def seen(*texts: str) -> Trained:
 
 
 def test_rows_that_were_trained_on_are_left_out_and_said_first(tmp_path: Path) -> None:
-    path = write(tmp_path / "far.jsonl", labelled(["seen", "new", "newer"]))
+    path = write(tmp_path / "far.jsonl", labeled(["seen", "new", "newer"]))
     sources = SetSources.of(shift=[f"far={path}"], held_out=path)
     trained = seen("one", "seen", "else")
     limited = DataSettings(source="mine", eval_rows=2)
@@ -219,7 +219,7 @@ def test_rows_that_were_trained_on_are_left_out_and_said_first(tmp_path: Path) -
 
 
 def test_rows_that_were_trained_on_are_scored_where_that_is_asked_for(tmp_path: Path) -> None:
-    path = write(tmp_path / "far.jsonl", labelled(["seen", "new", "newer"]))
+    path = write(tmp_path / "far.jsonl", labeled(["seen", "new", "newer"]))
     sources = SetSources.of(shift=[f"far={path}"], seen_rows="keep")
     found = load(sources, trained=seen("one", "two", "seen"))
     assert len(found.data.shift["far"]) == 3
@@ -232,7 +232,7 @@ def test_rows_that_were_trained_on_are_scored_where_that_is_asked_for(tmp_path: 
 
 
 def test_a_set_that_was_trained_on_as_a_whole_is_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "far.jsonl", labelled(["seen", "new"]))
+    path = write(tmp_path / "far.jsonl", labeled(["seen", "new"]))
     with pytest.raises(DataError, match=r"All 2 rows of set 'far' .*sets.seen_rows=keep"):
         load(SetSources.of(shift=[f"far={path}"]), trained=seen("seen", "new"))
     with pytest.raises(DataError, match="All 2 rows of set 'dev'"):
@@ -264,7 +264,7 @@ def test_a_limit_keeps_contrast_pairs_whole(tmp_path: Path) -> None:
 
 def test_all_that_decides_an_outcome_changes_the_fingerprint(suite: Path, tmp_path: Path) -> None:
     odd = write(tmp_path / "odd.jsonl", [{"text": "strange"}])
-    held = write(tmp_path / "held.jsonl", labelled(["three", "four"]))
+    held = write(tmp_path / "held.jsonl", labeled(["three", "four"]))
     dev = examples(["one", "two"])
     plain = SetSources.of(anomaly=[f"odd={odd}"])
     found = [
@@ -290,8 +290,8 @@ def run_record(folder: Path, source: str, *, train: str) -> str:
 
 def test_a_run_gives_back_the_rows_that_it_was_trained_on(tmp_path: Path) -> None:
     source = tmp_path / "reviews"
-    write(source / "train.jsonl", labelled([f"text {n}" for n in range(6)]))
-    write(source / "dev.jsonl", labelled(["a", "b"]))
+    write(source / "train.jsonl", labeled([f"text {n}" for n in range(6)]))
+    write(source / "dev.jsonl", labeled(["a", "b"]))
     expected = examples([f"text {n}" for n in range(6)])
     run = run_record(tmp_path / "run", str(source), train=expected.hash)
     rows, notices = trained_rows(Checkpoint(run))
@@ -301,8 +301,8 @@ def test_a_run_gives_back_the_rows_that_it_was_trained_on(tmp_path: Path) -> Non
 
 def test_training_rows_that_are_gone_or_have_changed_are_told(tmp_path: Path) -> None:
     source = tmp_path / "reviews"
-    write(source / "train.jsonl", labelled([f"text {n}" for n in range(6)]))
-    write(source / "dev.jsonl", labelled(["a", "b"]))
+    write(source / "train.jsonl", labeled([f"text {n}" for n in range(6)]))
+    write(source / "dev.jsonl", labeled(["a", "b"]))
     changed, (notice,) = trained_rows(
         Checkpoint(run_record(tmp_path / "run", str(source), train="other"))
     )

@@ -63,11 +63,11 @@ def composite_layer_norm(
     eps: float = 1e-5,
     *_: Any,
 ) -> Tensor:
-    """Normalise over the last dimensions, as ``torch.nn.functional.layer_norm``.
+    """Normalize over the last dimensions, as ``torch.nn.functional.layer_norm``.
 
     Args:
         values: [..., *normalized_shape].
-        normalized_shape: Sizes of the dimensions that are normalised.
+        normalized_shape: Sizes of the dimensions that are normalized.
         weight: Factor, of that shape.
         bias: Summand, of that shape.
         eps: Added to the variance.
@@ -76,8 +76,8 @@ def composite_layer_norm(
         The shape of ``values``.
     """
     over = tuple(range(-len(normalized_shape), 0))
-    centred = values - values.mean(over, keepdim=True)
-    variance = (centred * centred).mean(over, keepdim=True)
-    normed = centred * (variance + eps).rsqrt()
+    centered = values - values.mean(over, keepdim=True)
+    variance = (centered * centered).mean(over, keepdim=True)
+    normed = centered * (variance + eps).rsqrt()
     normed = normed if weight is None else normed * weight
     return normed if bias is None else normed + bias

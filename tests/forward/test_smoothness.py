@@ -292,6 +292,6 @@ def test_weights_in_half_precision_refuse_the_hessian(kind: torch.dtype) -> None
 
 def test_a_ratio_needs_a_batch_with_labels_first() -> None:
     stepper = Stepper(smooth_bert(), configure("jachess", {"layers": "uniform"}))
-    unlabelled = {key: tensor for key, tensor in ROWS.items() if key != "labels"}
+    unlabeled = {key: tensor for key, tensor in ROWS.items() if key != "labels"}
     with pytest.raises(SettingError, match="no batch with labels has been seen yet. Set strength="):
-        stepper.backward(unlabelled)
+        stepper.backward(unlabeled)

@@ -25,9 +25,9 @@ from temper.functional.masks import (
     highest_kept,
     keyed_levels,
     nearest_codes,
-    quantise,
+    quantize,
     random_levels,
-    range_normalise,
+    range_normalize,
     spaced_levels,
     thin,
     thin_by_bucket,
@@ -40,7 +40,7 @@ EVERY_LEVEL = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int1
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_a_probability_is_clamped_then_rounded_to_levels(p: float, p_min: float) -> None:
-    q = quantise(torch.tensor([p], dtype=torch.float64), p_min=p_min)
+    q = quantize(torch.tensor([p], dtype=torch.float64), p_min=p_min)
     assert q.dtype == torch.int32
     assert q.item() == min(max(round(max(p, p_min) * 65536), 1), 65536)
 
@@ -52,7 +52,7 @@ def test_exactly_q_of_all_65536_levels_are_kept(q: int) -> None:
 
 @pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
 def test_a_draw_and_the_last_that_is_kept_are_of_one_type(levels: int) -> None:
-    q = quantise(torch.tensor([0.5]), p_min=0.0, levels=levels)
+    q = quantize(torch.tensor([0.5]), p_min=0.0, levels=levels)
     assert highest_kept(q).dtype == random_levels(1, generator(0), levels=levels).dtype
 
 
@@ -65,9 +65,9 @@ def test_a_fine_share_ends_exactly_at_its_draw(q: int) -> None:
 
 def test_fine_levels_hold_probabilities_that_16_bits_cannot() -> None:
     p = torch.tensor([5.6e-9, 0.3, 1.0], dtype=torch.float64)
-    fine = quantise(p, p_min=0.0, levels=FINE_LEVELS)
+    fine = quantize(p, p_min=0.0, levels=FINE_LEVELS)
     assert fine.tolist() == [24, round(0.3 * 2**32), 2**32]
-    assert quantise(p, p_min=0.0).tolist() == [1, round(0.3 * 2**16), 2**16]
+    assert quantize(p, p_min=0.0).tolist() == [1, round(0.3 * 2**16), 2**16]
     drawn = random_levels(100_001, generator(1), levels=FINE_LEVELS)
     assert (len(drawn), drawn.dtype) == (100_001, torch.int32)
     for lane in (drawn[::2], drawn[1::2]):
@@ -125,7 +125,7 @@ def test_thinning_by_bucket_does_what_thinning_does(levels: int) -> None:
     # The ends, where a rounded product could fall on the other side, and everything between.
     ends = torch.tensor([1, 2, 3, levels - 2, levels - 1, levels])
     p = torch.rand(1 << 15, generator=generator(0), dtype=torch.float64)
-    table = quantise(p, p_min=0.0, levels=levels)
+    table = quantize(p, p_min=0.0, levels=levels)
     table[buckets_of(gradient.flatten()[:6]).long()] = ends.to(table.dtype)
     q, factors = table[buckets_of(gradient).long()], bucket_factors(table)
     # Of 32-bit levels the quotient is rounded once more by one of the two.
@@ -254,7 +254,7 @@ def test_one_byte_names_a_probability_to_within_the_spacing(
     spaced = [low * (FINE_LEVELS / low) ** (code / 254) for code in range(255)]
     assert table[1:].tolist() == pytest.approx(spaced, rel=1e-12, abs=0.5 + 1e-3)
     p = torch.logspace(math.log10(smallest), 0, 100_000, dtype=torch.float64)
-    codes = nearest_codes(quantise(p, p_min=p_min, levels=FINE_LEVELS), table)
+    codes = nearest_codes(quantize(p, p_min=p_min, levels=FINE_LEVELS), table)
     assert codes.dtype == torch.uint8
     assert int(codes.min()) >= 1
     error = (table[codes.long()].double() / FINE_LEVELS / p - 1).abs()
@@ -263,7 +263,7 @@ def test_one_byte_names_a_probability_to_within_the_spacing(
 
 def test_the_nearest_code_is_found_by_comparing_with_all() -> None:
     table = spaced_levels(p_min=1e-3)
-    q = quantise(torch.rand(500, dtype=torch.float64), p_min=1e-3, levels=FINE_LEVELS)
+    q = quantize(torch.rand(500, dtype=torch.float64), p_min=1e-3, levels=FINE_LEVELS)
     by_hand = [
         min(range(1, CODES), key=lambda code: abs(math.log(int(table[code]) / each)))
         for each in q.tolist()
@@ -420,9 +420,9 @@ def test_distinct_buckets_have_the_exact_rank() -> None:
     st.lists(st.floats(-(2.0**60), 2.0**60, width=32), min_size=1, max_size=20),
     st.integers(-20, 18),
 )
-def test_range_normalisation_lies_in_0_to_1_at_any_scale(values: list[float], scale: int) -> None:
+def test_range_normalization_lies_in_0_to_1_at_any_scale(values: list[float], scale: int) -> None:
     tensor = torch.tensor(values)
-    (share,) = range_normalise([tensor * 10.0**scale])
+    (share,) = range_normalize([tensor * 10.0**scale])
     assert torch.isfinite(share).all()
     assert share.min() >= 0
     assert share.max() <= 1
@@ -433,13 +433,13 @@ def test_range_normalisation_lies_in_0_to_1_at_any_scale(values: list[float], sc
     st.lists(st.lists(st.floats(-8, 8, width=16), min_size=1, max_size=6), min_size=1, max_size=4),
     st.sampled_from([1e-3, 1.0, 1e3]),
 )
-def test_range_normalisation_is_that_of_equation_8_over_all_tensors(
+def test_range_normalization_is_that_of_equation_8_over_all_tensors(
     values: list[list[float]], unit: float
 ) -> None:
     tensors = [unit * torch.tensor(each, dtype=torch.float64) for each in values]
     squares = torch.cat(tensors).square()
     low, width = squares.min(), squares.max() - squares.min()
-    found = range_normalise([tensor.float() for tensor in tensors])
+    found = range_normalize([tensor.float() for tensor in tensors])
     for tensor, share in zip(tensors, found, strict=True):
         wanted = (tensor.square() - low) / (width if width > 0 else 1.0)
         # Two shares that are nearly equal leave few of fp32's digits of what lies between them.
@@ -449,5 +449,5 @@ def test_range_normalisation_is_that_of_equation_8_over_all_tensors(
 
 @pytest.mark.parametrize("value", [0.0, 2.5])
 def test_equal_entries_are_all_of_range_0(value: float) -> None:
-    (share,) = range_normalise([torch.full((4,), value)])
+    (share,) = range_normalize([torch.full((4,), value)])
     assert share.tolist() == [0.0] * 4

@@ -160,7 +160,7 @@ def test_a_class_that_is_not_a_whole_number_is_refused() -> None:
         scores.macro_f1([0.5, 1], [0, 1])
 
 
-def test_an_unknown_score_is_named_with_its_neighbour() -> None:
+def test_an_unknown_score_is_named_with_its_neighbor() -> None:
     with pytest.raises(SettingError, match=r"Unknown score 'acuracy'\. Did you mean 'accuracy'"):
         scores.facts("acuracy")
 

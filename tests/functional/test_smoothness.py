@@ -109,7 +109,7 @@ def test_directions_point_either_way_alike() -> None:
 BY_HAND: list[tuple[Strategy, float, list[float]]] = [
     ("uniform", 1.0, [1 / 3, 1 / 3, 1 / 3]),
     # 1/s over their sum: 1, 1/2 and 1/4 over 7/4.
-    ("normalised", 1.0, [4 / 7, 2 / 7, 1 / 7]),
+    ("normalized", 1.0, [4 / 7, 2 / 7, 1 / 7]),
     ("log", 1.0, [4 / 7, 2 / 7, 1 / 7]),
     # The square root of 1/s at temperature 2, its square at a half.
     ("log", 2.0, [2 / (3 + 2**0.5), 2**0.5 / (3 + 2**0.5), 1 / (3 + 2**0.5)]),

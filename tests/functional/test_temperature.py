@@ -1,4 +1,4 @@
-"""Temperatures by hand, by their defining equation, and against other minimisers."""
+"""Temperatures by hand, by their defining equation, and against other minimizers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_temperature_does_not_see_what_is_added_to_a_row_nor_how_rows_are_cut(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_temperature_is_that_of_other_minimisers(seed: int) -> None:
+def test_the_temperature_is_that_of_other_minimizers(seed: int) -> None:
     # Not larger: scikit-learn clips probabilities, which gives its loss a second minimum.
     labels, logits = drawn(seed, size=[0.3, 1.0, 2.0, 4.0, 8.0][seed])
     found = minimize_scalar(

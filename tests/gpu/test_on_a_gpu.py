@@ -17,13 +17,13 @@ from temper.functional.masks import (
     bucket_factors,
     bucket_ranks,
     keyed_levels,
-    quantise,
+    quantize,
     thin_by_bucket,
 )
 from temper.methods import configure, names
 from temper.methods.at import AT
 from temper.methods.uegr import UEGR
-from temper.training.config import wants_unlabelled
+from temper.training.config import wants_unlabeled
 from tests.methods.tiny import rows, tiny_bert
 
 pytestmark = pytest.mark.gpu
@@ -66,7 +66,7 @@ def test_every_method_trains_on_a_gpu(name: str, bf16: bool, gpu: torch.device) 
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(4):
         batch = on(gpu, rows(*LENGTHS, seed=step))
-        if step % 2 and wants_unlabelled(stepper.method):
+        if step % 2 and wants_unlabeled(stepper.method):
             del batch["labels"]
         optimizer.zero_grad()
         with torch.autocast(gpu.type, torch.bfloat16, enabled=bf16):
@@ -86,7 +86,7 @@ def test_a_mask_on_a_gpu_keeps_the_mean_of_the_gradient(gpu: torch.device) -> No
     gradient = torch.randn(2**20, generator=draws, device=gpu)
     ranks = bucket_ranks(bucket_counts([gradient]))
     p = 0.2 + 0.6 * ranks
-    factors = bucket_factors(quantise(p, p_min=0.01))
+    factors = bucket_factors(quantize(p, p_min=0.01))
     masked = thin_by_bucket(gradient.clone(), factors, 1, scale=True)
     kept = masked != 0
     on_a_cpu = thin_by_bucket(gradient.cpu(), factors.cpu(), 1, scale=True)

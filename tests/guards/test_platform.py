@@ -201,7 +201,7 @@ def test_one_budget_for_the_embedding_matrix_shrinks_with_the_batch(
 
 
 class StockRecorder(Trainer):
-    """Transformers' own, keeping the gradient of its first optimiser step."""
+    """Transformers' own, keeping the gradient of its first optimizer step."""
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         optimizer = super().create_optimizer()

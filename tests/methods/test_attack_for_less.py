@@ -134,9 +134,9 @@ def test_a_resting_attack_costs_no_pass(settings: dict[str, float], forwards: li
     model = tiny_network()
     stepper = Stepper(model, UEGR(mask="off", **settings))
     stepper.network.probe(Batch.of(BATCH))
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     for expected in forwards:
         with recorded_drops(model) as drops:
             stepper.backward(BATCH)
-        stepper.step(optimiser)
+        stepper.step(optimizer)
         assert {len(calls) for calls in drops.values()} == {expected}

@@ -10,7 +10,7 @@ from torch import Tensor
 from temper import Stepper
 from temper.errors import SettingError
 from temper.methods import configure, entry, names
-from temper.training.config import wants_unlabelled
+from temper.training.config import wants_unlabeled
 from tests.methods.perturbed import deltas
 from tests.methods.tiny import rows, tiny_bert
 
@@ -31,7 +31,7 @@ ATTACKS = {name: weight for name in MOVING if (weight := weight_of_attack(name))
 
 def step(config: Any) -> None:
     stepper = Stepper(tiny_bert(), config, total=2, special_ids=(1, 2))
-    assert not wants_unlabelled(stepper.method)
+    assert not wants_unlabeled(stepper.method)
     stepper.prepare([BATCH])
     stepper.begin_epoch(0)
     stepper.backward(BATCH)

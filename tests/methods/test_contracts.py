@@ -136,7 +136,7 @@ def test_a_value_beyond_a_bound_is_refused_with_the_setting_and_the_bound(name: 
         ("jachess", {"strength": {"weight": 0.5, "ratio": 1.0}}, "belongs to the kind 'weight'"),
         ("jachess", {"strength": {"ratio": None}}, "`JacHess.strength.ratio` must be a valid"),
         ("jachess", {"jacobian_weight": 0, "hessian_weight": 0}, "above 0; to switch the penalty"),
-        ("jachess", {"layers": {"kind": "logits", "rows": 8}}, "'log' or 'normalised' or"),
+        ("jachess", {"layers": {"kind": "logits", "rows": 8}}, "'log' or 'normalized' or"),
         ("jachess_unlabeled", {"preset": "lazy"}, "lazy"),
     ],
 )
@@ -159,9 +159,9 @@ FROZEN = {"same_dropout": True}
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("uegr", {"mask": {"normalise": "range", "beta": 5.0}}, ["almost nothing is updated"]),
-        ("uegr", {"mask": {"normalise": "range", "beta": 4.9}}, []),
-        ("uegr", {"mask": {"normalise": "range", "beta": 5.0, "orientation": "printed"}}, []),
+        ("uegr", {"mask": {"normalize": "range", "beta": 5.0}}, ["almost nothing is updated"]),
+        ("uegr", {"mask": {"normalize": "range", "beta": 4.9}}, []),
+        ("uegr", {"mask": {"normalize": "range", "beta": 5.0, "orientation": "printed"}}, []),
         ("uegr", {"mask": {"beta": 10.0}}, []),
         ("uegr", SMALL, ["almost no effect"]),
         ("adv_embed", SMALL, ["almost no effect"]),

@@ -142,7 +142,7 @@ def test_a_run_without_a_counted_step_keeps_its_weights() -> None:
     assert same(before, copies(stepper.network.model))
 
 
-def test_batch_normalisation_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_batch_normalization_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     model = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.BatchNorm1d(4))
     with caplog.at_level(logging.WARNING, logger="temper"):
         RunningAverage().init(Network(model).parameters())

@@ -88,8 +88,8 @@ def test_spared_tokens_are_stepped_over_and_a_row_of_them_is_left_whole() -> Non
 
 
 def normed(x: Tensor, weights: reference.Weights, name: str) -> Tensor:
-    centred = x - x.mean()
-    scaled = centred / torch.sqrt((centred**2).mean() + 1e-12)
+    centered = x - x.mean()
+    scaled = centered / torch.sqrt((centered**2).mean() + 1e-12)
     return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 

@@ -27,7 +27,7 @@ def quiet() -> nn.Module:
     return tiny_bert(dropout=0.0, attention=0.0).double()
 
 
-def unlabelled(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+def unlabeled(batch: dict[str, Tensor]) -> dict[str, Tensor]:
     return {key: tensor for key, tensor in batch.items() if key != "labels"}
 
 
@@ -81,13 +81,13 @@ def test_the_steps_between_are_plain_ones_bit_for_bit(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 3])
-def test_labelled_batches_of_the_two_phases_are_plain_ones_bit_for_bit(number: int) -> None:
+def test_labeled_batches_of_the_two_phases_are_plain_ones_bit_for_bit(number: int) -> None:
     found = gradients(FIXED, name="jachess_unlabeled", number=number, model=tiny_bert())
     assert_bit_equal(found, gradients({}, name="plain", number=number, model=tiny_bert()))
 
 
-def test_unlabelled_batches_of_the_two_phases_have_the_penalty_alone() -> None:
-    phases = gradients(FIXED, name="jachess_unlabeled", batch=unlabelled(BATCH))
+def test_unlabeled_batches_of_the_two_phases_have_the_penalty_alone() -> None:
+    phases = gradients(FIXED, name="jachess_unlabeled", batch=unlabeled(BATCH))
     both, plain = gradients(FIXED), gradients({}, name="plain")
     for name, gradient in both.items():
         penalty = phases.get(name, torch.zeros_like(gradient))
@@ -97,9 +97,9 @@ def test_unlabelled_batches_of_the_two_phases_have_the_penalty_alone() -> None:
     assert any("layer.1" in name for name in reached)
 
 
-def test_the_penalty_of_unlabelled_rows_does_not_wait_for_its_turn() -> None:
-    lazy = gradients({**FIXED, "every": 4}, batch=unlabelled(BATCH), number=1)
-    assert_bit_equal(lazy, gradients(FIXED, batch=unlabelled(BATCH), number=1))
+def test_the_penalty_of_unlabeled_rows_does_not_wait_for_its_turn() -> None:
+    lazy = gradients({**FIXED, "every": 4}, batch=unlabeled(BATCH), number=1)
+    assert_bit_equal(lazy, gradients(FIXED, batch=unlabeled(BATCH), number=1))
 
 
 # How large it is
@@ -223,7 +223,7 @@ def test_a_lazy_penalty_measures_its_factor_in_steps_that_pay() -> None:
     assert measured == [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
 
 
-def test_the_two_phases_measure_on_labelled_rows_what_they_use_on_the_others() -> None:
+def test_the_two_phases_measure_on_labeled_rows_what_they_use_on_the_others() -> None:
     stepper = stepper_of(UNIFORM, name="jachess_unlabeled")
     plain = gradients({}, name="plain")
     stepper.backward(BATCH)
@@ -231,7 +231,7 @@ def test_the_two_phases_measure_on_labelled_rows_what_they_use_on_the_others() -
     held = stepper.state["smoothness"]["eta"]
     stepper.discard()
     stepper.number = 1
-    logs = stepper.backward(unlabelled(rows(4, 4, seed=2)))
+    logs = stepper.backward(unlabeled(rows(4, 4, seed=2)))
     assert logs["smoothness/weight"] == pytest.approx(held)
     assert logs["loss"] == pytest.approx(
         held * (logs["unweighted/jacobian"] + logs["unweighted/hessian"])
@@ -247,7 +247,7 @@ def test_the_first_micro_batch_sets_the_factor_for_all_of_its_step() -> None:
     # Where that one has no labels, nothing is measured in the step.
     stepper.discard()
     stepper.number = 1
-    stepper.backward(unlabelled(BATCH), BATCH)
+    stepper.backward(unlabeled(BATCH), BATCH)
     assert len(stepper.state["smoothness"]["ratios"]) == 1
 
 
@@ -272,7 +272,7 @@ def test_beside_lp_ft_the_factor_is_measured_once_the_body_trains(name: str) -> 
         stepper.backward(rows(4, 4, seed=number))
         stepper.discard()
         # While it probes, rows without labels must not stop it either.
-        logs = stepper.backward(unlabelled(BATCH))
+        logs = stepper.backward(unlabeled(BATCH))
         factors.append(logs["smoothness/weight"])
         stepper.step(optimizer)
     assert factors[:2] == [0.0, 0.0]

@@ -90,7 +90,7 @@ def test_each_layer_moves_as_in_a_group_with_its_own_rate(kind: str, method: str
             torch.testing.assert_close(found, value, rtol=1e-12, atol=1e-14, msg=name)
 
 
-def test_an_optimiser_that_fails_has_its_groups_back_and_counts_in_them_are_kept() -> None:
+def test_an_optimizer_that_fails_has_its_groups_back_and_counts_in_them_are_kept() -> None:
     class Counting(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:  # type: ignore[override]
             for group in self.param_groups:

@@ -46,7 +46,7 @@ def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
         (LPFT(probe={"share": 1.0}), 2, 2),
     ],
 )
-def test_the_head_alone_moves_first_and_the_optimiser_knows_nothing_of_the_rest(
+def test_the_head_alone_moves_first_and_the_optimizer_knows_nothing_of_the_rest(
     config: LPFT, total: int, length: int
 ) -> None:
     stepper = stepper_of(config, total=total)

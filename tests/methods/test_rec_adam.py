@@ -23,7 +23,7 @@ from tests.methods.tiny import rows, tiny_bert, tiny_network, with_rules
 STEPS = 8
 BETAS = (0.9, 0.98)
 # So small that it does not matter whether it is added before or after the bias correction: the
-# released Adam and torch's differ there, and that is the optimiser's and not the rule's.
+# released Adam and torch's differ there, and that is the optimizer's and not the rule's.
 EPS = 1e-30
 
 
@@ -54,7 +54,7 @@ def released(
             size = lr * math.sqrt(1 - BETAS[1] ** t) / (1 - BETAS[0] ** t)
             step = size * first[name] / (second[name].sqrt() + EPS)
             if name.startswith("head"):
-                # The classifier's step is the optimiser's own; torch's decays before it moves.
+                # The classifier's step is the optimizer's own; torch's decays before it moves.
                 weights[name] = weights[name] * (1 - lr * decay) - step
                 continue
             weights[name] = weights[name] - share * step
@@ -149,7 +149,7 @@ def held(share: float, **settings: float) -> Recall:
     return type("Fixed", (Held,), {"share": share})(**settings)
 
 
-def test_with_all_of_the_share_it_is_the_optimiser_s_own_step() -> None:
+def test_with_all_of_the_share_it_is_the_optimizer_s_own_step() -> None:
     weights = []
     for config in (Plain(), with_rules(held(1.0))):
         model = tiny_bert()

@@ -158,7 +158,7 @@ def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:
     method = configure("roast")
     (rule,) = method.rule.rules
     assert isinstance(rule, EpochSelectiveUpdate)
-    assert (rule.scope, rule.normalise) == ("blocks", "rank")
+    assert (rule.scope, rule.normalize) == ("blocks", "rank")
     assert (rule.orientation, rule.alpha, rule.beta) == ("prose", 0.6, 1.0)
     assert method.plan(Step()).conflicts == configure("adv_embed").plan(Step()).conflicts
     sentiment = configure("roast", {"preset": "sentiment"})

@@ -74,7 +74,7 @@ def vat_total(
     values: dict[str, Any],
     *,
     regression: bool = False,
-    labelled: bool = True,
+    labeled: bool = True,
 ) -> Tensor:
     """Write ``CE(x) + w max_d D(f(x), f(x + d))`` as a loop over rows, steps and micro-batches."""
     ascent, site = values.get("ascent", {}), values.get("site", "output")
@@ -103,7 +103,7 @@ def vat_total(
         )
         divisor = count if values.get("reduction", "mean") == "mean" else 1
         total = total + values["weight"] * smoothness / divisor
-        if labelled:
+        if labeled:
             losses = reference.row_losses(clean, batch["labels"], None)
             total = total + losses.sum() / count
     return total
@@ -147,7 +147,7 @@ def test_rows_without_labels_train_on_the_divergence_alone(regression: bool) -> 
     logs, grads, drops, noises, network = run(config, bare, classes=1 if regression else 3)
     assert "loss/task" not in logs
     weights = leaves(network)
-    total = vat_total(weights, batches, drops, noises, PLAIN, regression=regression, labelled=False)
+    total = vat_total(weights, batches, drops, noises, PLAIN, regression=regression, labeled=False)
     compare(total, weights, logs["loss"], grads)
 
 

@@ -24,7 +24,7 @@ from temper.methods.plain import Plain
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.testing.tiny import IDS, rows, tiny_bert
-from temper.training.config import wants_unlabelled
+from temper.training.config import wants_unlabeled
 from temper.types import Batch, LossTerms, State, Step
 
 __all__ = [
@@ -53,7 +53,7 @@ def of_each_kind() -> list[str]:
         kind = (
             *(implements(method.rule, each) for each in protocols),
             method.plan(Step()) == Plan(),
-            wants_unlabelled(method),
+            wants_unlabeled(method),
         )
         found[kind] = name
     return sorted(found.values())

@@ -28,7 +28,7 @@ from transformers import BertForSequenceClassification
 
 from temper import Stepper
 from temper.methods import configure, names
-from temper.training.config import wants_unlabelled
+from temper.training.config import wants_unlabeled
 from tests.methods.tiny import rows, tiny_bert
 
 RECORDED = Path(__file__).with_name("trajectories.json")
@@ -97,7 +97,7 @@ def _course(model: BertForSequenceClassification, name: str, steps: int) -> list
     for step in range(steps):
         optimizer.zero_grad()
         batch = rows(6, 4, 5, 3, seed=step % 4)
-        if step % 2 and wants_unlabelled(stepper.method):
+        if step % 2 and wants_unlabeled(stepper.method):
             del batch["labels"]
         losses.append(stepper.backward(batch)["loss"])
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -246,7 +246,7 @@ def by_hand(encoder: SentenceEncoder, text: str) -> np.ndarray:
     return np.asarray(mean / np.sqrt(sum(each * each for each in mean)))
 
 
-def test_embeddings_are_normalised_means_over_the_tokens(encoder: SentenceEncoder) -> None:
+def test_embeddings_are_normalized_means_over_the_tokens(encoder: SentenceEncoder) -> None:
     found = encoder.embeddings(TEXTS)
     for text, embedding in zip(TEXTS, found, strict=True):
         np.testing.assert_allclose(embedding, by_hand(encoder, text), atol=1e-6)

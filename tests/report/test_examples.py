@@ -46,7 +46,7 @@ def test_a_text_does_not_differ_from_itself(text: str) -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_no_two_neighbours_are_of_one_kind(original: str, changed: str) -> None:
+def test_no_two_neighbors_are_of_one_kind(original: str, changed: str) -> None:
     kinds = [kind for kind, _ in word_diff(original, changed)]
     assert all(one != other for one, other in pairwise(kinds))
 

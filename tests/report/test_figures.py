@@ -134,12 +134,12 @@ def test_a_term_that_only_one_column_has_is_drawn_for_it_alone(study: Path) -> N
     assert chart(drawn(study)["Term: consistency"], Lines).drawn == {"uegr"}
 
 
-def test_columns_differ_in_colour_marker_and_dash() -> None:
+def test_columns_differ_in_color_marker_and_dash() -> None:
     looks = style(["plain", "a", "b", "c", "d", "e", "f", "g"], "plain")
-    assert looks["plain"].colour == 0
+    assert looks["plain"].color == 0
     assert len(set(looks.values())) == 8
-    # The seventh method takes the first one's colour again, with another marker and dash.
-    assert looks["g"].colour == looks["a"].colour
+    # The seventh method takes the first one's color again, with another marker and dash.
+    assert looks["g"].color == looks["a"].color
     assert looks["g"].symbol != looks["a"].symbol
 
 

@@ -77,7 +77,7 @@ def test_what_would_tell_another_story_stands_by_itself(make_study: MakeStudy) -
         # Means of .6 and .8, less .2 and plus .1; max softmax .92, .92, .95 on one set and .7.
         "AUROC, by max softmax, mean of 2 sets (%) ↑": "81.5 ± 0.9",
         "AUROC, by the energy, mean of 2 sets (%) ↑": "50.0 ± 0.0",
-        "AUROC, by the nearest neighbours, mean of 2 sets (%) ↑": "80.0 ± 0.0",
+        "AUROC, by the nearest neighbors, mean of 2 sets (%) ↑": "80.0 ± 0.0",
     }.items():
         assert means[wanted] == text
     assert not [heading for heading in found.header if "news" in heading or "trec" in heading]

@@ -203,11 +203,11 @@ def test_a_hostile_page_renders_without_fault_or_overflow(
 
 @pytest.mark.browser
 def test_the_figures_follow_the_theme(plain_page: Path, browser: Browser) -> None:
-    colour = f"getComputedStyle(document.querySelector('{HOLDS} .c1 .line')).stroke"
+    color = f"getComputedStyle(document.querySelector('{HOLDS} .c1 .line')).stroke"
     browser.open(plain_page, width=1400)
-    light = browser.evaluate(colour)
+    light = browser.evaluate(color)
     browser.open(plain_page, width=1400, dark=True)
-    assert browser.evaluate(colour) != light
+    assert browser.evaluate(color) != light
 
 
 @pytest.mark.browser

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.display.charts import (
-    COLOURS,
+    COLORS,
     DASHES,
     SYMBOLS,
     Axis,
@@ -126,16 +126,16 @@ def test_the_end_of_a_diverging_scale_is_full_and_its_middle_bare() -> None:
     assert found == [("loss", 1.0), ("gain", 0.0), ("gain", 0.5), ("gain", 1.0)]
 
 
-def test_a_file_has_its_colours_and_names_and_asks_for_nothing() -> None:
+def test_a_file_has_its_colors_and_names_and_asks_for_nothing() -> None:
     curves = tuple(
         Curve(f"column {place}", (Point(0.0, place), Point(1.0, place)), Look(place), f"c{place}")
-        for place in range(COLOURS)
+        for place in range(COLORS)
     )
     figure = Figure("title", "caption", Lines(Axis("x"), Axis("y"), curves))
     text = svg(figure, alone=True)
     assert not re.search(r"var\(|url\(|href|@import", text)
     assert all(curve.name in text for curve in curves)
-    # On the page the keys name them, and the theme colours them.
+    # On the page the keys name them, and the theme colors them.
     assert not [curve.name for curve in curves if f">{curve.name}<" in svg(figure)]
     assert "<style" not in svg(figure)
 

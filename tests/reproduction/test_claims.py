@@ -35,7 +35,7 @@ from reproduction.specification import (
 )
 from reproduction.theorem import check_theorem
 from temper.errors import SettingError
-from temper.functional.masks import levels_of, quantise, thin
+from temper.functional.masks import levels_of, quantize, thin
 from tests.reproduction.kept_studies import make_line, write_study
 
 
@@ -104,7 +104,7 @@ def test_the_added_variance_is_what_the_formula_gives() -> None:
     # Two entries of p = 1/2 and noise of the entry's size: E G^2 (1 - p) / p = 2 g^2, twice the
     # noise's own variance g^2; the mask as it is drawn, not the module's own simulation.
     gradient = torch.tensor([3.0, -1.0], dtype=torch.float64).repeat(20_000)
-    q = quantise(torch.full_like(gradient, 0.5), p_min=0.0)
+    q = quantize(torch.full_like(gradient, 0.5), p_min=0.0)
     assert float(q[0]) / levels_of(q) == 0.5
     draws = torch.Generator().manual_seed(0)
     noise = gradient.abs() * torch.randn(len(gradient), dtype=torch.float64, generator=draws)

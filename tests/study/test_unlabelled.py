@@ -72,7 +72,7 @@ def test_a_study_trains_both_kinds_of_columns_and_records_it(
     assert "unlabeled" not in told["plain"]["data"]
     assert told[NAME]["data"]["unlabeled"]["rows"] == 8
     assert told["plain"]["notices"] == []
-    assert told[NAME]["notices"] == [f"8 rows of unlabelled text from {pool}"]
+    assert told[NAME]["notices"] == [f"8 rows of unlabeled text from {pool}"]
     # The run's own dev rows are found again though the text is gone.
     pool.unlink()
     source = DataSettings(source=str(tiny_data / "reviews"))

@@ -271,8 +271,8 @@ class FewStates(ClassifierPredictor):
 class BatchedStates(ClassifierPredictor):
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
         for states in super().states(examples, batch_size=batch_size):
-            centred = [layer - layer.mean(dim=0) for layer in states.layers]
-            yield replace(states, layers=centred)
+            centered = [layer - layer.mean(dim=0) for layer in states.layers]
+            yield replace(states, layers=centered)
 
 
 SORTING = sharing("Sorting", lambda found, *_: np.sort(found))
@@ -299,7 +299,7 @@ BARE = {
         "Batched", lambda found, _, size: found * (1 if size is None else 0.999)
     ): r"With batch_size=3 answers differ by more than 1e-05",
     sharing(
-        "Normalising", lambda found, *_: found / found.sum()
+        "Normalizing", lambda found, *_: found / found.sum()
     ): "A row asked alone gets another answer",
     PEEKING: "must not look at labels",
     Changing: r"changes the examples that it is given \(source\)",

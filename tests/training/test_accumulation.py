@@ -1,4 +1,4 @@
-"""Accumulating splits optimiser steps: their rows stay, and the weights but for rounding.
+"""Accumulating splits optimizer steps: their rows stay, and the weights but for rounding.
 
 Weights are in double precision and dropout is off, so that two ways to one gradient differ by the
 order of sums alone.
@@ -27,7 +27,7 @@ from temper.training.trainer import RobustTrainer
 from tests.training.alternating import Alternating
 from tests.training.tiny_training import (
     Rows,
-    Unlabelled,
+    Unlabeled,
     farthest,
     make_trainer,
     quiet_model,
@@ -40,7 +40,7 @@ ROUNDING = 1e-12
 
 
 class Watched(RobustTrainer):
-    """Note the rows of every optimiser step."""
+    """Note the rows of every optimizer step."""
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *rest: Any) -> Tensor:
         steps: dict[int, list[int]] = self.__dict__.setdefault("steps", {})
@@ -92,7 +92,7 @@ def test_no_step_mixes_rows_with_and_without_labels_however_it_is_split(
     tmp_path: Path, size: int, accumulation: int
 ) -> None:
     def run(size: int, accumulation: int) -> Any:
-        more = {"method": Alternating(), "unlabeled_dataset": Unlabelled(21)}
+        more = {"method": Alternating(), "unlabeled_dataset": Unlabeled(21)}
         return trained(tmp_path, size=size, accumulation=accumulation, rows=22, more=more)
 
     whole, parts = run(16, 1), run(size, accumulation)

@@ -140,9 +140,9 @@ def test_a_trainers_own_rows_hear_of_every_epoch(tmp_path: Path) -> None:
         assert sorted(place for heard, place in rows.given if heard == epoch) == list(range(12))
 
 
-def test_unlabelled_rows_are_trained_on_as_they_are(project: Path) -> None:
+def test_unlabeled_rows_are_trained_on_as_they_are(project: Path) -> None:
     data = {"unlabeled": str(project / "data" / "anomaly.csv"), "augment": "typos"}
     settings = config(project, "jachess_unlabeled", **data)
     prepared = prepare(settings, load_splits(settings.data))
     assert isinstance(prepared.rows, AugmentedExamples)
-    assert not isinstance(prepared.unlabelled, AugmentedExamples)
+    assert not isinstance(prepared.unlabeled, AugmentedExamples)

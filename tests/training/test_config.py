@@ -165,7 +165,7 @@ def test_the_key_changes_with_the_rows() -> None:
     assert len(keys) == 4
 
 
-def test_a_run_without_unlabelled_text_keeps_the_key_that_it_had_before_there_was_any() -> None:
+def test_a_run_without_unlabeled_text_keeps_the_key_that_it_had_before_there_was_any() -> None:
     # Recorded before `data.unlabeled` came, when the rate of every model was 2e-5.
     run = tree(
         method={"name": "r_drop", "weight": 2.0},
@@ -175,7 +175,7 @@ def test_a_run_without_unlabelled_text_keeps_the_key_that_it_had_before_there_wa
     assert RunConfig.of(run).key(**HASHES) == "bb3c80c25357"
 
 
-def test_the_key_changes_with_the_unlabelled_rows_alone_and_not_with_their_place() -> None:
+def test_the_key_changes_with_the_unlabeled_rows_alone_and_not_with_their_place() -> None:
     with alternating_registered() as name:
         runs = [
             RunConfig.of(tree(data={"source": "demo", "unlabeled": pool}, method={"name": name}))
@@ -186,7 +186,7 @@ def test_the_key_changes_with_the_unlabelled_rows_alone_and_not_with_their_place
     assert runs[0].key(**HASHES) not in keys
 
 
-def test_unlabelled_text_and_a_method_that_trains_on_it_belong_together() -> None:
+def test_unlabeled_text_and_a_method_that_trains_on_it_belong_together() -> None:
     given_, pool = {"source": "demo"}, {"source": "demo", "unlabeled": "pool.csv"}
     with pytest.raises(SettingError, match=r"'plain' has no phase for it.*`data\.unlabeled`"):
         RunConfig.of(tree(data=pool))
@@ -200,7 +200,7 @@ def test_unlabelled_text_and_a_method_that_trains_on_it_belong_together() -> Non
         # With the other faults, and not instead of them.
         with pytest.raises(SettingError, match=r"(?s)`train\.epochs`.*'alternating' trains on"):
             RunConfig.of(tree(data=given_, method=method, train={"epochs": 0}))
-    with pytest.raises(SettingError, match=r"unlabeled_rows is 5, but there is no unlabelled"):
+    with pytest.raises(SettingError, match=r"unlabeled_rows is 5, but there is no unlabeled"):
         RunConfig.of(tree(data={"source": "demo", "unlabeled_rows": 5}))
 
 

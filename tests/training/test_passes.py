@@ -82,10 +82,10 @@ def test_an_adapter_on_a_decoder_whose_words_are_frozen_is_counted() -> None:
     )  # fmt: skip
     adapted = add_adapter(model, {"peft_type": "LORA", "r": 2}, drawn=[], seed=0)
     plain = passes_of(adapted, build("plain"), BATCH)
-    penalised = passes_of(adapted, build("jacobian"), BATCH)
+    penalized = passes_of(adapted, build("jacobian"), BATCH)
     assert plain is not None
-    assert penalised is not None
-    assert penalised > plain
+    assert penalized is not None
+    assert penalized > plain
 
 
 def test_products_of_quantized_weights_are_not_counted() -> None:
@@ -95,8 +95,8 @@ def test_products_of_quantized_weights_are_not_counted() -> None:
 
 
 def test_a_method_that_cannot_be_run_is_left_to_training_to_refuse() -> None:
-    unlabelled = {name: value for name, value in BATCH.items() if name != "labels"}
-    assert passes_of(tiny_model(), build("uegr"), unlabelled) is None
+    unlabeled = {name: value for name, value in BATCH.items() if name != "labels"}
+    assert passes_of(tiny_model(), build("uegr"), unlabeled) is None
 
 
 def test_the_sentence_names_passes_and_mask_and_is_silent_for_plain_fine_tuning() -> None:

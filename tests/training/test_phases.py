@@ -28,27 +28,27 @@ def loader_of(rows: list[int], *, size: int, ranks: int, rank: int) -> tuple[Any
     return prepare_data_loader(plain, num_processes=ranks, process_index=rank), sampler
 
 
-def joined(labelled: int, unlabelled: int, *, size: int, ranks: int, rank: int) -> Any:
+def joined(labeled: int, unlabeled: int, *, size: int, ranks: int, rank: int) -> Any:
     """Return the loader of both phases and their order."""
-    # Values of the unlabelled rows are apart, to see which rows a batch holds.
-    values = (range(labelled), range(1000, 1000 + unlabelled))
+    # Values of the unlabeled rows are apart, to see which rows a batch holds.
+    values = (range(labeled), range(1000, 1000 + unlabeled))
     return join([loader_of(list(v), size=size, ranks=ranks, rank=rank) for v in values])
 
 
 @settings(max_examples=40)
 @given(
-    labelled=st.integers(1, 23),
-    unlabelled=st.integers(1, 23),
+    labeled=st.integers(1, 23),
+    unlabeled=st.integers(1, 23),
     size=st.integers(1, 4),
     ranks=st.integers(1, 4),
     epoch=st.integers(0, 3),
 )
 def test_no_batch_of_any_process_mixes_and_all_processes_change_phase_together(
-    labelled: int, unlabelled: int, size: int, ranks: int, epoch: int
+    labeled: int, unlabeled: int, size: int, ranks: int, epoch: int
 ) -> None:
     shown = []
     for rank in range(ranks):
-        loader, phases = joined(labelled, unlabelled, size=size, ranks=ranks, rank=rank)
+        loader, phases = joined(labeled, unlabeled, size=size, ranks=ranks, rank=rank)
         loader.set_epoch(epoch)
         batches = list(loader)
         assert len(batches) == len(loader) == len(phases)
@@ -63,8 +63,8 @@ def test_no_batch_of_any_process_mixes_and_all_processes_change_phase_together(
         for batch, kind in zip(batches, kinds, strict=True):
             values = batch["input_ids"].tolist()
             assert all((value < 1000) is kind for value in values)
-            offset = 0 if kind else 1000 - labelled
+            offset = 0 if kind else 1000 - labeled
             assert batch["row_index"].tolist() == [value - offset for value in values]
             seen[kind].update(values)
-    assert seen[True] == set(range(labelled))
-    assert seen[False] == set(range(1000, 1000 + unlabelled))
+    assert seen[True] == set(range(labeled))
+    assert seen[False] == set(range(1000, 1000 + unlabeled))

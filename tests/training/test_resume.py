@@ -33,7 +33,7 @@ METHODS: dict[str, Method] = {
     "uegr-fixed": UEGR(adaptive={"kind": "fixed", "rates": (0.1, 0.3)}),
     "uegr-last": UEGR(sites="last", divergence="sym_kl", reduction="mean", passes=3),
     "uegr-epoch": UEGR(mask={"refresh": "epoch", "scope": "all"}),
-    "uegr-range": UEGR(mask={"normalise": "range", "alpha": 0.2}),
+    "uegr-range": UEGR(mask={"normalize": "range", "alpha": 0.2}),
     "r_at_su-printed": RATSU(mask={"orientation": "printed", "scale": False}),
     "at-pgd": AT(norm="linf_scaled", attack_scope="token", ascent={"steps": 2}),
     "r_at-released": RAT.preset("released"),
@@ -342,7 +342,7 @@ def test_a_checkpoint_that_is_not_there_gives_one_error(tmp_path: Path) -> None:
         trainer.train(resume_from_checkpoint=True)
 
 
-def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     trainer = make_trainer(
         tmp_path, model=tiny_model(num_hidden_layers=1), rows=14, more={"method": "uegr"}
     )

@@ -49,7 +49,7 @@ def whole(project: Path) -> Path:
 def test_the_record_says_what_the_run_learnt_from_besides(project: Path, whole: Path) -> None:
     told = record(whole)
     assert told["times"]["steps"] == 6
-    rows = load_examples(str(project / "pool.csv"), labelled=False)
+    rows = load_examples(str(project / "pool.csv"), labeled=False)
     expected = {"rows": 20, "hash": rows.hash, "truncated": 0.0, "source": rows.source}
     expected["text_pair"] = False
     assert told["data"]["unlabeled"] == expected
@@ -61,7 +61,7 @@ def test_the_record_says_what_the_run_learnt_from_besides(project: Path, whole: 
     assert ["loss/size" in log for log in logs] == [False] * 4 + [True] * 2
 
 
-def test_other_unlabelled_rows_are_another_run(project: Path, whole: Path) -> None:
+def test_other_unlabeled_rows_are_another_run(project: Path, whole: Path) -> None:
     with pytest.raises(CheckpointError, match=r"data\.unlabeled_rows: None -> 10"):
         train(config(project, unlabeled_rows=10), whole)
 

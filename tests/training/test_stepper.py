@@ -197,7 +197,7 @@ def test_a_discarded_step_leaves_nothing_behind(method: str) -> None:
     assert not unequal(*found)
 
 
-def test_a_loop_with_a_gradient_scaler_calls_what_stands_around_the_optimiser() -> None:
+def test_a_loop_with_a_gradient_scaler_calls_what_stands_around_the_optimizer() -> None:
     model = tiny_model().train()
     stepper = Stepper(model, "uegr")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -247,7 +247,7 @@ def test_a_rule_scales_the_learning_rate_of_its_step_alone() -> None:
     assert rule.settled == [0]
 
 
-def test_the_learning_rate_comes_back_though_the_optimiser_fails() -> None:
+def test_the_learning_rate_comes_back_though_the_optimizer_fails() -> None:
     class Failing(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:
             raise RuntimeError("planted")
@@ -335,9 +335,9 @@ def test_faults_of_the_caller_are_named() -> None:
     stepper = Stepper(model)
     with pytest.raises(SettingError, match="at least one batch"):
         stepper.backward()
-    unlabelled = {name: value for name, value in batch(0, 1).items() if name != "labels"}
+    unlabeled = {name: value for name, value in batch(0, 1).items() if name != "labels"}
     with pytest.raises(DataError, match="The batch has no labels"):
-        stepper.backward(unlabelled)
+        stepper.backward(unlabeled)
     with pytest.raises(ModelError, match="no 'input_ids' to perturb"):
         Stepper(tiny_model()).backward({"pixels": torch.ones(1, 2), "labels": torch.tensor([0])})
 

@@ -1,4 +1,4 @@
-"""Rows without labels: batches after the labelled ones of an epoch, never mixed, resumed alike."""
+"""Rows without labels: batches after the labeled ones of an epoch, never mixed, resumed alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.training.test_trainer_data import Stream, as_table
 from tests.training.tiny_training import (
     Item,
     Rows,
-    Unlabelled,
+    Unlabeled,
     make_trainer,
     training_logs,
     unequal,
@@ -31,7 +31,7 @@ from tests.training.tiny_training import (
 Seen = list[tuple[bool, list[int]]]
 
 
-class Mislabelled(Unlabelled):
+class Mislabeled(Unlabeled):
     """The same rows with labels that are wrong, and of no type that a loss would take."""
 
     def __getitem__(self, place: int) -> Item:
@@ -49,18 +49,18 @@ class Watched(RobustTrainer):
         return super().training_step(model, inputs, *rest)
 
 
-def trainer_of(folder: Path | str, *, rows: Any = 10, unlabelled: Any = 7, **changes: Any) -> Any:
+def trainer_of(folder: Path | str, *, rows: Any = 10, unlabeled: Any = 7, **changes: Any) -> Any:
     """Return a watched trainer of the method that wants rows without labels.
 
     Args:
         folder: For checkpoints.
-        rows: Labelled rows, or how many.
-        unlabelled: The same without labels; None gives none.
+        rows: Labeled rows, or how many.
+        unlabeled: The same without labels; None gives none.
         changes: As `make_trainer` takes them.
     """
     more = {
         "method": Alternating(),
-        "unlabeled_dataset": Unlabelled(unlabelled) if isinstance(unlabelled, int) else unlabelled,
+        "unlabeled_dataset": Unlabeled(unlabeled) if isinstance(unlabeled, int) else unlabeled,
         **changes.pop("more", {}),
     }
     trainer = make_trainer(folder, rows=rows, more=more, **changes)
@@ -70,7 +70,7 @@ def trainer_of(folder: Path | str, *, rows: Any = 10, unlabelled: Any = 7, **cha
 
 def batches_alone(folder: Path | str, rows: Any, **changes: Any) -> list[list[int]]:
     """Return the batches that plain training shows of one dataset; what decides the reference."""
-    trainer = trainer_of(folder, rows=rows, unlabelled=None, **changes)
+    trainer = trainer_of(folder, rows=rows, unlabeled=None, **changes)
     trainer.method = configure("plain")
     trainer.train()
     return [batch for _, batch in trainer.seen]
@@ -78,17 +78,17 @@ def batches_alone(folder: Path | str, rows: Any, **changes: Any) -> list[list[in
 
 @settings(max_examples=4)
 @given(
-    labelled=st.integers(1, 13),
-    unlabelled=st.integers(1, 13),
+    labeled=st.integers(1, 13),
+    unlabeled=st.integers(1, 13),
     size=st.integers(1, 5),
     bucket=st.booleans(),
     strategy=st.sampled_from(["random", "sequential"]),
     drop_last=st.booleans(),
 )
-def test_an_epoch_is_the_usual_labelled_batches_and_then_the_usual_ones_of_the_others(
-    labelled: int, unlabelled: int, size: int, bucket: bool, strategy: str, drop_last: bool
+def test_an_epoch_is_the_usual_labeled_batches_and_then_the_usual_ones_of_the_others(
+    labeled: int, unlabeled: int, size: int, bucket: bool, strategy: str, drop_last: bool
 ) -> None:
-    drop_last = drop_last and min(labelled, unlabelled) >= size
+    drop_last = drop_last and min(labeled, unlabeled) >= size
     changes: dict[str, Any] = {
         "per_device_train_batch_size": size,
         "num_train_epochs": 2,
@@ -97,24 +97,24 @@ def test_an_epoch_is_the_usual_labelled_batches_and_then_the_usual_ones_of_the_o
     }
     more = {"bucket_by_length": bucket}
     with tempfile.TemporaryDirectory() as folder:
-        trainer = trainer_of(folder, rows=labelled, unlabelled=unlabelled, more=more, **changes)
+        trainer = trainer_of(folder, rows=labeled, unlabeled=unlabeled, more=more, **changes)
         trainer.train()
         # A collator that needs labels, so the others are shown under labels of some kind.
-        first = batches_alone(folder, labelled, more=more, **changes)
-        second = batches_alone(folder, Lent(unlabelled), more=more, **changes)
+        first = batches_alone(folder, labeled, more=more, **changes)
+        second = batches_alone(folder, Lent(unlabeled), more=more, **changes)
     one, two = len(first) // 2, len(second) // 2
     expected: Seen = []
     for epoch in range(2):
         expected += [(True, batch) for batch in first[epoch * one : (epoch + 1) * one]]
         expected += [
-            (False, [labelled + row for row in batch])
+            (False, [labeled + row for row in batch])
             for batch in second[epoch * two : (epoch + 1) * two]
         ]
     assert trainer.seen == expected
 
 
-class Lent(Unlabelled):
-    """The unlabelled rows with labels that plain training takes."""
+class Lent(Unlabeled):
+    """The unlabeled rows with labels that plain training takes."""
 
     def __getitem__(self, place: int) -> Item:
         return {**super().__getitem__(place), "labels": place % 2}
@@ -167,13 +167,13 @@ def test_a_stop_within_or_between_phases_resumes_to_the_same_weights(
     assert unequal(weights(whole.model), weights(begun.model))
 
 
-def test_labels_of_the_unlabelled_rows_are_never_looked_at(tmp_path: Path) -> None:
+def test_labels_of_the_unlabeled_rows_are_never_looked_at(tmp_path: Path) -> None:
     bare = trainer_of(tmp_path)
     bare.train()
-    labelled = trainer_of(tmp_path, unlabelled=Mislabelled(7))
-    labelled.train()
-    assert [flag for flag, _ in labelled.seen] == [True] * 3 + [False] * 2
-    assert not unequal(weights(bare.model), weights(labelled.model))
+    labeled = trainer_of(tmp_path, unlabeled=Mislabeled(7))
+    labeled.train()
+    assert [flag for flag, _ in labeled.seen] == [True] * 3 + [False] * 2
+    assert not unequal(weights(bare.model), weights(labeled.model))
 
 
 def test_the_first_phase_moves_weights_as_plain_training_does(tmp_path: Path) -> None:
@@ -185,19 +185,19 @@ def test_the_first_phase_moves_weights_as_plain_training_does(tmp_path: Path) ->
     assert not unequal(weights(two_phases.model), weights(plain.model))
 
 
-@pytest.mark.parametrize("table", ["labelled", "unlabelled", "both"])
+@pytest.mark.parametrize("table", ["labeled", "unlabeled", "both"])
 def test_tables_and_map_style_datasets_mix_and_their_other_columns_are_dropped(
     tmp_path: Path, table: str
 ) -> None:
     plain = trainer_of(tmp_path)
     plain.train()
-    labelled = as_table(10, text="unused") if table != "unlabelled" else Rows(10)
-    unlabelled: Any = Unlabelled(7)
-    if table != "labelled":
-        unlabelled = type(as_table(1)).from_list(
-            [{**Unlabelled(7)[place], "text": "unused"} for place in range(7)]
+    labeled = as_table(10, text="unused") if table != "unlabeled" else Rows(10)
+    unlabeled: Any = Unlabeled(7)
+    if table != "labeled":
+        unlabeled = type(as_table(1)).from_list(
+            [{**Unlabeled(7)[place], "text": "unused"} for place in range(7)]
         )
-    mixed = trainer_of(tmp_path, rows=labelled, unlabelled=unlabelled)
+    mixed = trainer_of(tmp_path, rows=labeled, unlabeled=unlabeled)
     mixed.train()
     assert mixed.seen == plain.seen
     assert not unequal(weights(plain.model), weights(mixed.model))
@@ -216,7 +216,7 @@ def test_workers_change_no_weight(tmp_path: Path) -> None:
     assert not unequal(weights(alone.model), weights(helped.model))
 
 
-def test_a_pre_pass_sees_labelled_rows_alone_and_leaves_the_order_as_it_is(
+def test_a_pre_pass_sees_labeled_rows_alone_and_leaves_the_order_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Masked(Alternating):
@@ -238,7 +238,7 @@ def test_a_pre_pass_sees_labelled_rows_alone_and_leaves_the_order_as_it_is(
 
     monkeypatch.setattr(Stepper, "prepare", noting)
     trainer.train()
-    assert all(labelled for labelled, _ in met)
+    assert all(labeled for labeled, _ in met)
     assert sorted(row for _, batch in met for row in batch) == list(range(10))
     usual = trainer_of(tmp_path)
     usual.train()
@@ -248,7 +248,7 @@ def test_a_pre_pass_sees_labelled_rows_alone_and_leaves_the_order_as_it_is(
 def test_a_method_without_the_rows_that_it_wants_is_refused_before_any_step(
     tmp_path: Path,
 ) -> None:
-    trainer = trainer_of(tmp_path, unlabelled=None)
+    trainer = trainer_of(tmp_path, unlabeled=None)
     before = weights(trainer.model)
     with pytest.raises(
         SettingError, match=r"(?i)'alternating' trains on text without labels.*data.unlabeled=PATH"
@@ -261,11 +261,11 @@ def test_a_method_without_the_rows_that_it_wants_is_refused_before_any_step(
     ("changes", "message"),
     [
         ({"rows": Stream(8)}, r"train_dataset is a Stream.*dataset with a length"),
-        ({"unlabelled": Stream(8)}, r"unlabeled_dataset is a Stream.*dataset with a length"),
-        ({"unlabelled": []}, r"unlabeled_dataset has no rows"),
+        ({"unlabeled": Stream(8)}, r"unlabeled_dataset is a Stream.*dataset with a length"),
+        ({"unlabeled": []}, r"unlabeled_dataset has no rows"),
         ({"accelerator_config": {"dispatch_batches": True}}, r"dispatch_batches"),
     ],
-    ids=["labelled-stream", "unlabelled-stream", "empty", "dispatched"],
+    ids=["labeled-stream", "unlabeled-stream", "empty", "dispatched"],
 )
 def test_rows_that_cannot_make_two_phases_are_refused(
     tmp_path: Path, changes: dict[str, Any], message: str

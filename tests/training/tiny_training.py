@@ -19,7 +19,7 @@ from temper.data.encode import LazilyEncoded
 from temper.methods import build
 from temper.models.windows import set_windows
 from temper.testing import tiny as testing
-from temper.training.config import wants_unlabelled
+from temper.training.config import wants_unlabeled
 from temper.training.trainer import RobustTrainer
 from temper.types import Windows
 
@@ -84,7 +84,7 @@ class Rows(Dataset[Item]):
         return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": place % 2}
 
 
-class Unlabelled(Rows):
+class Unlabeled(Rows):
     """Other rows than those, without labels."""
 
     def __getitem__(self, place: int) -> Item:
@@ -149,8 +149,8 @@ def make_trainer(
     given: dict[str, Any] = {"data_collator": collate, **(more or {})}
     if "model_init" not in given:
         given["model"] = tiny_model() if model is None else model
-    if wants_unlabelled(build(given.get("method", "plain"))):
-        given.setdefault("unlabeled_dataset", Unlabelled(6))
+    if wants_unlabeled(build(given.get("method", "plain"))):
+        given.setdefault("unlabeled_dataset", Unlabeled(6))
     return RobustTrainer(
         args=arguments(folder, **changes),
         train_dataset=Rows(rows) if isinstance(rows, int) else rows,

@@ -403,7 +403,7 @@ EFFECTS: dict[str, Effect] = {
 
 
 def stays(**more: Any) -> Callable[[Path], None]:
-    """Weights stay where an optimiser has no rate."""
+    """Weights stay where an optimizer has no rate."""
 
     def check(folder: Path) -> None:
         model = quiet_model()

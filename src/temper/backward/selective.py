@@ -12,7 +12,7 @@ from temper.errors import TemperError
 from temper.functional.masks import (
     FINE_LEVELS,
     LEVELS,
-    Normalise,
+    Normalize,
     Orientation,
     bucket_counts,
     bucket_factors,
@@ -21,8 +21,8 @@ from temper.functional.masks import (
     drop_codes,
     keep_probability,
     nearest_codes,
-    quantise,
-    range_normalise,
+    quantize,
+    range_normalize,
     spaced_levels,
     thin,
     thin_by_bucket,
@@ -51,7 +51,7 @@ class Selection(UpdateRule):
         p_min: Smallest probability; 0 sets no bound, and draws a step's mask with 32 bits instead
             of 16.
         scale: Whether to divide by p.
-        normalise: ``rank``: global rank among the non-zero entries; ``range``: Eq. 8 as printed.
+        normalize: ``rank``: global rank among the non-zero entries; ``range``: Eq. 8 as printed.
         orientation: ``prose``: salient entries move; ``printed``: Eq. 9 as printed.
         scope: ``blocks`` (embeddings and head always train; all parameters of a model without
             blocks), or ``all``.
@@ -65,7 +65,7 @@ class Selection(UpdateRule):
     beta: float = 1.0
     p_min: float = 1e-3
     scale: bool = True
-    normalise: Normalise = "rank"
+    normalize: Normalize = "rank"
     orientation: Orientation = "prose"
     scope: Literal["blocks", "all"] = "blocks"
 
@@ -86,12 +86,12 @@ class Selection(UpdateRule):
             name: grads[name].float().contiguous() for name in self.names(params) if name in grads
         }
 
-    def _quantised(self, saliency: Tensor, levels: int) -> Tensor:
+    def _quantized(self, saliency: Tensor, levels: int) -> Tensor:
         """Return p of Eq. 9 as q/levels."""
         p = keep_probability(
             saliency, alpha=self.alpha, beta=self.beta, orientation=self.orientation
         )
-        return quantise(p, p_min=self.p_min, levels=levels)
+        return quantize(p, p_min=self.p_min, levels=levels)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class SelectiveUpdate(Selection):
         covered = self._covered(grads, params)
         if not covered:
             return grads
-        mask = self._by_rank if self.normalise == "rank" else self._by_range
+        mask = self._by_rank if self.normalize == "rank" else self._by_range
         masked = mask(covered, params, state, rng)
         return {**grads, **{name: masked[name].to(grads[name].dtype) for name in covered}}
 
@@ -122,7 +122,7 @@ class SelectiveUpdate(Selection):
     ) -> Gradients:
         """Mask in place by magnitude bucket, without a probability for each entry."""
         counts = _counts(params, covered)
-        table = self._quantised(bucket_ranks(counts), self.levels)
+        table = self._quantized(bucket_ranks(counts), self.levels)
         state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
         factors = bucket_factors(table)
         return {
@@ -139,11 +139,11 @@ class SelectiveUpdate(Selection):
     def _by_range(
         self, covered: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        saliency = range_normalise(list(covered.values()), largest=params.largest)  # Eq. 8
+        saliency = range_normalize(list(covered.values()), largest=params.largest)  # Eq. 8
         masked = {
             name: thin(
                 gradient,
-                self._quantised(values, self.levels),
+                self._quantized(values, self.levels),
                 rng.shared("mask", name),
                 start=params.first_entry(name),
                 scale=self.scale,
@@ -239,14 +239,14 @@ class EpochSelectiveUpdate(Selection):
 
     def _codes(self, roots: Gradients, table: Tensor, params: Parameters) -> Gradients:
         """Return the code of each entry's probability, from the square roots of the importance."""
-        if self.normalise == "range":
-            saliency = range_normalise(list(roots.values()), largest=params.largest)  # Eq. 8
+        if self.normalize == "range":
+            saliency = range_normalize(list(roots.values()), largest=params.largest)  # Eq. 8
             return {
-                name: nearest_codes(self._quantised(values, FINE_LEVELS), table)
+                name: nearest_codes(self._quantized(values, FINE_LEVELS), table)
                 for name, values in zip(roots, saliency, strict=True)
             }
         ranks = bucket_ranks(_counts(params, roots))
-        by_bucket = nearest_codes(self._quantised(ranks, FINE_LEVELS), table)
+        by_bucket = nearest_codes(self._quantized(ranks, FINE_LEVELS), table)
         return {
             name: by_bucket.index_select(0, buckets_of(root.flatten())).view_as(root)
             for name, root in roots.items()

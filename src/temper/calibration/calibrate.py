@@ -478,7 +478,7 @@ class _Fit:
         data, known = self.request.data, self.request.model.columns
         found = {}
         for name, source in self.request.sets.anomaly.items():
-            rows = load_examples(source, labelled=False, reading=data.reading, known=known)
+            rows = load_examples(source, labeled=False, reading=data.reading, known=known)
             rows = replace(rows.sample(data.eval_rows or ANOMALIES, seed=data.seed), name=name)
             found[name] = self._read(rows)
         return found
@@ -588,7 +588,7 @@ def _earlier(content: Mapping[str, Any]) -> tuple[object, str | None] | None:
 
 
 def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:
-    """Return NLL and ECE of labelled rows; of several labels, the means over the labels."""
+    """Return NLL and ECE of labeled rows; of several labels, the means over the labels."""
     block = block_of(Condition("calibration", "held_out"), rows, prediction)
     names = ("nll", "classwise_ece" if block.several else "ece_15")
     counts = np.ones((1, len(block)))

@@ -56,7 +56,7 @@ def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
             raise DataError(f"Row {row + 1} of {examples.origin} has no words: {text!r:.40}.")
         found.append(WordsInText(text, spans))
         joined.append(" ".join(text[start:end] for start, end in spans))
-    bare = replace(examples, text=joined, labels=None, label_names=None, kind="unlabelled", rows=())
+    bare = replace(examples, text=joined, labels=None, label_names=None, kind="unlabeled", rows=())
     return bare, found
 
 

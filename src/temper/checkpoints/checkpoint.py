@@ -13,7 +13,7 @@ from temper.checkpoints.folder import RUN, read_json
 from temper.checkpoints.identity import CALIBRATION, model_identity
 from temper.data.columns import Columns
 from temper.data.examples import Examples, Splits
-from temper.data.settings import UNLABELLED, DataSettings
+from temper.data.settings import UNLABELED, DataSettings
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.importing import import_named
@@ -204,7 +204,7 @@ class Checkpoint:
     @cached_property
     def _splits(self) -> tuple[Splits | None, str]:
         """The data of the run, read again; or None and the reason."""
-        data = {**self.data, **dict.fromkeys(UNLABELLED)}
+        data = {**self.data, **dict.fromkeys(UNLABELED)}
         try:
             return load_splits(DataSettings.model_validate(data)), ""
         except (DataError, ValueError) as error:

@@ -108,7 +108,7 @@ class RunFolder:
         """Drop the logs behind a step, because a resumed run writes them again.
 
         Args:
-            step: Optimiser steps that the checkpoint holds; 0 drops all.
+            step: Optimizer steps that the checkpoint holds; 0 drops all.
         """
         if not self.writes or not self.metrics.exists():
             return

@@ -155,9 +155,7 @@ def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bo
         batch_size=request.evaluate.batch_size,
         settings=request.predictor,
     )
-    rows = load_evaluated(
-        request.model, request.data, predictor=classifier.predictor, labelled=None
-    )
+    rows = load_evaluated(request.model, request.data, predictor=classifier.predictor, labeled=None)
     answers = classifier.answers(rows)
     if answers.scores is None:
         raise UnlabeledError(

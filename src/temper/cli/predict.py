@@ -168,7 +168,7 @@ def _read_table(
     examples = load_examples(
         data,
         columns=Columns(reading.get("text_column"), reading.get("text_pair_column")),
-        labelled=False,
+        labeled=False,
         reading=TableOptions(
             check_encoding(reading.get("encoding")) or model.encoding,
             reading.get("skip_bad_rows", False),

@@ -42,7 +42,7 @@ def push(
     """Upload a checkpoint with its card, scores and report to the Hub, in one commit.
 
     The token is read from the environment variable HF_TOKEN alone. Pickles and states of an
-    optimiser are refused; texts of rows stay here unless --texts asks for them.
+    optimizer are refused; texts of rows stay here unless --texts asks for them.
     """
     from temper.export.push import push as push_run
 

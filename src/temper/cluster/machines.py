@@ -291,5 +291,5 @@ def _predict(
             f"Machine {socket.gethostname()} of the cluster has another model under {model}. Give "
             "a path that means the same on all machines."
         )
-    examples = Examples("rows", texts, text_pair=text_pairs, kind="unlabelled")
+    examples = Examples("rows", texts, text_pair=text_pairs, kind="unlabeled")
     return load_predictor(checkpoint, settings=settings, **given).predict(examples)

@@ -50,7 +50,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
     ) -> None:
         self.clean = clean
         # Only texts are encoded anew: the labels of the encoded rows stay.
-        self.examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
+        self.examples = replace(examples, labels=None, label_names=None, kind="unlabeled")
         self.tokenizer = tokenizer
         self.settings = settings
         self.seed = seed

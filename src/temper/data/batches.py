@@ -1,4 +1,4 @@
-"""Decide which rows share an optimiser step, and how steps are split into batches."""
+"""Decide which rows share an optimizer step, and how steps are split into batches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LengthBucketSampler(Sampler[int]):
 
     Args:
         lengths: Tokens of each row; asked for a pool at a time, by its rows' positions.
-        batch_size: Rows of an optimiser step over all micro-batches and processes, >= 1. A data
+        batch_size: Rows of an optimizer step over all micro-batches and processes, >= 1. A data
             loader of smaller batches then splits the same steps.
         seed: Any integer.
         drop_last: Whether the short last run is left out of the epoch.
@@ -128,7 +128,7 @@ class EqualShares:
 
 
 def pack_steps(batches: Iterable[list[int]], *, size: int) -> list[list[list[int]]]:
-    """Pack batches into optimiser steps of ``size`` micro-batches each.
+    """Pack batches into optimizer steps of ``size`` micro-batches each.
 
     A short last step is filled up with empty batches. They stand in front, because gradients are
     exchanged between processes in the last micro-batch of a step.

@@ -45,7 +45,7 @@ def choice_columns(table: Table) -> tuple[str, ...] | None:
 
 
 def choice_rows(
-    table: Table, columns: Sequence[str], *, name: str, labelled: bool, skip: bool
+    table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
 ) -> Examples:
     """Read questions with their choices; all rows must have equally many.
 
@@ -53,7 +53,7 @@ def choice_rows(
         table: The table.
         columns: What `choice_columns` returned.
         name: Name of the set.
-        labelled: Whether the answers are read, if there are any.
+        labeled: Whether the answers are read, if there are any.
         skip: Whether rows that cannot be read are left out, with a notice.
 
     Raises:
@@ -63,7 +63,7 @@ def choice_rows(
     answer = answers[0] if answers else None
     if answer is not None and all(value in (None, "", -1) for value in table.column(answer)):
         answer = None
-    if not labelled:
+    if not labeled:
         answer = None
     sizes = Counter(map(_size, table.column(choices)))
     read = partial(_row, size=sizes.most_common(1)[0][0])
@@ -75,7 +75,7 @@ def choice_rows(
         text=StoredTexts.of(asked for asked, _, _ in rows),
         text_pair=StoredTexts.of(as_text(given) for _, given, _ in rows),
         labels=None if answer is None else [place for _, _, place in rows],
-        kind="unlabelled" if answer is None else "choices",
+        kind="unlabeled" if answer is None else "choices",
         source={
             **table.source,
             "columns": {role: column for role, column in roles.items() if column is not None},

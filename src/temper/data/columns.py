@@ -161,14 +161,14 @@ class FoundColumns:
 
 
 def find_columns(
-    table: Table, wanted: Columns, *, labelled: bool, known: Sequence[Columns] = ()
+    table: Table, wanted: Columns, *, labeled: bool, known: Sequence[Columns] = ()
 ) -> FoundColumns:
     """Choose the columns of a table.
 
     Args:
         table: The table.
         wanted: Names that the user gave.
-        labelled: Whether a label column is looked for.
+        labeled: Whether a label column is looked for.
         known: Names that other tables of the task have. The first ones that are here are taken
             where the user gave none; where none is here, the usual names are looked for.
 
@@ -185,7 +185,7 @@ def find_columns(
             raise DataError(f"{table.title}: {unknown('column', name, table.names)} Mend {option}.")
     for others in known:
         wanted = _completed(wanted, others, table)
-    if wanted.text is None and wanted.text_pair is None and labelled:
+    if wanted.text is None and wanted.text_pair is None and labeled:
         wanted = _of_words(table, wanted)
     text, pair = wanted.text, wanted.text_pair
     guessed = [] if text is not None or pair is not None else ["text"]
@@ -201,7 +201,7 @@ def find_columns(
             f"... Rename the column or give its name with {OPTIONS['text']}."
         )
     label = wanted.label
-    if label is None and labelled:
+    if label is None and labeled:
         label = _first(table, LABEL_NAMES, {text, *([pair] if pair else [])})
         guessed += [] if label is None else ["label"]
     chosen = [name for name in (text, pair, label, wanted.group) if name is not None]

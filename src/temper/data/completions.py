@@ -52,7 +52,7 @@ def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def completion_rows(
-    table: Table, columns: Sequence[str], *, name: str, labelled: bool, skip: bool
+    table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
 ) -> Examples:
     """Read prompts with their completions.
 
@@ -60,21 +60,21 @@ def completion_rows(
         table: The table.
         columns: What `completion_columns` returned.
         name: Name of the set.
-        labelled: Whether the completions are kept.
+        labeled: Whether the completions are kept.
         skip: Whether rows that cannot be read are left out, with a notice.
 
     Raises:
         DataError: A row cannot be read, or prompts are texts in some rows and messages in others.
     """
-    rows, table = read_rows(table, columns, partial(_row, answered=labelled), skip=skip)
+    rows, table = read_rows(table, columns, partial(_row, answered=labeled), skip=skip)
     kinds = {chat for _, _, chat in rows}
     if len(kinds) > 1:
         raise DataError(f"{table.title}: prompts must be all texts or all lists of messages.")
     return Examples(
         name=name,
         text=StoredTexts.of(prompt for prompt, _, _ in rows),
-        labels=[completion for _, completion, _ in rows] if labelled else None,
-        kind="completions" if labelled else "unlabelled",
+        labels=[completion for _, completion, _ in rows] if labeled else None,
+        kind="completions" if labeled else "unlabeled",
         source={
             **table.source,
             "columns": {"text": columns[0], "label": columns[-1]},

@@ -66,7 +66,7 @@ def encode(
     """Encode a set, cutting rows that are too long or splitting them into windows.
 
     Args:
-        examples: The set; an unlabelled one gives items without ``labels``.
+        examples: The set; an unlabeled one gives items without ``labels``.
         tokenizer: A Transformers tokenizer, or anything called like one.
         max_length: Most tokens of a row, special tokens included, >= 1.
         kind: Kind of labels for which rows without labels are encoded; None for that of the rows.
@@ -100,7 +100,7 @@ def encode(
         cut += cut_here
     if examples.labels is not None and kind not in _WRITTEN:
         for item, label in zip(items, examples.labels, strict=True):
-            item |= _labelled(item, label, kind)
+            item |= _labeled(item, label, kind)
     return EncodedExamples(
         items,
         truncated=cut / len(items) if items else 0.0,
@@ -179,7 +179,7 @@ class LazilyEncoded:
             start += 4 * count
         item |= {name: values[index] for name, values in self.columns.items()}
         if "labels" in self.columns:
-            item |= _labelled(item, item.pop("labels"), self.examples.kind)
+            item |= _labeled(item, item.pop("labels"), self.examples.kind)
         return item
 
     def _read(self, start: int, count: int) -> list[int]:
@@ -562,7 +562,7 @@ def _with_choices(
     questions = [examples.text[row] for row, each in zip(rows, choices, strict=True) for _ in each]
     flat = Examples("choices", questions, [*chain.from_iterable(choices)])
     found, _ = _encode_rows(
-        flat, [*range(len(flat))], tokenizer=tokenizer, max_length=max_length, kind="unlabelled"
+        flat, [*range(len(flat))], tokenizer=tokenizer, max_length=max_length, kind="unlabeled"
     )
     items, cut, start = [], 0, 0
     for each in choices:
@@ -576,7 +576,7 @@ def _with_choices(
     return items, cut
 
 
-def _labelled(item: Mapping[str, Any], label: Any, kind: Kind) -> dict[str, Any]:
+def _labeled(item: Mapping[str, Any], label: Any, kind: Kind) -> dict[str, Any]:
     """Return the label of a row as its tokens have it."""
     if kind == "tokens":
         words = item["words"]

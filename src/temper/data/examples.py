@@ -24,7 +24,7 @@ ScoredKind = Literal[
     "classification", "regression", "multi_label", "tokens", "choices", "spans", "completions"
 ]
 """Kinds of labels that an evaluation scores."""
-Kind = ScoredKind | Literal["seq2seq", "unlabelled"]
+Kind = ScoredKind | Literal["seq2seq", "unlabeled"]
 NAMED: frozenset[Kind] = frozenset({"classification", "multi_label", "tokens"})
 """Kinds of labels that are classes, labels or tags with names."""
 LABELS_OF: dict[Kind, str] = {
@@ -36,7 +36,7 @@ LABELS_OF: dict[Kind, str] = {
     "spans": "answers in a context",
     "completions": "completions of prompts",
     "seq2seq": "texts to write",
-    "unlabelled": "no labels",
+    "unlabeled": "no labels",
 }
 """The labels of each kind in words."""
 
@@ -80,7 +80,7 @@ class Examples:
     text_pair: Sequence[str] | None = None
     labels: list[Any] | None = None
     label_names: tuple[str, ...] | None = None
-    kind: Kind = "unlabelled"
+    kind: Kind = "unlabeled"
     rows: Sequence[str] = ()
     source: dict[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Examples:
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if (self.labels is None) != (self.kind == "unlabelled"):
+        if (self.labels is None) != (self.kind == "unlabeled"):
             have = "no labels" if self.labels is None else "labels"
             raise DataError(f"Set {self.name!r} is of kind {self.kind!r} but has {have}.")
         if not self.rows:
@@ -372,7 +372,7 @@ def check_one_label(examples: Examples, *, what: str) -> None:
     Raises:
         DataError: If the rows have several.
     """
-    if examples.kind not in ("classification", "regression", "unlabelled"):
+    if examples.kind not in ("classification", "regression", "unlabeled"):
         raise DataError(
             f"{examples.origin}: the labels are {LABELS_OF[examples.kind]}. {what} needs one label "
             "per text; `temper train` and `temper predict` support others."
@@ -477,8 +477,8 @@ class Splits:
     notices: tuple[str, ...] = ()
     unlabeled: Examples | None = None
 
-    def labelled(self) -> Splits:
-        """Return the sets without the unlabelled rows and what there is to say of them."""
+    def labeled(self) -> Splits:
+        """Return the sets without the unlabeled rows and what there is to say of them."""
         if self.unlabeled is None:
             return self
         theirs = set(self.unlabeled.notices)

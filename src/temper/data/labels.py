@@ -115,7 +115,7 @@ class LabelColumn:
             return self._from_lists(lists)
         missing = [index for index, value in enumerate(raw) if self._is_missing(value)]
         if len(missing) == len(raw):
-            return Labels(None, self.names, "unlabelled")
+            return Labels(None, self.names, "unlabeled")
         if missing:
             value = raw[missing[0]]
             empty = value is None or not str(value).strip()
@@ -127,7 +127,7 @@ class LabelColumn:
             )
         values = self._of_one_type(raw)
         if "-1" not in (self.names or ()) and all(v in (-1, "-1", "-1.0") for v in values):
-            return Labels(None, self.names, "unlabelled")
+            return Labels(None, self.names, "unlabeled")
         if isinstance(values[0], bool):
             named = replace(self, names=self.names or ("false", "true"))
             return named._from_numbers([int(value) for value in values], values, notices)

@@ -40,7 +40,7 @@ EDITS: tuple[Edit, ...] = get_args(Edit)
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
-def _neighbours() -> dict[str, str]:
+def _neighbors() -> dict[str, str]:
     """Return the keys beside each letter on a QWERTY keyboard, whose rows are half a key apart."""
     found: dict[str, str] = {}
     for number, row in enumerate(_ROWS):
@@ -54,7 +54,7 @@ def _neighbours() -> dict[str, str]:
     return found
 
 
-KEYBOARD = _neighbours()
+KEYBOARD = _neighbors()
 """The letters beside each letter of a QWERTY keyboard, lower case."""
 
 # Letters of other alphabets that most typefaces draw alike (Unicode's confusables).

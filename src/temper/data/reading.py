@@ -201,10 +201,10 @@ def read_split(
     name: str,
     columns: Columns,
     kind: LabelKind | None = None,
-    labelled: bool = True,
+    labeled: bool = True,
     first: int | None = None,
 ) -> Examples:
-    """Read one split; labels that are not there leave the set unlabelled.
+    """Read one split; labels that are not there leave the set unlabeled.
 
     Args:
         opened: The source.
@@ -212,7 +212,7 @@ def read_split(
         name: Name of the set.
         columns: Names of the columns; None looks for the usual ones.
         kind: What the labels are; None decides by the values.
-        labelled: Whether labels are read where there are some.
+        labeled: Whether labels are read where there are some.
         first: Index of the first class in the file, as `LabelColumn` takes it.
 
     Raises:
@@ -222,11 +222,11 @@ def read_split(
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
     if all(given is None for given in vars(columns).values()):
-        read = _recognized(table, name, labelled=labelled, skip=opened.options.skip_bad_rows)
+        read = _recognized(table, name, labeled=labeled, skip=opened.options.skip_bad_rows)
         if read is not None:
             return replace(read, source={**read.source, "split": split})
-    chosen = find_columns(table, columns, labelled=labelled, known=opened.known)
-    if not labelled:
+    chosen = find_columns(table, columns, labeled=labeled, known=opened.known)
+    if not labeled:
         chosen = replace(chosen, label=None)
     if has_words(table, chosen.text):
         if chosen.text_pair is not None:
@@ -245,7 +245,7 @@ def read_split(
             others=_others(table, chosen) if opened.options.others else {},
         )
     column: LabelColumn | None = None
-    if labelled and chosen.label is not None:
+    if labeled and chosen.label is not None:
         names = _one_naming(opened, table, chosen.label)
         column = LabelColumn(
             table,
@@ -257,7 +257,7 @@ def read_split(
         )
     if opened.options.skip_bad_rows:
         table = _readable(table, chosen, column)
-    labels = Labels(None, None, "unlabelled")
+    labels = Labels(None, None, "unlabeled")
     doubts = chosen.warnings(table.title)
     if column is not None:
         try:
@@ -286,7 +286,7 @@ def read_split(
     )
 
 
-def _recognized(table: Table, name: str, *, labelled: bool, skip: bool) -> Examples | None:
+def _recognized(table: Table, name: str, *, labeled: bool, skip: bool) -> Examples | None:
     """Read rows that are recognized by several columns: choices, spans, completions; else None."""
     for found, read in (
         (choice_columns(table), choice_rows),
@@ -294,7 +294,7 @@ def _recognized(table: Table, name: str, *, labelled: bool, skip: bool) -> Examp
         (completion_columns(table.names), completion_rows),
     ):
         if found is not None:
-            return read(table, found, name=name, labelled=labelled, skip=skip)
+            return read(table, found, name=name, labeled=labeled, skip=skip)
     return None
 
 
@@ -355,7 +355,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
     train = read_split(
         opened, train_split, name="train", columns=settings.columns, kind=settings.kind
     )
-    if train.labels is None or train.kind == "unlabelled":
+    if train.labels is None or train.kind == "unlabeled":
         raise DataError(
             f"{opened.title}: split {train_split!r} has no labels to train on. Its columns are "
             f"{', '.join(opened.splits[train_split]().names)}: give the label's with "
@@ -385,7 +385,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
     if "test" in others and dev_split != "test":
         # Only its texts are used, to find overlap with the training rows.
         test = read_split(
-            _like(opened, train), "test", name="test", columns=settings.columns, labelled=False
+            _like(opened, train), "test", name="test", columns=settings.columns, labeled=False
         )
     if settings.eval_split is None and dev_split == "test":
         notices = (
@@ -550,7 +550,7 @@ def read_set(
     split: str | None,
     columns: Columns,
     kind: LabelKind | None,
-    labelled: bool,
+    labeled: bool,
     order: Sequence[str] = STANDALONE_SPLITS,
 ) -> Examples:
     """Read one set of a source.
@@ -560,7 +560,7 @@ def read_set(
         split: The split; None takes the first of ``order``.
         columns: Names of the columns; None looks for the usual ones.
         kind: What the labels are; None decides by the values.
-        labelled: Whether labels are read where there are some.
+        labeled: Whether labels are read where there are some.
         order: Splits to look for.
 
     Returns:
@@ -581,4 +581,4 @@ def read_set(
             f"{opened.title} has {none}; it has "
             f"{', '.join(sorted(opened.splits))}. Name one: {opened.title}@SPLIT."
         )
-    return read_split(opened, found, name=name, columns=columns, kind=kind, labelled=labelled)
+    return read_split(opened, found, name=name, columns=columns, kind=kind, labeled=labeled)

@@ -95,11 +95,11 @@ AUGMENTATION = tuple(AugmentationSettings.model_fields)
 """Settings of what becomes of training rows; they decide nothing about what is evaluated."""
 
 
-UNLABELLED = ("unlabeled", "unlabeled_rows")
+UNLABELED = ("unlabeled", "unlabeled_rows")
 """Settings of text that only some methods read; they decide nothing about what is evaluated."""
 WINDOWS = ("stride", "pool", "max_windows")
 """Settings of how long texts are read, which a trained model keeps."""
-TRAINING_ONLY = ("rows", "drop_overlap", *WINDOWS, *UNLABELLED, *AUGMENTATION)
+TRAINING_ONLY = ("rows", "drop_overlap", *WINDOWS, *UNLABELED, *AUGMENTATION)
 """Settings that say how to train, so that an evaluation would have to ignore them."""
 
 
@@ -258,7 +258,7 @@ class DataSettings(AugmentationSettings):
             )
         if self.unlabeled_rows is not None and self.unlabeled is None:
             faults.append(
-                f"unlabeled_rows is {self.unlabeled_rows}, but there is no unlabelled text to "
+                f"unlabeled_rows is {self.unlabeled_rows}, but there is no unlabeled text to "
                 "draw from; give unlabeled too, or leave unlabeled_rows out"
             )
         if self.stride is not None and self.stride >= self.max_length:

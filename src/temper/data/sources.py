@@ -40,7 +40,7 @@ _DEMO_SETS = ("shift", "anomaly")
 def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Splits:
     """Load what a training needs.
 
-    A missing evaluation split is carved from train; rows to train on, unlabelled ones among them,
+    A missing evaluation split is carved from train; rows to train on, unlabeled ones among them,
     that are also in evaluation are counted, and dropped where asked; the rows asked for are drawn.
     Each of these leaves a notice.
 
@@ -77,7 +77,7 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
     if settings.unlabeled is None:
         return finish_splits(sets, settings)
     train = sets.train if isinstance(sets, Splits) else sets
-    unlabeled = _read_unlabelled(settings, settings.unlabeled, train=train)
+    unlabeled = _read_unlabeled(settings, settings.unlabeled, train=train)
     return finish_splits(sets, settings, unlabeled=unlabeled)
 
 
@@ -109,7 +109,7 @@ def load_examples(
     split: str | None = None,
     columns: Columns | None = None,
     kind: LabelKind | None = None,
-    labelled: bool | None = True,
+    labeled: bool | None = True,
     reading: TableOptions | None = None,
     known: Sequence[Columns] = (),
 ) -> Examples:
@@ -123,7 +123,7 @@ def load_examples(
         split: The split, instead of ``@split``.
         columns: Names of the columns; None looks for the usual names.
         kind: What the labels are; None decides by the values.
-        labelled: Whether labels are needed. Where None they are read where there are some; where
+        labeled: Whether labels are needed. Where None they are read where there are some; where
             False they are not read at all.
         reading: How its tables are read.
         known: Names that the columns of other tables of the task have: taken where ``columns``
@@ -137,12 +137,12 @@ def load_examples(
         DataError: If anything else about the data is wrong.
 
     Example:
-        >>> anomalies = load_examples("demo:anomaly", labelled=False)
+        >>> anomalies = load_examples("demo:anomaly", labeled=False)
         >>> anomalies.kind, anomalies.labels is None
-        ('unlabelled', True)
+        ('unlabeled', True)
     """
     columns = columns or Columns()
-    if labelled is False and (columns.label, kind) != (None, None):
+    if labeled is False and (columns.label, kind) != (None, None):
         raise DataError(
             f"Labels of {source!r} are not read, so label_column and kind must not be given."
         )
@@ -154,21 +154,21 @@ def load_examples(
         if kind == "regression":
             raise DataError(f"{source!r} holds classes and cannot be read as a regression.")
         examples = _demo_set(config, split=split, columns=columns)
-        if labelled is False:
-            examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
+        if labeled is False:
+            examples = replace(examples, labels=None, label_names=None, kind="unlabeled")
     else:
         named = frozenset(filter(None, astuple(columns)))
         reading = replace(reading or TableOptions(), named=named)
-        if labelled is False:
+        if labeled is False:
             reading = _without_labels(reading, columns, *known)
         examples = read_set(
             replace(_open(base, config, reading), known=tuple(known)),
             split=split,
             columns=columns,
             kind=kind,
-            labelled=labelled is not False,
+            labeled=labeled is not False,
         )
-    if labelled and examples.labels is None:
+    if labeled and examples.labels is None:
         raise UnlabeledError(f"{source!r} has no labels. Use another split or a set with labels.")
     numbers = examples.numbers or range(1, len(examples) + 1)
     return replace(examples, numbers=numbers)
@@ -359,7 +359,7 @@ def is_taken_whole(settings: DataSettings) -> bool:
     return opened.single or settings.train_split not in opened.splits
 
 
-def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) -> Examples:
+def _read_unlabeled(settings: DataSettings, source: str, *, train: Examples) -> Examples:
     """Read the text to train on besides, in the form of the task's rows."""
     base, config, split = _parse(source, None)
     columns = Columns(settings.text_column, settings.text_pair_column)
@@ -372,17 +372,17 @@ def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) ->
             split=split,
             columns=columns,
             kind=None,
-            labelled=False,
+            labeled=False,
             # What is evaluated elsewhere must not be trained on unless it was named.
             order=("train",),
         )
     check_texts(
         examples,
         pair=train.text_pair is not None,
-        rows=f"{source}: unlabelled rows",
+        rows=f"{source}: unlabeled rows",
         like=settings.source,
     )
-    return replace(examples, name="unlabeled", labels=None, label_names=None, kind="unlabelled")
+    return replace(examples, name="unlabeled", labels=None, label_names=None, kind="unlabeled")
 
 
 def _demo_splits(settings: DataSettings, config: str | None) -> Splits:

@@ -44,7 +44,7 @@ def span_columns(names: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def span_rows(
-    table: Table, columns: Sequence[str], *, name: str, labelled: bool, skip: bool
+    table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
 ) -> Examples:
     """Read questions with their contexts and answers.
 
@@ -52,22 +52,22 @@ def span_rows(
         table: The table.
         columns: What `span_columns` returned.
         name: Name of the set.
-        labelled: Whether the answers are read, if there are any.
+        labeled: Whether the answers are read, if there are any.
         skip: Whether rows that cannot be read are left out, with a notice.
 
     Raises:
         DataError: A row cannot be read.
     """
-    labelled = labelled and len(columns) > 2
-    columns = columns if labelled else columns[:2]
+    labeled = labeled and len(columns) > 2
+    columns = columns if labeled else columns[:2]
     rows, table = read_rows(table, columns, _row, skip=skip)
     roles = zip(("text", "text_pair", "label"), columns, strict=False)
     return Examples(
         name=name,
         text=StoredTexts.of(question for question, _, _ in rows),
         text_pair=StoredTexts.of(context for _, context, _ in rows),
-        labels=[answers for _, _, answers in rows] if labelled else None,
-        kind="spans" if labelled else "unlabelled",
+        labels=[answers for _, _, answers in rows] if labeled else None,
+        kind="spans" if labeled else "unlabeled",
         source={**table.source, "columns": dict(roles)},
         notices=table.notices,
         numbers=table.numbers,

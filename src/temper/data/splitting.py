@@ -23,7 +23,7 @@ def finish_splits(
         sets: The splits; train alone where the source has no evaluation split.
         settings: How many rows are wanted of each, how a missing dev split is carved, and whether
             rows that are also evaluated are dropped.
-        unlabeled: All rows of the unlabelled text, where there is any.
+        unlabeled: All rows of the unlabeled text, where there is any.
 
     Returns:
         The sets with all notices.
@@ -62,7 +62,7 @@ def finish_splits(
             unlabeled = _apart(unlabeled, evaluations, notices=said)
         unlabeled = _draw(unlabeled, settings.unlabeled_rows, seed=settings.seed, notices=said)
         said += [*_shared(unlabeled, evaluated), *_empty(unlabeled)]
-        said.insert(0, f"{_rows(len(unlabeled))} of unlabelled text from {unlabeled.origin}")
+        said.insert(0, f"{_rows(len(unlabeled))} of unlabeled text from {unlabeled.origin}")
         unlabeled = replace(unlabeled, notices=tuple(said))
         notices += said
     # Train and dev may carry the same notice; once is enough.

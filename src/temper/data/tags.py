@@ -68,7 +68,7 @@ def tagged_rows(
         text=StoredTexts.of(map(" ".join, words)),
         labels=None if read is None else list(read.values),
         label_names=None if read is None else read.names,
-        kind="unlabelled" if read is None else "tokens",
+        kind="unlabeled" if read is None else "tokens",
         source={**table.source, "words": True},
         notices=(*table.notices, *(() if read is None else read.notices)),
         numbers=table.numbers,

@@ -11,8 +11,8 @@ from temper.display.records import Parameters
 from temper.display.wording import plural, title, unit
 from temper.functional.units import ABSENT, Unit
 
-COLOURS = 7
-"""Colours of assets/figure.css: grey for the reference, then those of Okabe and Ito."""
+COLORS = 7
+"""Colors of assets/figure.css: grey for the reference, then those of Okabe and Ito."""
 SYMBOLS = ("circle", "square", "diamond", "triangle", "cross", "x", "star")
 DASHES = ("", "7 4", "2 3", "7 3 2 3", "12 4", "12 3 2 3", "")
 
@@ -22,12 +22,12 @@ class Look:
     """Say how a column or a curve is drawn.
 
     Args:
-        colour: Its place among the colours, >= 0 and below `COLOURS`.
+        color: Its place among the colors, >= 0 and below `COLORS`.
         symbol: One of `SYMBOLS`.
         dash: One of `DASHES`.
     """
 
-    colour: int = 0
+    color: int = 0
     symbol: str = SYMBOLS[0]
     dash: str = ""
 
@@ -162,7 +162,7 @@ class HeatMap:
         columns: Names, from left to right.
         labels: Names, from top to bottom.
         marks: What is known; the others stay empty.
-        limits: Numbers of the full colours, green above 0 and orange below where the lower one is
+        limits: Numbers of the full colors, green above 0 and orange below where the lower one is
             below 0; None shades from the least to the greatest.
         digits: Digits after the point of the numbers in the cells.
         axis: What the columns are; empty where that is clear.
@@ -216,9 +216,9 @@ def style(names: Sequence[str], reference: str | None) -> dict[str, Look]:
     others = [name for name in names if name != reference]
     looks = {}
     for name in names:
-        place = 0 if name == reference else 1 + others.index(name) % (COLOURS - 1)
-        # After one round of colours the dashes shift, so that no two columns look alike.
-        turn = 0 if name == reference else others.index(name) // (COLOURS - 1)
+        place = 0 if name == reference else 1 + others.index(name) % (COLORS - 1)
+        # After one round of colors the dashes shift, so that no two columns look alike.
+        turn = 0 if name == reference else others.index(name) // (COLORS - 1)
         shape = (place + turn) % len(SYMBOLS)
         looks[name] = Look(place, SYMBOLS[shape], DASHES[shape])
     return looks
@@ -323,11 +323,11 @@ def condition_bars(
     drawn = []
     for chosen, own in _by_set(row for row in rows if not row.key.over_sets):
         named = {label(row): row for row in own}
-        drawn += labelled_bars(comparison, named, f"{heading}, {chosen}", caption)
+        drawn += labeled_bars(comparison, named, f"{heading}, {chosen}", caption)
     return drawn
 
 
-def labelled_bars(
+def labeled_bars(
     comparison: Comparison, rows: Mapping[str, Row], heading: str, caption: str
 ) -> list[Figure]:
     """Draw a bar for each row and column, of many columns a heat map; nothing of no values.

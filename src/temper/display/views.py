@@ -89,7 +89,7 @@ class View:
             given after training; empty where there is none.
         averaged: Whether there is a mean over its sets.
         own_rows: Whether no row counts in two of its sets, so that chances of theirs even out.
-        answered: Whether its rows are answers to labelled sets as they lie.
+        answered: Whether its rows are answers to labeled sets as they lie.
         unchanged_texts: Whether its rows are examples though their texts were left alone.
     """
 

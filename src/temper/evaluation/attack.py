@@ -1,7 +1,7 @@
 """Gradient attacks on word embeddings: FGM (one step) and PGD (several), for one batch at a time.
 
 Norms are those of training (`temper.functional.norms`). Every quantity belongs to one row: no row's
-budget or direction depends on its neighbours. Letters: B rows, T tokens, D embedding size, C
+budget or direction depends on its neighbors. Letters: B rows, T tokens, D embedding size, C
 classes. Where words have tags, logits are [B, T, C] and labels [B, T], -100 where no word begins;
 of several labels, logits are [B, L, 2] and labels [B, L].
 """

@@ -89,7 +89,7 @@ class TextPredictor:
         Returns:
             Its rows, unpadded and without labels.
         """
-        bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
+        bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
         return encode(
             bare,
             self.tokenizer,

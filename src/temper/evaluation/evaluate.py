@@ -18,7 +18,7 @@ from temper.checkpoints.identity import digest, model_identity
 from temper.data.examples import Examples
 from temper.data.labels import LabelKind
 from temper.data.reading import read_as
-from temper.data.settings import TRAINING_ONLY, UNLABELLED, DataSettings
+from temper.data.settings import TRAINING_ONLY, UNLABELED, DataSettings
 from temper.data.sources import (
     is_taken_whole,
     load_examples,
@@ -60,7 +60,7 @@ NUMBER = 8
 
 
 def load_evaluated(
-    model: Checkpoint, settings: DataSettings, *, predictor: Predictor, labelled: bool | None = True
+    model: Checkpoint, settings: DataSettings, *, predictor: Predictor, labeled: bool | None = True
 ) -> Examples:
     """Load the rows that a model is evaluated on.
 
@@ -73,7 +73,7 @@ def load_evaluated(
         model: The model.
         settings: The source, its columns and the number of rows.
         predictor: The loaded model.
-        labelled: None also takes a file or split without labels.
+        labeled: None also takes a file or split without labels.
 
     Returns:
         The set, named ``dev``.
@@ -94,7 +94,7 @@ def load_evaluated(
         )
     trained, known = model.data, model.columns
     if _is_run_data(trained, settings):
-        whole = {"eval_rows": None, **dict.fromkeys(UNLABELLED)}
+        whole = {"eval_rows": None, **dict.fromkeys(UNLABELED)}
         if settings.group_column is not None:
             whole["group_column"] = settings.group_column
         run_data = DataSettings.model_validate({**trained, **whole})
@@ -108,7 +108,7 @@ def load_evaluated(
             split=settings.eval_split,
             columns=settings.columns,
             kind=kind,
-            labelled=labelled,
+            labeled=labeled,
             reading=settings.reading,
             known=known,
         )

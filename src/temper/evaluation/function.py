@@ -183,7 +183,7 @@ class PipelinePredictor(CallablePredictor):
             ModelError: The pipeline fails, or an answer is not finite.
         """
         found = super().predict(examples, batch_size=batch_size or self.batch_size)
-        bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
+        bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
         encoded = encode(bare, self.pipeline.tokenizer, max_length=self.max_length)
         return replace(found, truncated=encoded.truncated)
 

@@ -135,7 +135,7 @@ class TextGenerator:
     def _encoded(self, examples: Examples) -> list[list[int]]:
         """Return the token ids of prompts."""
         if self.reads_apart:
-            bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
+            bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
             encoded = encode(bare, self.tokenizer, max_length=self.max_length, kind="seq2seq")
             return [item["input_ids"] for item in encoded.items]
         rows = encoded_completions(

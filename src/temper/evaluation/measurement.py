@@ -261,15 +261,15 @@ class EvaluationData:
     """What to evaluate on.
 
     Args:
-        dev: Labelled rows of the training task.
-        shift: Labelled sets from other sources, by name.
+        dev: Labeled rows of the training task.
+        shift: Labeled sets from other sources, by name.
         anomaly: Sets that do not belong to the task, by name; labels are not looked at.
         metric: The task's leading score: ``accuracy``, ``macro_f1``, ``mcc`` or ``f1``, or for a
             regression ``pearson``, ``spearman`` or ``mse``.
-        adversarial: Labelled sets that were made to mislead models, by name.
+        adversarial: Labeled sets that were made to mislead models, by name.
         fit: Ordinary rows of the task, best of its training, that detectors of anomalies learn
             from; labels are looked at where there are some. None where there are none.
-        held_out: Labelled rows, neither trained on nor scored, that a temperature is fitted on;
+        held_out: Labeled rows, neither trained on nor scored, that a temperature is fitted on;
             None fits it on other rows of dev than those that it is applied to.
         reference: The pre-trained model that hidden states are compared with; None where it is not
             known.
@@ -466,7 +466,7 @@ class Measurement:
         return self.dev.select(chosen), np.asarray(chosen, dtype=np.int64)
 
     def clean_block(
-        self, perspective: str, name: str, aligned: Aligned, *, labelled: bool = True
+        self, perspective: str, name: str, aligned: Aligned, *, labeled: bool = True
     ) -> Block:
         """Predict a set and return its rows.
 
@@ -474,13 +474,13 @@ class Measurement:
             perspective: Name of the perspective.
             name: Name of the set.
             aligned: The set.
-            labelled: Whether labels are written.
+            labeled: Whether labels are written.
         """
         prediction = self.clean(name, aligned.examples)
         if aligned.entailment is not None:
             prediction = merge(prediction, aligned.entailment, how=self.settings.merge)
         block = block_of(
-            Condition(perspective, name), aligned.examples, prediction, labelled=labelled
+            Condition(perspective, name), aligned.examples, prediction, labeled=labeled
         )
         self._keep_errors(block, aligned.examples)
         return block
@@ -495,9 +495,9 @@ class Measurement:
         self.texts.keep(block.condition.set, examples.select(worst.tolist()), worst)
 
 
-def labels_of(examples: Examples, *, labelled: bool = True) -> FloatArray:
+def labels_of(examples: Examples, *, labeled: bool = True) -> FloatArray:
     """Return labels as float64, NaN where there are none."""
-    if not labelled or examples.labels is None:
+    if not labeled or examples.labels is None:
         return np.full(len(examples), np.nan)
     return np.asarray(examples.labels, dtype=np.float64)
 
@@ -508,7 +508,7 @@ def block_of(
     prediction: Prediction,
     *,
     index: IntegerArray | None = None,
-    labelled: bool = True,
+    labeled: bool = True,
 ) -> Block:
     """Write answers as rows.
 
@@ -517,14 +517,14 @@ def block_of(
         examples: The set, n rows.
         prediction: Its answers, n rows.
         index: Position of each row in the whole set, None for 0..n-1.
-        labelled: Whether labels are written.
+        labeled: Whether labels are written.
 
     Raises:
         DataError: A label is outside the predictor's classes.
     """
     units = (prediction.applies, prediction.words, prediction.spans, prediction.targets)
     if any(each is not None for each in units):
-        measured = _counted(examples, prediction, labelled=labelled)
+        measured = _counted(examples, prediction, labeled=labeled)
         several = prediction.applies is not None
         nothing = np.full(len(examples), np.nan)
         return Block(
@@ -538,7 +538,7 @@ def block_of(
             group=_named(examples.group),
             measured=measured,
         )
-    labels = labels_of(examples, labelled=labelled)
+    labels = labels_of(examples, labeled=labeled)
     classes = prediction.probabilities.shape[1]
     # NaN where no label is known, which compares false.
     least, most = np.fmin.reduce(labels, initial=np.nan), np.fmax.reduce(labels, initial=np.nan)
@@ -560,21 +560,19 @@ def block_of(
     )
 
 
-def _counted(
-    examples: Examples, prediction: Prediction, *, labelled: bool
-) -> dict[str, FloatArray]:
+def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> dict[str, FloatArray]:
     """Return what scores of several labels, tags of words, or answers are computed from.
 
     Args:
         examples: The set, n rows.
         prediction: Its answers, n rows.
-        labelled: Whether labels are written.
+        labeled: Whether labels are written.
 
     Returns:
         [n] each: 0 or 1 for each of several labels, the counts of `temper.functional.entities`, or
         the scores of `temper.functional.answers`; empty without labels.
     """
-    if not labelled or examples.labels is None:
+    if not labeled or examples.labels is None:
         return {}
     if prediction.targets is not None:
         return dict(zip(TARGETS, prediction.targets.T, strict=True))

@@ -79,11 +79,11 @@ class Block:
         condition: What was done.
         row: Hash of each text, n of them.
         index: Position of each row in its set, [n].
-        label: Class index or target, [n]; NaN where unlabelled.
+        label: Class index or target, [n]; NaN where unlabeled.
         prediction: Class index or predicted value, [n]; NaN where the rows hold values.
         probabilities: [n, C]; [n, 0] for a regression, for tags of words, and where the rows hold
             values. If a text may have several labels, they are those of each label.
-        loss: NLL or squared error, [n]; NaN where unlabelled. Of several labels their mean NLL.
+        loss: NLL or squared error, [n]; NaN where unlabeled. Of several labels their mean NLL.
         value: What was measured of each row, [n]; None where the rows hold answers.
         group: Group that each row belongs to, [n]; None where the set has no groups.
         pair: Rows of one contrast pair share its name, [n]; None where the set has no pairs.

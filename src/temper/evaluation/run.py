@@ -300,12 +300,12 @@ def _refuse_misfits(
         )
     if found:
         raise SettingError("\n".join(found))
-    labelled = {"dev": data.dev, **data.shift, **data.adversarial}
+    labeled = {"dev": data.dev, **data.shift, **data.adversarial}
     if data.held_out is not None:
-        labelled[data.held_out.name] = data.held_out
+        labeled[data.held_out.name] = data.held_out
     broken = [
         f"Set {name!r} must have labels for {kind}, as the model has; they are for {examples.kind}."
-        for name, examples in labelled.items()
+        for name, examples in labeled.items()
         if examples.kind != kind
     ]
     broken += [
@@ -325,7 +325,7 @@ def _aligned(
         label_names: The model's classes by index, None where they have no names.
 
     Returns:
-        Every labelled set, and the rows to fit on, by name, by kind (``dev``, ``shift``,
+        Every labeled set, and the rows to fit on, by name, by kind (``dev``, ``shift``,
         ``adversarial``, ``fit``, ``held-out``).
 
     Raises:

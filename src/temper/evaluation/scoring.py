@@ -71,7 +71,7 @@ class Scoring:
         return self.of("task")[0]
 
     def metrics(self, block: Block) -> tuple[str, ...]:
-        """Return the scores of a labelled block: the leading one first, the usual ones always."""
+        """Return the scores of a labeled block: the leading one first, the usual ones always."""
         usual: tuple[str, ...] = REGRESSION_METRICS
         if block.classifies:
             usual = ("accuracy", "macro_f1")
@@ -170,7 +170,7 @@ class Scoring:
     def entries(
         self, block: Block, names: Iterable[str], *, condition: Condition | None = None
     ) -> list[ScoreEntry]:
-        """Compute scores of one labelled block.
+        """Compute scores of one labeled block.
 
         Args:
             block: The rows.
@@ -217,17 +217,17 @@ class Scoring:
 
 
 def statistic_of(name: str, block: Block) -> Statistic:
-    """Return a labelled block's score as a function of resample counts.
+    """Return a labeled block's score as a function of resample counts.
 
     Args:
-        name: A name of `temper.functional.scores.SCORES` that one labelled block has.
-        block: n labelled rows.
+        name: A name of `temper.functional.scores.SCORES` that one labeled block has.
+        block: n labeled rows.
 
     Returns:
         From counts [R, n] to [R] values.
 
     Raises:
-        ValueError: The score needs more than one labelled block.
+        ValueError: The score needs more than one labeled block.
     """
     if name == "accuracy":
         return Share(block.correct)
@@ -263,12 +263,12 @@ def statistic_of(name: str, block: Block) -> Statistic:
             lambda counts: calibration.adaptive_calibration_error(hits, sure, counts=counts)
         )
     if name == "classwise_ece" and block.several:
-        labelled = list(zip(block.applies.T, block.probabilities.T, strict=True))
+        labeled = list(zip(block.applies.T, block.probabilities.T, strict=True))
         return Centered(
             lambda counts: np.mean(
                 [
                     calibration.expected_calibration_error(*each, bins=15, counts=counts)
-                    for each in labelled
+                    for each in labeled
                 ],
                 axis=0,
             )
@@ -286,7 +286,7 @@ def statistic_of(name: str, block: Block) -> Statistic:
         return mean_of(calibration.brier_of_rows(block.label, block.probabilities))
     if name == "nll":
         return mean_of(block.loss)
-    raise ValueError(f"{name!r} is not a score of one labelled block.")
+    raise ValueError(f"{name!r} is not a score of one labeled block.")
 
 
 def _ratio_of(name: str, block: Block) -> Statistic:

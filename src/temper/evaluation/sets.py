@@ -103,7 +103,7 @@ def load_sets(
         SettingError: Where the suite is for other labels.
     """
     # Other labels are recognized by their columns.
-    shown = "classification" if dev.kind == "unlabelled" else dev.kind
+    shown = "classification" if dev.kind == "unlabeled" else dev.kind
     kind: LabelKind | None = None
     if shown in ("classification", "regression", "multi_label"):
         kind = shown
@@ -126,7 +126,7 @@ def load_sets(
     if sources.detects(evaluate):
         if sources.fit is not None:
             train = load_examples(
-                sources.fit, kind=kind, labelled=None, reading=settings.reading, known=columns
+                sources.fit, kind=kind, labeled=None, reading=settings.reading, known=columns
             )
             train = without_unknown(train, names) if settings.skip_bad_rows else train
             told += train.notices
@@ -200,13 +200,13 @@ def _of_kind(
     classes: Sequence[str] | None,
 ) -> dict[str, Examples]:
     """Load the sets of one kind, those of the suite last."""
-    labelled = each != "anomaly"
+    labeled = each != "anomaly"
     own: dict[str, str] = getattr(sources, each)
     loaded = {
         name: load_examples(
             source,
-            kind=kind if labelled else None,
-            labelled=labelled,
+            kind=kind if labeled else None,
+            labeled=labeled,
             reading=settings.reading,
             known=known,
         )
@@ -214,14 +214,14 @@ def _of_kind(
     }
     limits: dict[str, int | None] = dict.fromkeys(loaded, settings.eval_rows)
     if (suite := sources.found_suite) is not None:
-        labels = suite.suite.labels if labelled else None
+        labels = suite.suite.labels if labeled else None
         for name, suite_set in suite.sets(each).items():
             loaded[name] = load_set(suite_set, labels, settings.reading)
             bounds = filter(None, (suite_set.entry.rows, settings.eval_rows))
             limits[name] = min(bounds, default=None)
-    if labelled and settings.skip_bad_rows:
+    if labeled and settings.skip_bad_rows:
         loaded = {name: without_unknown(rows, classes) for name, rows in loaded.items()}
-    if labelled:
+    if labeled:
         loaded = {name: unseen.rows(examples, name) for name, examples in loaded.items()}
     return {
         name: replace(_cut(examples, limits[name], seed=settings.seed), name=name)

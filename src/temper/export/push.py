@@ -25,7 +25,7 @@ from temper.report.examples import MOST
 from temper.report.page import build
 
 PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".msgpack", ".pickle", ".pkl", ".pt", ".pth")
-"""Ends of files that run code when they are loaded, or hold states of an optimiser."""
+"""Ends of files that run code when they are loaded, or hold states of an optimizer."""
 TEXTUAL = (".parquet", ".jsonl")
 """Of a run's files those that are no part of the checkpoint: texts, and logs."""
 PAGE = "report.html"
@@ -153,7 +153,7 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
     if record.get("status", "finished") != "finished":
         raise CheckpointError(
             f"The run in {folder} is not finished (status {record['status']!r}), and the state of "
-            "its optimiser stays here. Finish it with the command that began it."
+            "its optimizer stays here. Finish it with the command that began it."
         )
     if "tasks" in record:
         names = ", ".join(str(folder / task["folder"]) for task in record["tasks"].values())

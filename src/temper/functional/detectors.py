@@ -83,7 +83,7 @@ def energy(logits: ArrayLike, *, temperature: float = 1.0) -> FloatArray:
 
 
 def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
-    """Estimate a covariance of centred rows, shrunk towards a multiple of the identity.
+    """Estimate a covariance of centered rows, shrunk towards a multiple of the identity.
 
     ``(1 - s) S + s (tr S / D) I`` with the share s that Ledoit and Wolf show to be best for large
     m and D; it is regular even with fewer rows than sizes.

@@ -1,4 +1,4 @@
-"""Centred kernel alignment (CKA): how alike two models see the same rows.
+"""Centered kernel alignment (CKA): how alike two models see the same rows.
 
 Linear CKA compares the Gram matrices ``K = X X^T`` and ``L = Y Y^T`` of the states X and Y of the
 same rows: ``HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L))``. It is 1 for states that differ by an
@@ -24,7 +24,7 @@ def unbiased_hsic(first: ArrayLike, second: ArrayLike) -> float:
     """Estimate HSIC of linear kernels without bias, HSIC_1 of the reference.
 
     ``[tr(K~ L~) + (1'K~1)(1'L~1) / ((n-1)(n-2)) - 2 (1'K~L~1) / (n-2)] / (n (n-3))``, with K~ and
-    L~ the Gram matrices without their diagonals. It is computed as the product of the U-centred
+    L~ the Gram matrices without their diagonals. It is computed as the product of the U-centered
     matrices over ``n (n-3)``, which is the same number without its cancellation.
 
     Args:
@@ -43,7 +43,7 @@ def unbiased_hsic(first: ArrayLike, second: ArrayLike) -> float:
 
     References:
         Song et al., "Feature Selection via Dependence Maximization", JMLR 2012, Eq. 5. Szekely and
-        Rizzo, "Partial distance correlation", 2014, for the U-centred form.
+        Rizzo, "Partial distance correlation", 2014, for the U-centered form.
     """
     one, two = (np.asarray(side, dtype=np.float64) for side in (first, second))
     if one.ndim != 2 or two.ndim != 2 or len(one) != len(two):
@@ -53,7 +53,7 @@ def unbiased_hsic(first: ArrayLike, second: ArrayLike) -> float:
     rows = len(one)
     if rows < LEAST:
         raise ValueError(f"HSIC needs at least {LEAST} rows, got {rows}. Give more rows.")
-    return float((_centred(one) * _centred(two)).sum()) / (rows * (rows - 3))
+    return float((_centered(one) * _centered(two)).sum()) / (rows * (rows - 3))
 
 
 def kernel_alignment(
@@ -93,8 +93,8 @@ def kernel_alignment(
     return np.clip(divide(both, spread), -1.0, 1.0)[()]
 
 
-def _centred(states: NDArray[Any]) -> FloatArray:
-    """Return the U-centred Gram matrix [n, n]: rows sum to 0, the diagonal is 0."""
+def _centered(states: NDArray[Any]) -> FloatArray:
+    """Return the U-centered Gram matrix [n, n]: rows sum to 0, the diagonal is 0."""
     rows = len(states)
     # A shift changes nothing but rounding; by the first row, equal states give zeros exactly.
     shifted = states - states[0]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Orientation = Literal["prose", "printed"]
-Normalise = Literal["rank", "range"]
+Normalize = Literal["rank", "range"]
 
 LEVELS = 1 << 16
 FINE_LEVELS = 1 << 32
@@ -31,7 +31,7 @@ CODES = 256
 def keep_probability(
     saliency: Tensor, *, alpha: float, beta: float, orientation: Orientation = "prose"
 ) -> Tensor:
-    """Turn a normalised saliency into the probability that an entry moves.
+    """Turn a normalized saliency into the probability that an entry moves.
 
     ``p = sigmoid(2 beta (s - alpha))`` (prose: salient entries move); the printed Eq. 9 has the
     other sign.
@@ -52,7 +52,7 @@ def keep_probability(
     return torch.sigmoid(sign * beta * (saliency - alpha))
 
 
-def quantise(probability: Tensor, *, p_min: float, levels: int = LEVELS) -> Tensor:
+def quantize(probability: Tensor, *, p_min: float, levels: int = LEVELS) -> Tensor:
     """Clamp a probability from below and round it to q/levels.
 
     Args:
@@ -68,7 +68,7 @@ def quantise(probability: Tensor, *, p_min: float, levels: int = LEVELS) -> Tens
 
 
 def levels_of(q: Tensor) -> int:
-    """Return what a ``quantise``d probability is a share of, told by its type.
+    """Return what a ``quantize``d probability is a share of, told by its type.
 
     Args:
         q: int32 or int64.
@@ -174,7 +174,7 @@ def highest_kept(q: Tensor) -> Tensor:
     """Return the largest of the ``random_levels`` that fall in a share q/levels.
 
     Args:
-        q: From ``quantise``, any shape.
+        q: From ``quantize``, any shape.
 
     Returns:
         int16 or int32, the shape of ``q``; a draw at most as large has probability q/levels.
@@ -188,7 +188,7 @@ def below(levels: Tensor, q: Tensor) -> Tensor:
 
     Args:
         levels: From ``random_levels``, as fine as q.
-        q: From ``quantise``, broadcastable.
+        q: From ``quantize``, broadcastable.
 
     Returns:
         Boolean; true with probability exactly q/levels.
@@ -215,7 +215,7 @@ def thin(gradient: Tensor, q: Tensor, key: int, *, start: int = 0, scale: bool) 
 
     Args:
         gradient: Any shape.
-        q: From ``quantise``, the gradient's shape.
+        q: From ``quantize``, the gradient's shape.
         key: Of `keyed_levels`.
         start: Position of the first entry, where the gradient is a part of a larger one.
         scale: Whether to divide by the probability.
@@ -237,7 +237,7 @@ def bucket_factors(table: Tensor) -> Tensor:
     """Return 1/p of each bucket, as `thin_by_bucket` takes it.
 
     Args:
-        table: q of each bucket [32768], from ``quantise``.
+        table: q of each bucket [32768], from ``quantize``.
 
     Returns:
         [32768] fp32 for `LEVELS`, fp64 for `FINE_LEVELS`.
@@ -299,7 +299,7 @@ def spaced_levels(*, p_min: float) -> Tensor:
         q by code [256] int64, rising; entry 0, the code of what is dropped, is 0.
     """
     smallest = torch.tensor(p_min, dtype=torch.float64)
-    low = int(quantise(smallest, p_min=p_min, levels=FINE_LEVELS))
+    low = int(quantize(smallest, p_min=p_min, levels=FINE_LEVELS))
     steps = torch.arange(CODES - 1, dtype=torch.float64) / (CODES - 2)
     spaced = low * torch.exp2(steps * (math.log2(FINE_LEVELS) - math.log2(low)))
     return torch.cat([torch.zeros(1), spaced.round().clamp(low, FINE_LEVELS)]).to(torch.int64)
@@ -309,13 +309,13 @@ def nearest_codes(q: Tensor, table: Tensor) -> Tensor:
     """Return the code of the probability in a table that is nearest to each of some.
 
     Args:
-        q: From ``quantise`` with `FINE_LEVELS`, any shape.
+        q: From ``quantize`` with `FINE_LEVELS`, any shape.
         table: From ``spaced_levels`` for the same smallest probability.
 
     Returns:
         uint8 in [1, 255], the shape of ``q``.
     """
-    # Between two neighbours the geometric mean divides: what counts is the relative error.
+    # Between two neighbors the geometric mean divides: what counts is the relative error.
     spaced = table[1:].double()
     ends = (spaced[:-1] * spaced[1:]).sqrt()
     return (torch.bucketize(q.double(), ends) + 1).to(torch.uint8)
@@ -428,7 +428,7 @@ def bucket_ranks(counts: Tensor) -> Tensor:
     return (before.double() + counts.double() / 2) / total
 
 
-def range_normalise(
+def range_normalize(
     tensors: Sequence[Tensor],
     *,
     largest: Callable[[Tensor], Tensor] = lambda values: values.max(),

@@ -69,7 +69,7 @@ def mmd_test(
             f"{second.shape[1]}."
         )
     rows, size = np.concatenate([first, second]), len(first)
-    # Centred: distances of states far from 0 would lose their digits.
+    # Centered: distances of states far from 0 would lose their digits.
     squares = scipy.spatial.distance.cdist(
         rows - rows.mean(axis=0), rows - rows.mean(axis=0), "sqeuclidean"
     )

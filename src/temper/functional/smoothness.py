@@ -21,7 +21,7 @@ from temper.lazy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-Strategy = Literal["log", "normalised", "printed", "uniform", "inverse"]
+Strategy = Literal["log", "normalized", "printed", "uniform", "inverse"]
 Law = Literal["signs", "sphere", "zero_sum"]
 
 
@@ -73,7 +73,7 @@ def layer_weights(norms: Tensor, strategy: Strategy, *, temperature: float = 1.0
     Args:
         norms: ``s_l``, the mean over examples of ``||J_l||_F^2``, above 0, [L].
         strategy: ``log``: ``softmax(-log(s) / temperature)``, so that every layer's weighted norm
-            is alike at temperature 1; ``normalised``: that at temperature 1, ``(1/s) / sum(1/s)``;
+            is alike at temperature 1; ``normalized``: that at temperature 1, ``(1/s) / sum(1/s)``;
             ``printed``: ``softmax(-s)``, which saturates to one layer at real sizes; ``uniform``;
             ``inverse``: ``s / sum(s)``, the layers the other way round.
         temperature: Of ``log``, above 0.
@@ -89,7 +89,7 @@ def layer_weights(norms: Tensor, strategy: Strategy, *, temperature: float = 1.0
         return torch.full_like(norms, 1 / len(norms))
     exponents = {
         "log": -norms.log() / temperature,
-        "normalised": -norms.log(),
+        "normalized": -norms.log(),
         "printed": -norms,
         "inverse": norms.log(),
     }[strategy]

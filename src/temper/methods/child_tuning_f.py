@@ -20,7 +20,7 @@ from temper.functional.masks import (
     LEVELS,
     highest_kept,
     pieces_with_draws,
-    quantise,
+    quantize,
     touched_rows,
 )
 from temper.lazy import torch
@@ -82,7 +82,7 @@ class RandomMask(UpdateRule):
 
     def _thin(self, gradient: Tensor, key: int, *, start: int) -> Tensor:
         """Mask and scale a contiguous gradient in place, and count the kept entries."""
-        q = quantise(torch.tensor(self.keep), p_min=0.0)
+        q = quantize(torch.tensor(self.keep), p_min=0.0)
         threshold, scale = int(highest_kept(q)), LEVELS / int(q)
         kept = torch.zeros((), dtype=torch.float64, device=gradient.device)
         for piece, drawn in pieces_with_draws(gradient, key, start=start, chunk=self.chunk):

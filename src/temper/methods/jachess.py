@@ -40,10 +40,10 @@ class Log(_Measured):
     )
 
 
-class Normalised(_Measured):
+class Normalized(_Measured):
     """``log`` at temperature 1: the paper's best."""
 
-    kind: Literal["normalised"] = "normalised"
+    kind: Literal["normalized"] = "normalized"
 
 
 class Printed(_Measured):
@@ -83,17 +83,17 @@ class JacHess(SmoothnessConfig):
 
     # The paper: eta is the learning rate.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"strength": {"weight": 2e-5}, "layers": "normalised"},
+        "paper": {"strength": {"weight": 2e-5}, "layers": "normalized"},
         "printed": {"strength": {"weight": 2e-5}, "layers": "printed"},
         "lazy": {"every": 4},
     }
 
     HALVES: ClassVar[dict[str, str]] = {**SmoothnessConfig.HALVES, "layers": "both"}
 
-    layers: Log | Normalised | Printed | Inverse | Uniform | Logits = Field(
+    layers: Log | Normalized | Printed | Inverse | Uniform | Logits = Field(
         default=Log(),
         discriminator="kind",
-        description="The penalized states: all blocks, weighted by `log`, `normalised`, "
+        description="The penalized states: all blocks, weighted by `log`, `normalized`, "
         "`printed`, `inverse` or `uniform`, or the `logits` alone.",
     )
 

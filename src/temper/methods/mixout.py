@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import InitialWeightsRule, UpdateRule
-from temper.functional.masks import LEVELS, highest_kept, pieces_with_draws, quantise
+from temper.functional.masks import LEVELS, highest_kept, pieces_with_draws, quantize
 from temper.lazy import torch
 from temper.methods import Method, register
 from temper.seeding import Streams
@@ -81,7 +81,7 @@ class Mixing(InitialWeightsRule):
     @property
     def kept(self) -> Tensor:
         """The fraction 1 - p as q of 65536."""
-        return quantise(torch.tensor(1.0 - self.probability, dtype=torch.float64), p_min=0.0)
+        return quantize(torch.tensor(1.0 - self.probability, dtype=torch.float64), p_min=0.0)
 
     def names(self, params: Parameters) -> list[str]:
         """Return the parameters that are mixed."""

@@ -10,7 +10,7 @@ from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import UpdateRule
 from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
-from temper.functional.masks import Normalise, Orientation
+from temper.functional.masks import Normalize, Orientation
 from temper.methods.method import Method
 from temper.methods.variants import Off, Variant
 
@@ -37,7 +37,7 @@ class Selective(Variant):
     scale: bool = Field(
         default=True, description="Whether kept entries are divided by their probability."
     )
-    normalise: Normalise = Field(
+    normalize: Normalize = Field(
         default="rank", description="`rank` (RoAST's code) or `range` (Eq. 8 as printed)."
     )
     orientation: Orientation = Field(
@@ -65,11 +65,11 @@ class SelectionConfig(Method):
         if not isinstance(self.mask, Selective) or not self.mask.scale or self.mask.beta < 5:
             return
         # The range of squared gradients puts nearly all saliencies near 0 (docs/methods/uegr.md).
-        if (self.mask.normalise, self.mask.orientation) == ("range", "prose"):
+        if (self.mask.normalize, self.mask.orientation) == ("range", "prose"):
             logger.warning(
-                "normalise='range' with orientation='prose' and beta >= 5 gives nearly every entry "
+                "normalize='range' with orientation='prose' and beta >= 5 gives nearly every entry "
                 "the smallest probability: almost nothing is updated, and kept entries are "
-                "divided by p_min=%g. Use normalise='rank'.",
+                "divided by p_min=%g. Use normalize='rank'.",
                 self.mask.p_min,
             )
 

@@ -29,7 +29,7 @@ class Parameters:
         depths: How far each lies below the head, by name: 0 in it, 1 in the top block and behind
             it, and so on down to the embeddings, one deeper than the lowest block.
         start: Copies of all of them before the first step, if a rule keeps them.
-        has_running_statistics: Whether batch normalisation keeps statistics beside them.
+        has_running_statistics: Whether batch normalization keeps statistics beside them.
         shards: Which rows these are, where the model is sharded.
     """
 
@@ -55,7 +55,7 @@ class Parameters:
 
     @property
     def of_model(self) -> Mapping[str, Any]:
-        """The model's own parameters by name, which the optimiser knows."""
+        """The model's own parameters by name, which the optimizer knows."""
         return self.shards.parameters or self.tensors
 
     @torch.no_grad()
@@ -69,7 +69,7 @@ class Parameters:
         }
 
     def set_gradients(self, grads: Mapping[str, Tensor]) -> None:
-        """Put gradients where the optimiser reads them; parameters without one have none.
+        """Put gradients where the optimizer reads them; parameters without one have none.
 
         Args:
             grads: By name.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from temper.errors import ModelError
-from temper.functional.masks import LEVELS, below, quantise, random_levels
+from temper.functional.masks import LEVELS, below, quantize, random_levels
 from temper.functional.precision import at_least_single
 from temper.models.blocks import remove_hooks
 from temper.models.passes import DropoutPlan, SiteKey, SiteLog
@@ -75,7 +75,7 @@ def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor
         if len(draws) > 1
         else (random_levels(share, draws[0]))
     )
-    q = quantise(1 - rate, p_min=0.0)
+    q = quantize(1 - rate, p_min=0.0)
     factor = LEVELS / q.to(at_least_single(x).dtype)
     dropped: Tensor = _Thinned.apply(x, below(levels.view(x.shape), q), factor)  # type: ignore[no-untyped-call]
     return dropped

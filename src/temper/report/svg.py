@@ -1,4 +1,4 @@
-"""Draw a figure as SVG: on the page in its colours, or as a file that stands alone.
+"""Draw a figure as SVG: on the page in its colors, or as a file that stands alone.
 
 All lengths are pixels of a figure that is `WIDTH` wide; the page stretches it to its place.
 """
@@ -35,7 +35,7 @@ def svg(figure: Figure, *, alone: bool = False) -> str:
 
     Args:
         figure: What it shows.
-        alone: Whether it stands in a file of its own: with its title, its legend and its colours.
+        alone: Whether it stands in a file of its own: with its title, its legend and its colors.
 
     Returns:
         An ``svg`` element; text from data is escaped.
@@ -44,7 +44,7 @@ def svg(figure: Figure, *, alone: bool = False) -> str:
     top = 0.0
     if alone:
         root.set("xmlns", "http://www.w3.org/2000/svg")
-        _add(root, "style").text = _colours()
+        _add(root, "style").text = _colors()
         _add(root, "rect", class_="paper", width="100%", height="100%")
         top = 8 + _text(root, figure.title, 12, 20, class_="title", wrap=52) + 4
     body = _add(root, "g", transform=f"translate(0 {top:g})" if top else None)
@@ -80,12 +80,12 @@ def sample(look: Look, *, bar: bool) -> str:
 
 def _sample(parent: Element, look: Look, *, bar: bool, marked: bool = True) -> None:
     if bar:
-        _add(parent, "path", class_=f"fill c{look.colour}", d="M9 0h12v12h-12z")
+        _add(parent, "path", class_=f"fill c{look.color}", d="M9 0h12v12h-12z")
         return
-    _add(parent, "path", class_=f"line c{look.colour}", d="M0 6h30", stroke_dasharray=look.dash)
+    _add(parent, "path", class_=f"line c{look.color}", d="M0 6h30", stroke_dasharray=look.dash)
     if marked:
         shape = _SHAPES[look.symbol]
-        _add(parent, "path", class_=f"fill c{look.colour}", d=shape, transform="translate(15 6)")
+        _add(parent, "path", class_=f"fill c{look.color}", d=shape, transform="translate(15 6)")
 
 
 def _lines(root: Element, chart: Lines, alone: bool) -> tuple[float, float]:
@@ -142,7 +142,7 @@ def _curve(
     *,
     positive: bool,
 ) -> None:
-    group = _add(root, "g", class_=f"curve c{curve.look.colour}{' faint' if curve.faint else ''}")
+    group = _add(root, "g", class_=f"curve c{curve.look.color}{' faint' if curve.faint else ''}")
     if curve.column is not None:
         group.set("data-column", curve.column)
     drawn = [
@@ -214,7 +214,7 @@ def _bars(root: Element, chart: Bars, alone: bool) -> tuple[float, float]:
         y += _text(root, label, left, y + 12, wrap=62) + 4
         for column in columns:
             mark, look = chart.marks[column, label], chart.looks[column]
-            group = _add(root, "g", class_=f"c{look.colour}", data_column=column)
+            group = _add(root, "g", class_=f"c{look.color}", data_column=column)
             _add(group, "title").text = f"{column}; {label}: {mark.detail}"
             start, end = sorted((across(0.0), across(mark.value)))
             box = {"x": f"{start:.1f}", "width": f"{max(end - start, 0.5):.1f}"}
@@ -293,7 +293,7 @@ def _heat_map(root: Element, chart: HeatMap) -> tuple[float, float]:
 def _shade(
     value: float, numbers: Sequence[float], limits: tuple[float, float] | None
 ) -> tuple[float, str]:
-    """Return how full a cell's colour is, from 0 to 1, and which one it is."""
+    """Return how full a cell's color is, from 0 to 1, and which one it is."""
     low, high = limits or (min(numbers), max(numbers))
     if limits is not None and low < 0:
         share, kind = (value / high, "gain") if value >= 0 else (value / low, "loss")
@@ -383,11 +383,11 @@ def _clean(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
 
 
-def _colours() -> str:
-    """Return the style of a file: the page's, in the colours of the light theme."""
+def _colors() -> str:
+    """Return the style of a file: the page's, in the colors of the light theme."""
     texts = [asset("temper.report", f"{name}.css") for name in ("first_screen", "figure")]
     # What stands before the first question about the reader's screen is the light theme.
     light = "".join(text.split("@media")[0] for text in texts)
-    colours: Mapping[str, str] = dict(re.findall(r"(--[\w-]+): ([^;]+);", light))
+    colors: Mapping[str, str] = dict(re.findall(r"(--[\w-]+): ([^;]+);", light))
     rules = texts[1][texts[1].index(".figure {") :]
-    return re.sub(r"var\((--[\w-]+)\)", lambda name: colours[name[1]], rules)
+    return re.sub(r"var\((--[\w-]+)\)", lambda name: colors[name[1]], rules)

@@ -106,7 +106,7 @@ def fit_alternative(
         alternative: It.
         run: Plain fine-tuning at the given settings, which says model, length of a text, device
             and, by its steps, how long an encoder is trained.
-        rows: Labelled rows of a classification.
+        rows: Labeled rows of a classification.
         seed: Seed of the pairs and of the folds that choose the penalty.
 
     Returns:
@@ -189,7 +189,7 @@ def logistic_regression(
     strength: float,
     tolerance: float = 1e-8,
 ) -> tuple[FloatArray, FloatArray]:
-    """Minimise ``C sum_i -log softmax(W x_i + b)[y_i] + ||W||^2 / 2`` by L-BFGS.
+    """Minimize ``C sum_i -log softmax(W x_i + b)[y_i] + ||W||^2 / 2`` by L-BFGS.
 
     Args:
         features: [n, D].

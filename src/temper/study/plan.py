@@ -118,7 +118,7 @@ class StudyConfig:
         base: Nested settings that all runs share: ``model``, ``data``, ``train``, and
             ``architecture`` of a network that is trained from scratch.
         columns: The columns; the first is the reference of every difference.
-        seeds: The seeds; runs of one seed share data order and head initialisation.
+        seeds: The seeds; runs of one seed share data order and head initialization.
         evaluate: What is measured on every run.
         sets: Where the sets come from that every run is judged on beside dev.
         runs: The checked settings of every run, by column name and seed.
@@ -193,7 +193,7 @@ class StudyConfig:
 
     @property
     def data(self) -> DataSettings:
-        """What all runs together read: that of a run with unlabelled text, where there is one."""
+        """What all runs together read: that of a run with unlabeled text, where there is one."""
         tables = [run.data for run in self.runs.values()]
         return next((data for data in tables if data.unlabeled is not None), tables[0])
 

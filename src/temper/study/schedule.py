@@ -122,7 +122,7 @@ def run_study(
 ) -> Study:
     """Train and evaluate every run of a plan, and write the report.
 
-    Finished runs and evaluations are recognised by their keys and left as they are; a stopped run
+    Finished runs and evaluations are recognized by their keys and left as they are; a stopped run
     goes on from its last checkpoint. All columns of one seed see the same rows in the same order
     and start from the same head.
 

@@ -20,7 +20,7 @@ from temper.methods.description import settings
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.testing.tiny import rows, tiny_bert
-from temper.training.config import wants_unlabelled
+from temper.training.config import wants_unlabeled
 from temper.training.stepper import Stepper
 from temper.types import Step
 
@@ -327,7 +327,7 @@ def regression(subject: Subject) -> Iterator[str]:
 
 
 @law
-def unlabelled_rows(subject: Subject) -> Iterator[str]:
+def unlabeled_rows(subject: Subject) -> Iterator[str]:
     """Rows without labels are trained on, or refused with one error."""
     stepper = subject.prepared(tiny_bert())
     stepper.backward(rows(5, 3))
@@ -396,7 +396,7 @@ def composition(subject: Subject) -> Iterator[str]:
 def batches_of(stepper: Stepper, step: int) -> list[dict[str, Tensor]]:
     """Return two micro-batches; the second has no labels where the method learns from such."""
     found = [rows(5, 3, seed=step), rows(4, seed=step + 10)]
-    if wants_unlabelled(stepper.method):
+    if wants_unlabeled(stepper.method):
         del found[1]["labels"]
     return found
 

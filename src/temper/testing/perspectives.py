@@ -45,7 +45,7 @@ def check_perspective(
 
     Args:
         perspective: What to check.
-        data: Labelled rows and sets to measure on, small ones; None takes generated texts with
+        data: Labeled rows and sets to measure on, small ones; None takes generated texts with
             groups, contrast pairs, and a set of each kind.
         settings: Other settings of its own than the defaults.
         tolerance: By how much numbers may differ where they must be the same, relative to the

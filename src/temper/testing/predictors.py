@@ -217,7 +217,7 @@ class _Check:
 
     def _without_labels(self) -> Iterator[str]:
         """Check that labels are not looked at."""
-        bare = replace(self.examples, labels=None, label_names=None, kind="unlabelled")
+        bare = replace(self.examples, labels=None, label_names=None, kind="unlabeled")
         if self._far(self._ask(bare), self.answers):
             yield "Without labels the answers are others: a predictor must not look at labels."
 

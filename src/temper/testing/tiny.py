@@ -107,7 +107,7 @@ def tiny_examples(
         rows: Number of texts.
         seed: Seed of the texts.
         classes: Number of classes, which take turns.
-        kind: ``classification``, ``regression`` or ``unlabelled``.
+        kind: ``classification``, ``regression`` or ``unlabeled``.
         more: Other fields of `Examples`.
     """
     draw = random.Random(f"{name} {seed}")
@@ -129,7 +129,7 @@ def tiny_data() -> EvaluationData:
     return EvaluationData(
         replace(dev, group=groups),
         shift={"far": tiny_examples("far", rows=20), "near": tiny_examples("near", rows=20)},
-        anomaly={"odd": tiny_examples("odd", rows=15, kind="unlabelled")},
+        anomaly={"odd": tiny_examples("odd", rows=15, kind="unlabeled")},
         adversarial={"mean": replace(paired, pair=pairs)},
         fit=tiny_examples("fit", rows=40),
         reference=tiny_classifier(seed=9),

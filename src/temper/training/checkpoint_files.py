@@ -1,6 +1,6 @@
 """What a checkpoint to resume from consists of: written, found, checked before use, and swept up.
 
-The nested state of optimisers, schedulers, generators and rules is safetensors + JSON, no pickle.
+The nested state of optimizers, schedulers, generators and rules is safetensors + JSON, no pickle.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from temper.files import CHECKSUMS, checksums, disagreements, write_json
 
 ADVICE = "Resume from another checkpoint, or train anew."
 UNWRITABLE = (
-    "which cannot be written as safetensors or JSON. Use an optimiser and a scheduler whose state "
+    "which cannot be written as safetensors or JSON. Use an optimizer and a scheduler whose state "
     "is made of tensors and plain values."
 )
 
@@ -191,7 +191,7 @@ def check_sums(folder: Path) -> None:
 
 
 def load_part(part: Any, folder: Path | str, *, name: str) -> None:
-    """Load what ``write_state`` wrote into an optimiser, a scheduler or a stepper.
+    """Load what ``write_state`` wrote into an optimizer, a scheduler or a stepper.
 
     Raises:
         CheckpointError: If the file is damaged, or was written for another one.
@@ -202,7 +202,7 @@ def load_part(part: Any, folder: Path | str, *, name: str) -> None:
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise CheckpointError(
             f"The {name} of {folder} does not fit this training ({error}). Resume with the model, "
-            "the optimiser and the method that wrote it."
+            "the optimizer and the method that wrote it."
         ) from error
 
 

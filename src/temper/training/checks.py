@@ -33,7 +33,7 @@ from temper.models.blocks import find_head, unwrap
 from temper.models.kinds import position_limit
 from temper.models.probing import innermost
 from temper.settings import Faults
-from temper.training.config import check_unlabelled
+from temper.training.config import check_unlabeled
 from temper.training.loading import LABELS, TaskRows, countable
 from temper.types import Batch, Step
 
@@ -167,38 +167,38 @@ def check_rows(trainer: Any) -> None:
         trainer: The `RobustTrainer`.
 
     Raises:
-        SettingError: If there are none, they are streams and must not be; unlabelled ones are
+        SettingError: If there are none, they are streams and must not be; unlabeled ones are
             missing, of no use or empty; tasks are not the model's; or a setting is not meant for
             such rows.
         DataError: If their labels are strings, or their names are in another order than the
             model's classes.
     """
-    method, labelled, unlabelled = trainer.method, trainer.train_dataset, trainer.unlabeled_dataset
-    if labelled is None or (countable(labelled) and not len(labelled)):
-        has = "There is no train_dataset" if labelled is None else "train_dataset has no rows"
+    method, labeled, unlabeled = trainer.method, trainer.train_dataset, trainer.unlabeled_dataset
+    if labeled is None or (countable(labeled) and not len(labeled)):
+        has = "There is no train_dataset" if labeled is None else "train_dataset has no rows"
         raise SettingError(f"{has}. Give a dataset with at least one row.")
-    _check_labels(trainer.model, labelled)
-    if implements(method.rule, Accumulates) and not countable(labelled):
+    _check_labels(trainer.model, labeled)
+    if implements(method.rule, Accumulates) and not countable(labeled):
         raise SettingError(
             "This method measures what matters in a pass over all rows before training and needs a "
-            f"dataset with a length, got {type(labelled).__name__}. Use a dataset with a length, "
+            f"dataset with a length, got {type(labeled).__name__}. Use a dataset with a length, "
             "or a method without a pre-pass (of roast and uegr: mask={'refresh': 'step'})."
         )
-    if isinstance(labelled, TaskRows):
-        _check_tasks(trainer, labelled)
-    check_unlabelled(method, given=unlabelled is not None)
-    if unlabelled is not None:
-        for name, dataset in (("train_dataset", labelled), ("unlabeled_dataset", unlabelled)):
+    if isinstance(labeled, TaskRows):
+        _check_tasks(trainer, labeled)
+    check_unlabeled(method, given=unlabeled is not None)
+    if unlabeled is not None:
+        for name, dataset in (("train_dataset", labeled), ("unlabeled_dataset", unlabeled)):
             if not countable(dataset):
                 raise SettingError(
-                    "Unlabelled rows are trained on after the labelled ones of an epoch, so both "
+                    "Unlabeled rows are trained on after the labeled ones of an epoch, so both "
                     f"need a dataset with a length, but {name} is a {type(dataset).__name__}. Use "
                     "a dataset with a length."
                 )
-        if not len(unlabelled):
+        if not len(unlabeled):
             raise SettingError("unlabeled_dataset has no rows. Give a dataset with some.")
     if trainer.accelerator.dispatch_batches and (
-        unlabelled is not None or isinstance(labelled, TaskRows)
+        unlabeled is not None or isinstance(labeled, TaskRows)
     ):
         raise SettingError(
             "`dispatch_batches` of accelerator_config has one process read the batches of all, "
@@ -245,7 +245,7 @@ def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
     Raises:
         DataError: If there is such a row.
     """
-    # Rows of Temper's own are tokenised pool by pool; their batches are checked instead.
+    # Rows of Temper's own are tokenized pool by pool; their batches are checked instead.
     if not isinstance(lengths, list) or not lengths:
         return
     most, least = max(lengths), min(lengths)
@@ -374,7 +374,7 @@ def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:
     Args:
         drop_last: Whether it is dropped.
         rows: Training rows.
-        step: Rows of an optimiser step over all micro-batches and processes.
+        step: Rows of an optimizer step over all micro-batches and processes.
 
     Raises:
         SettingError: If nothing would be left to train on.

@@ -39,7 +39,7 @@ from temper.backward.hooks import OnTrainEnd
 from temper.backward.rule import InitialWeightsRule, WeightAverageRule, implements, rules_of
 from temper.checkpoints.identity import digest, model_identity
 from temper.data.examples import Splits
-from temper.data.settings import UNLABELLED, DataSettings
+from temper.data.settings import UNLABELED, DataSettings
 from temper.errors import CompositionError, Option, SettingError, faults, unknown
 from temper.methods.composition import Composed
 from temper.methods.distil import Distil
@@ -121,7 +121,7 @@ class RunConfig(BaseModel):
             with found.caught():
                 given = checked["data"].unlabeled is not None
                 method = _built(checked["method"])
-                check_unlabelled(method, given=given)
+                check_unlabeled(method, given=given)
                 if "train" in checked and checked["train"].keep == "best":
                     check_kept(method, "`train.keep` 'best'")
                 adapted = "train" in checked and checked["train"].adapter is not None
@@ -178,13 +178,13 @@ class RunConfig(BaseModel):
         """Hash all that decides the outcome.
 
         Paths and the device are left out: the rows' hashes stand for the data's source, so a run is
-        recognised after its data or its folder moved.
+        recognized after its data or its folder moved.
 
         Args:
             model: What identifies the starting weights: a Hub id, or a hash of a folder's content.
             train_hash: Hash of the training rows and labels.
             dev_hash: Hash of the evaluated rows and labels.
-            unlabeled_hash: Hash of the unlabelled rows, where the method trains on such.
+            unlabeled_hash: Hash of the unlabeled rows, where the method trains on such.
             teachers: What identifies the models that the method learns from.
 
         Returns:
@@ -251,7 +251,7 @@ def weights_size(name: str) -> int | None:
 
 
 def without_unread(tree: Mapping[str, Any]) -> Tree:
-    """Return nested settings without unlabelled text that their method does not train on.
+    """Return nested settings without unlabeled text that their method does not train on.
 
     Args:
         tree: As `RunConfig.of` takes it; settings that are wrong are left for it to refuse.
@@ -265,12 +265,12 @@ def without_unread(tree: Mapping[str, Any]) -> Tree:
     if not isinstance(data, Mapping) or data.get("unlabeled") is None:
         return dict(tree)
     try:
-        wanted = wants_unlabelled(_built(checked_method(tree.get("method", {}))))
+        wanted = wants_unlabeled(_built(checked_method(tree.get("method", {}))))
     except (SettingError, CompositionError):
         return dict(tree)
     if wanted:
         return dict(tree)
-    return {**tree, "data": {name: data[name] for name in data if name not in UNLABELLED}}
+    return {**tree, "data": {name: data[name] for name in data if name not in UNLABELED}}
 
 
 def checked_method(table: Any) -> Tree:
@@ -434,7 +434,7 @@ def _suited(method: Mapping[str, Any]) -> Tree:
     return {**method, **tables}
 
 
-def wants_unlabelled(method: Method) -> bool:
+def wants_unlabeled(method: Method) -> bool:
     """Tell whether a method trains on rows without labels too, and so needs some."""
     # Switched off, a method reads labels like plain fine-tuning.
     return any(
@@ -443,17 +443,17 @@ def wants_unlabelled(method: Method) -> bool:
     )
 
 
-def check_unlabelled(method: Method, *, given: bool) -> None:
-    """Refuse a method without the unlabelled rows that it learns from, and such rows for no use.
+def check_unlabeled(method: Method, *, given: bool) -> None:
+    """Refuse a method without the unlabeled rows that it learns from, and such rows for no use.
 
     Args:
         method: The method.
-        given: Whether there are unlabelled rows.
+        given: Whether there are unlabeled rows.
 
     Raises:
         SettingError: If they are wanted and not given, or given and not wanted.
     """
-    wanted = wants_unlabelled(method)
+    wanted = wants_unlabeled(method)
     if wanted and not given:
         raise SettingError(
             f"The method {method.name!r} trains on text without labels too, and there is none. "

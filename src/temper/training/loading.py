@@ -1,8 +1,8 @@
 """The rows of a training and their loader: one dataset, two phases, or several tasks.
 
-Two phases: an epoch has every batch of labelled rows, then every batch of unlabelled ones. Each
+Two phases: an epoch has every batch of labeled rows, then every batch of unlabeled ones. Each
 phase has the batches that its dataset would have by itself, on every process alike, so that no
-batch mixes the two and the labelled ones come as they do without the others. No optimiser step
+batch mixes the two and the labeled ones come as they do without the others. No optimizer step
 mixes them either: a short last one of the first phase is filled up with empty batches.
 
 Several tasks: the steps of all tasks are shuffled together (Liu et al. 2019, arXiv 1901.11504,
@@ -264,7 +264,7 @@ def join(
             sampler behind it whose order follows the epoch, or None. The first one's way of loading
             is used.
         seed: Seed of the order of the steps of several tasks, the same on every process; None joins
-            labelled rows and unlabelled ones, which lose any labels.
+            labeled rows and unlabeled ones, which lose any labels.
         accumulation: Micro-batches of an optimizer step.
 
     Returns:

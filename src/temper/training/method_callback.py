@@ -33,8 +33,8 @@ class MethodCallback(TrainerCallback):
         if state.global_step == 0 and stepper.prepares:
             self.trainer.model_wrapped.train()
             stepper.network.use(self.trainer.model_wrapped)
-            loader, unlabelled = kwargs["train_dataloader"], self.trainer.unlabeled_dataset
-            with nullcontext() if unlabelled is None else self.trainer.sampler.first_alone():
+            loader, unlabeled = kwargs["train_dataloader"], self.trainer.unlabeled_dataset
+            with nullcontext() if unlabeled is None else self.trainer.sampler.first_alone():
                 full = (inputs for inputs in loader if inputs)
                 stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in full)
 

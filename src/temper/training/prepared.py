@@ -22,7 +22,7 @@ from temper.models.heads import order_of_head
 from temper.models.hf import head_names, load_classifier
 from temper.models.windows import set_windows
 from temper.training.checks import check_head, check_in_windows
-from temper.training.config import RunConfig, check_unlabelled, settings_class, teachers_of
+from temper.training.config import RunConfig, check_unlabeled, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
 from temper.training.recorder import DEV, SELECTION, ScoredSet
 
@@ -40,7 +40,7 @@ class Prepared:
         method: The method, built from its settings.
         rows: The encoded training rows.
         class_weights: Weight of each class, None where all weigh alike.
-        unlabelled: The encoded unlabelled rows, None where the method trains on none.
+        unlabeled: The encoded unlabeled rows, None where the method trains on none.
         notices: What a person should know of the model.
         scored: What is scored after each epoch.
         selection: The rows that choose the epoch whose weights are kept; None where none does.
@@ -51,7 +51,7 @@ class Prepared:
     method: Any
     rows: LazilyEncoded | AugmentedExamples
     class_weights: list[float] | None
-    unlabelled: LazilyEncoded | None = None
+    unlabeled: LazilyEncoded | None = None
     notices: tuple[str, ...] = ()
     scored: tuple[ScoredSet, ...] = ()
     selection: Examples | None = None
@@ -78,7 +78,7 @@ def prepare(
     """
     method = methods.build(config.method_config())
     # The caller's own splits may lack what the settings name.
-    check_unlabelled(method, given=splits.unlabeled is not None)
+    check_unlabeled(method, given=splits.unlabeled is not None)
     check_head(method, {f"Method {config.method_name!r}": splits.train.kind})
     windows, length = config.data.windows, config.data.max_length
     if windows is not None:
@@ -98,12 +98,12 @@ def prepare(
         )
     if folders:
         notices += (ask_teachers(clean, splits.train, folders, config, labels=labels),)
-    unlabelled = None
+    unlabeled = None
     if splits.unlabeled is not None:
-        unlabelled = LazilyEncoded(splits.unlabeled, tokenizer, max_length=length, windows=windows)
+        unlabeled = LazilyEncoded(splits.unlabeled, tokenizer, max_length=length, windows=windows)
     scored = scored_sets(config, {DEV: splits.dev, SELECTION: selection}, tokenizer)
     rows = augmented(clean, splits.train, tokenizer, config.data, seed=config.seed)
-    return Prepared(model, tokenizer, method, rows, weights, unlabelled, notices, scored, selection)
+    return Prepared(model, tokenizer, method, rows, weights, unlabeled, notices, scored, selection)
 
 
 def unknown_tokens(config: RunConfig, encoded: LazilyEncoded, tokenizer: Any) -> tuple[str, ...]:
@@ -258,7 +258,7 @@ def scored_sets(
 
 def metric_of(config: RunConfig, rows: Examples) -> str:
     """Return the score of a run's task."""
-    kind = "classification" if rows.kind == "unlabelled" else rows.kind
+    kind = "classification" if rows.kind == "unlabeled" else rows.kind
     names = rows.label_names or ()
     return default_metric(config.data.source, kind, task=config.data.task, names=names)
 
@@ -300,7 +300,7 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
         writes = train.kind == "completions" and not from_scratch
         if writes and is_encoder_decoder(config.model):
             dev = splits.dev
-            dev = dev if dev.kind == "unlabelled" else replace(dev, kind="seq2seq")
+            dev = dev if dev.kind == "unlabeled" else replace(dev, kind="seq2seq")
             return replace(splits, train=replace(train, kind="seq2seq"), dev=dev)
         return splits
     head = (
@@ -350,9 +350,9 @@ def _named_like(splits: Splits, names: Sequence[str]) -> Splits:
     """Map the labels of all sets to other class names."""
     train, dev = splits.train.map_labels(names), splits.dev
     # Dev rows may have no labels.
-    dev = dev if dev.kind == "unlabelled" else dev.map_labels(names)
+    dev = dev if dev.kind == "unlabeled" else dev.map_labels(names)
     test = splits.test
-    if test is not None and test.kind != "unlabelled":
+    if test is not None and test.kind != "unlabeled":
         test = test.map_labels(names)
     new = (notice for notice in train.notices if notice not in splits.train.notices)
     notices = (*splits.notices, *new)

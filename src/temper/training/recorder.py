@@ -145,7 +145,7 @@ class Recorder(Listener):
 
 @dataclass(frozen=True)
 class ScoredSet:
-    """Labelled rows that the model is scored on while it trains.
+    """Labeled rows that the model is scored on while it trains.
 
     Args:
         name: ``dev``, or ``selection`` for the rows that choose the epoch.

@@ -97,7 +97,7 @@ def train(
             progress.info_all(splits_read_as(splits))
             progress.notice_all(splits.notices)
         if config.data.unlabeled is None:
-            splits = splits.labelled()
+            splits = splits.labeled()
         key = run_key(config, splits)
     processes.check_same(
         {
@@ -296,7 +296,7 @@ class ActiveRun:
         return {} if found is None else {"epochs": found}
 
     def _sets(self) -> dict[str, Any]:
-        splits, unlabelled = self.splits, self.prepared.unlabelled
+        splits, unlabeled = self.splits, self.prepared.unlabeled
         sets = {"train": splits.train, "dev": splits.dev, "unlabeled": splits.unlabeled}
         told: dict[str, Any] = {
             name: {
@@ -308,8 +308,8 @@ class ActiveRun:
             for name, rows in sets.items()
             if rows is not None
         }
-        if unlabelled is not None:
-            told["unlabeled"]["truncated"] = unlabelled.truncated
+        if unlabeled is not None:
+            told["unlabeled"]["truncated"] = unlabeled.truncated
         if (chosen := self.prepared.selection) is not None:
             told["selection"] = {
                 "rows": len(chosen),
@@ -452,7 +452,7 @@ def make_trainer(
         class_weights=prepared.class_weights,
         bucket_by_length=config.train.group_by_length,
         train_dataset=prepared.rows,
-        unlabeled_dataset=prepared.unlabelled,
+        unlabeled_dataset=prepared.unlabeled,
         data_collator=Collator(prepared.tokenizer),
         processing_class=prepared.tokenizer,
         callbacks=list(callbacks),

@@ -104,7 +104,7 @@ def shard(model: nn.Module) -> nn.Module:
         SettingError: Outside a process group.
 
     Example:
-        In a script that ``torchrun`` starts, before the optimiser is made::
+        In a script that ``torchrun`` starts, before the optimizer is made::
 
             torch.distributed.init_process_group()
             model = shard(model)
@@ -159,7 +159,7 @@ def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
 
 
 class OptimizerState:
-    """The state of an optimiser, which is loaded from that of whole weights.
+    """The state of an optimizer, which is loaded from that of whole weights.
 
     Args:
         optimizer: Of plain or sharded parameters.
@@ -169,7 +169,7 @@ class OptimizerState:
         self.optimizer = optimizer
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimiser's own."""
+        """Return the optimizer's own."""
         state: dict[str, Any] = self.optimizer.state_dict()
         return state
 

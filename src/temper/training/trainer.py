@@ -70,7 +70,7 @@ class RobustTrainer(Trainer):
             it. Off when ``args.train_sampling_strategy`` asks for another order;
             ``"group_by_length"`` asks for this one.
         unlabeled_dataset: Rows that a method learns from without labels, as ``train_dataset``; any
-            labels are taken off. Each epoch has its batches after all labelled ones, and they
+            labels are taken off. Each epoch has its batches after all labeled ones, and they
             count as steps. Errors number its rows on from the last of ``train_dataset``.
         settings: All other arguments of ``Trainer``.
 
@@ -147,7 +147,7 @@ class RobustTrainer(Trainer):
             )
         model.train()
         optimizer: Any = self.optimizer
-        # Schedule-free optimisers keep other weights for evaluation.
+        # Schedule-free optimizers keep other weights for evaluation.
         if callable(getattr(optimizer, "train", None)):
             optimizer.train()
         batch = Batch.of(self._prepare_inputs(inputs))
@@ -386,7 +386,7 @@ class RobustTrainer(Trainer):
         if lengths is None:
             return super()._get_train_sampler(dataset)
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
-        # An optimiser step has the same rows however it is split, so that memory decides nothing.
+        # An optimizer step has the same rows however it is split, so that memory decides nothing.
         shares = 1 if self.accelerator.split_batches else self.args.world_size
         rows = self._train_batch_size * self.args.gradient_accumulation_steps * shares
         if column not in getattr(dataset, "column_names", ()):  # else they may not count tokens

@@ -135,7 +135,7 @@ def test_words_are_those_whose_finite_swap_in_float64_raises_the_loss_most(
     exact: ClassifierPredictor, pairs: bool, target: int | None
 ) -> None:
     whole = exact.whole_words()
-    proposer = WordSwaps(Gradients(exact), candidates=4, neighbours=None)
+    proposer = WordSwaps(Gradients(exact), candidates=4, neighbors=None)
     asked = asks_of(drafts_of(pairs=pairs, target=target))
     offered = proposer.propose(asked)
     seen = 0
@@ -180,9 +180,9 @@ def _ids(predictor: ClassifierPredictor, draft: Draft) -> list[int]:
     return list(predictor.tokenizer([draft.text], pair)["input_ids"][0])
 
 
-def test_neighbours_are_the_words_of_the_largest_cosine(predictor: ClassifierPredictor) -> None:
-    every = WordSwaps(Gradients(predictor), candidates=100, neighbours=None)
-    near = WordSwaps(Gradients(predictor), candidates=100, neighbours=6)
+def test_neighbors_are_the_words_of_the_largest_cosine(predictor: ClassifierPredictor) -> None:
+    every = WordSwaps(Gradients(predictor), candidates=100, neighbors=None)
+    near = WordSwaps(Gradients(predictor), candidates=100, neighbors=6)
     asked = [ask for ask in asks_of(drafts_of()) if ask.draft.word(ask.place) == "film"]
     (all_words,), (some,) = every.propose(asked), near.propose(asked)
     table = table_of(predictor.model).numpy()
@@ -208,7 +208,7 @@ def test_words_beyond_the_cut_are_neither_ranked_nor_offered() -> None:
     gradients = Gradients(predictor)
     (norms,) = GradientNorms(gradients).rank([draft], [places_of(draft)])
     assert [norm > 0 for norm in norms] == [True, True, False, False]
-    assert WordSwaps(gradients, neighbours=None).propose(
+    assert WordSwaps(gradients, neighbors=None).propose(
         [Ask(draft, Place(0, at), 0) for at in (2, 3)]
     ) == [[], []]
 
@@ -246,10 +246,10 @@ def test_no_answer_depends_on_the_batch_or_on_the_other_requests(
     predictor: ClassifierPredictor, size: int
 ) -> None:
     asked = asks_of(drafts_of())
-    alone = [WordSwaps(Gradients(predictor), neighbours=9).propose([ask])[0] for ask in asked[::3]]
-    together = WordSwaps(Gradients(predictor, size), neighbours=9).propose(asked)
+    alone = [WordSwaps(Gradients(predictor), neighbors=9).propose([ask])[0] for ask in asked[::3]]
+    together = WordSwaps(Gradients(predictor, size), neighbors=9).propose(asked)
     assert together[::3] == alone
-    assert WordSwaps(Gradients(predictor), neighbours=9).propose(asked[::-1])[::-1] == together
+    assert WordSwaps(Gradients(predictor), neighbors=9).propose(asked[::-1])[::-1] == together
 
 
 def counted_reads(predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatch) -> list[int]:

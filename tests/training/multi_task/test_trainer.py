@@ -12,13 +12,13 @@ from temper import methods
 from temper.errors import SettingError
 from temper.methods.soup import trainings_of
 from temper.models.multi_task import MTDNNForSequenceClassification, share_encoder
-from temper.training.config import wants_unlabelled
+from temper.training.config import wants_unlabeled
 from temper.training.loading import TaskRows
 from tests.methods.tiny import of_each_kind
 from tests.training.tiny_training import (
     Item,
     Rows,
-    Unlabelled,
+    Unlabeled,
     make_trainer,
     tiny_model,
     training_logs,
@@ -28,7 +28,7 @@ from tests.training.tiny_training import (
 
 # These read classes, and say so of the batch whose labels are numbers.
 OF_CLASSES = ("cross_holder", "label_smoothing")
-WANTED = [name for name in of_each_kind() if not wants_unlabelled(methods.build(name))]
+WANTED = [name for name in of_each_kind() if not wants_unlabeled(methods.build(name))]
 
 
 class Three(Rows):
@@ -136,7 +136,7 @@ def test_a_run_stopped_and_resumed_ends_at_the_same_weights(tmp_path: Path, meth
     [
         ({"class_weights": [1.0, 2.0]}, "class_weights are for a training on one task"),
         (
-            {"unlabeled_dataset": Unlabelled(4), "method": "jachess_unlabeled"},
+            {"unlabeled_dataset": Unlabeled(4), "method": "jachess_unlabeled"},
             "unlabeled_dataset and class_weights are for a training on one task",
         ),
     ],

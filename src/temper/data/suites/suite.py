@@ -83,8 +83,8 @@ class Suite(BaseModel):
         summary: One line for lists.
         labels: The task's labels by index, for sets that do not name theirs.
         merge: How three NLI classes answer a set with two (``evaluate.merge``); None says nothing.
-        shift: Labelled sets from other sources, by name.
-        adversarial: Labelled sets that were made to mislead models, by name.
+        shift: Labeled sets from other sources, by name.
+        adversarial: Labeled sets that were made to mislead models, by name.
         anomaly: Sets that do not belong to the task, by name; their labels are not read.
 
     Example:
@@ -356,7 +356,7 @@ def _load_part(
         split=split,
         columns=Columns(group=entry.group_column),
         kind=None if labels is None else "classification",
-        labelled=labels is not None,
+        labeled=labels is not None,
         reading=reading,
     )
     if labels is None or examples.label_names is not None:

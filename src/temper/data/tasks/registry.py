@@ -24,7 +24,7 @@ Metric = Literal[
 
 @dataclass(frozen=True)
 class Task:
-    """A task that sources are recognised as, or that is asked for by name.
+    """A task that sources are recognized as, or that is asked for by name.
 
     Args:
         name: Short name, lower case, no signs but ``_``.
@@ -90,7 +90,7 @@ def plain(name: str) -> str:
 
 
 def task_of(source: str) -> Task | None:
-    """Recognise a task by the name of its source.
+    """Recognize a task by the name of its source.
 
     Args:
         source: A task's name, a Hub id, or the path of a folder named like the task (or of a file
@@ -178,7 +178,7 @@ def default_metric(
         names: Names of the tags, if words have tags.
 
     Returns:
-        The task's score where it was named, or the source is recognised and its kind agrees; else
+        The task's score where it was named, or the source is recognized and its kind agrees; else
         accuracy for classes, Pearson's correlation for a regression, mAP for several labels, F1 of
         entities or accuracy over words for tags, F1 of words for answers in a context, loss per
         token for texts that are written.

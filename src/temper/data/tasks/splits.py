@@ -70,7 +70,7 @@ class TaskCopy:
         test = None
         if "test" in self.opened.splits and "test" not in (*dev_splits, train_split):
             # Only its texts are used, to find overlap with the training rows.
-            test = self.read("test", "test", sized=False, labelled=False)
+            test = self.read("test", "test", sized=False, labeled=False)
         return Splits(train, dev, test, (self.no_dev(),) if at_test else ())
 
     def dev(self) -> Examples:
@@ -138,7 +138,7 @@ class TaskCopy:
         stand_in = self.task.stand_ins.get(name)
         return stand_in if found is None and stand_in in splits else found
 
-    def read(self, split: str, name: str, *, sized: bool = True, labelled: bool = True) -> Examples:
+    def read(self, split: str, name: str, *, sized: bool = True, labeled: bool = True) -> Examples:
         """Read a split with the task's labels, and compare its size with the published one."""
         examples = read_split(
             self.opened,
@@ -146,7 +146,7 @@ class TaskCopy:
             name=name,
             columns=self.settings.columns,
             kind=self.task.kind,
-            labelled=labelled,
+            labeled=labeled,
         )
         check_texts(
             examples,

@@ -1,4 +1,4 @@
-"""Adversarial sets: the metric on labelled sets that were made to mislead models, as they lie.
+"""Adversarial sets: the metric on labeled sets that were made to mislead models, as they lie.
 
 Where a set holds contrast pairs (rows that share a pair's name), ``consistency`` is the share of
 pairs of which every row is right.
@@ -48,7 +48,7 @@ def pairs_right(block: Block) -> FloatArray:
     """Tell of each contrast pair whether all of its rows are right.
 
     Args:
-        block: n labelled rows of a classification.
+        block: n labeled rows of a classification.
 
     Returns:
         1 or 0 of each pair with two rows or more, by name, [pairs]; empty where there are none.

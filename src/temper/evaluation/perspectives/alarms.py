@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from temper.display.cells import Comparison, Row
-from temper.display.charts import Figure, labelled_bars
+from temper.display.charts import Figure, labeled_bars
 from temper.display.folders import Source
 from temper.display.views import Question
 from temper.evaluation.measurement import Measurement
@@ -134,7 +134,7 @@ def in_words(comparison: Comparison) -> str:
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw the share of each set that raises an alarm, by detector."""
     found = comparison.of("alarms")
-    return labelled_bars(
+    return labeled_bars(
         comparison,
         {f"{row.key.set}, {CONDITIONS.get(row.key.condition, '')}": row for row in found},
         "Alarms",

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from temper.data.examples import Examples
 from temper.display.cells import Comparison
 from temper.display.charts import (
-    COLOURS,
+    COLORS,
     DASHES,
     Axis,
     Curve,
@@ -104,7 +104,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         states.score_all(sets)
     if "max_softmax" in settings.detectors and measurement.dev.kind in ONE_LABEL:
         for name, examples in measurement.anomaly.items():
-            yield measurement.clean_block("anomaly", name, Aligned(examples), labelled=False)
+            yield measurement.clean_block("anomaly", name, Aligned(examples), labeled=False)
     for detector in settings.detectors:
         if detector == "max_softmax":
             continue
@@ -246,7 +246,7 @@ CONDITIONS = {
     "energy": "by the energy",
     "mahalanobis": "by the Mahalanobis distance",
     # No longer measured; kept results have its scores.
-    "knn": "by the nearest neighbours",
+    "knn": "by the nearest neighbors",
 }
 
 
@@ -318,13 +318,13 @@ def roc_curves(source: Source) -> list[Figure]:
             place = detectors.index(detector)
             said = CONDITIONS.get(detector, detector)
             corners = np.linspace(0, len(false) - 1, min(len(false), CORNERS)).round().astype(int)
-            # One column's detectors differ in colour, several columns' in the dash.
-            colour = looks[column_name].colour if several else 1 + place % (COLOURS - 1)
+            # One column's detectors differ in color, several columns' in the dash.
+            color = looks[column_name].color if several else 1 + place % (COLORS - 1)
             drawn_curves.append(
                 Curve(
                     f"{column_name}, {said}" if several else said,
                     tuple(map(Point, false[corners].tolist(), true[corners].tolist())),
-                    Look(colour, dash=DASHES[place % len(DASHES)]),
+                    Look(color, dash=DASHES[place % len(DASHES)]),
                     column=column_name if several else None,
                     marked=False,
                 )

@@ -1,4 +1,4 @@
-"""Calibration: ECE, Brier and NLL of the clean labelled rows, raw and after temperature scaling.
+"""Calibration: ECE, Brier and NLL of the clean labeled rows, raw and after temperature scaling.
 
 The rows of dev, of the shift and of the adversarial sets are scored. The temperature of the
 condition ``temperature`` is never fitted on a row that it is applied to: it comes from held-out
@@ -63,7 +63,7 @@ DRAWN = (*((name, "clean") for name in RESCORED), ("calibration", TEMPERATURE))
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add the labelled rows after temperature scaling, and the held-out rows it was fitted on."""
+    """Add the labeled rows after temperature scaling, and the held-out rows it was fitted on."""
     if measurement.regression or measurement.dev.kind == "multi_label":
         return
     try:
@@ -87,7 +87,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score the labelled rows of dev, shift and adversarial sets, raw and scaled."""
+    """Score the labeled rows of dev, shift and adversarial sets, raw and scaled."""
     scaled_blocks = {
         block.condition.set: block
         for block in scoring.of("calibration")
@@ -278,7 +278,7 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
     named = classes if examples.label_names is None else len(examples.label_names)
     if examples.kind not in ("classification", "choices") or named != classes:
         raise DataError(
-            f"The held-out set {examples.name!r} must be labelled with the model's {classes} "
+            f"The held-out set {examples.name!r} must be labeled with the model's {classes} "
             f"classes; it is of kind {examples.kind!r} with {named} classes. Give rows like dev's."
         )
 
@@ -313,7 +313,7 @@ def _words(fitted: Temperature) -> str:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw accuracy over confidence in ten bins, one figure a labelled set, raw and scaled.
+    """Draw accuracy over confidence in ten bins, one figure a labeled set, raw and scaled.
 
     The rows of all seeds of a column are pooled: a bin of one seed is often too small to read.
     Where rows after temperature scaling were written, the set has a second figure.
@@ -352,7 +352,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
 
 def _confidences(run: Run, perspective: str, condition: str) -> Iterable[tuple[str, Any, Any]]:
-    """Yield set, hits and confidences of a run's labelled classification rows."""
+    """Yield set, hits and confidences of a run's labeled classification rows."""
     rows = run.rows(["set", "condition", "label", "prediction", "probabilities"], perspective)
     rows = rows[(rows["condition"] == condition) & rows["label"].notna()]
     rows = rows[rows["probabilities"].map(len) > 0] if len(rows) else rows

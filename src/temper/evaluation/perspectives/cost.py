@@ -3,7 +3,7 @@
 The same dev rows are answered over and over: in batches for the rates, and some of them one by one
 for the time that a single answer takes. Passes of both kinds take turns after one of each that
 warms up, so that a machine that slows down slows both; each score is the median over its passes.
-Time runs from text to answer, tokenisation included. Tokens are counted without padding.
+Time runs from text to answer, tokenization included. Tokens are counted without padding.
 
 Unlike all other rows these differ from run to run, and from machine to machine.
 """

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from temper.display.cells import Cell, Comparison, Row, ScoreKey
-from temper.display.charts import Figure, labelled_bars
+from temper.display.charts import Figure, labeled_bars
 from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Question
@@ -214,7 +214,7 @@ def on_dev(rows: Sequence[Row]) -> list[Row]:
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw coverage by set and attack, by class and by group, and the size of the sets."""
     found = comparison.of("coverage", "coverage")
-    drawn = labelled_bars(
+    drawn = labeled_bars(
         comparison,
         of_whole_sets(comparison),
         "Coverage of prediction sets",
@@ -222,7 +222,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         "has by construction.",
     )
     for part, words in PARTS.items():
-        drawn += labelled_bars(
+        drawn += labeled_bars(
             comparison,
             {
                 f"{row.key.set}, {part} {row.key.parameters[part]}": row
@@ -234,7 +234,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
             "are asked for over all texts, which promises nothing of a part of them.",
         )
     sizes = [row for row in comparison.of("coverage", "set_size") if row.key.condition == LAC]
-    return drawn + labelled_bars(
+    return drawn + labeled_bars(
         comparison,
         {row.key.set: row for row in sizes},
         "Size of prediction sets",

@@ -100,7 +100,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the dev rows, batch by batch; the clean answers on the way are kept for the task."""
     examples, index = measurement.attacked()
     measurement.texts.keep("dev", examples, index)
-    labels = labels_of(examples, labelled=examples.kind in ONE_ANSWER)
+    labels = labels_of(examples, labeled=examples.kind in ONE_ANSWER)
     settings = measurement.settings.section("embedding_attack", EmbeddingAttackSettings)
     budget = _budget(settings, measurement.settings.seed)
     indices: list[int] = []

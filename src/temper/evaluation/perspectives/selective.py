@@ -1,6 +1,6 @@
 """Selective prediction: how often is a model wrong where it answers only when it is sure?
 
-The clean labelled rows of dev, shift and adversarial sets, by falling probability of the predicted
+The clean labeled rows of dev, shift and adversarial sets, by falling probability of the predicted
 class (`temper.functional.selective`). What a model that orders its mistakes well gains by staying
 silent on the least sure tenth, or half, is what a threshold on its confidence is worth.
 """
@@ -47,7 +47,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score every labelled set."""
+    """Score every labeled set."""
     entries = []
     for block in scoring.of(*RESCORED):
         condition = replace(block.condition, perspective="selective")
@@ -108,7 +108,7 @@ def in_words(comparison: Comparison) -> str:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the risk over the coverage, one figure a labelled set.
+    """Draw the risk over the coverage, one figure a labeled set.
 
     Args:
         source: The folder; its ``rows.parquet`` files are read.

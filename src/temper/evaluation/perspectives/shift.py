@@ -1,4 +1,4 @@
-"""Distribution shift: the task's metric on labelled sets from other sources, one entry a set."""
+"""Distribution shift: the task's metric on labeled sets from other sources, one entry a set."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHIFT = Perspective(
     improves=True,
     averaged=True,
     answered=True,
-    summary="the same on labelled sets from other sources (--shift, --suite)",
+    summary="the same on labeled sets from other sources (--shift, --suite)",
     scores=METRICS,
     kinds=tuple(METRICS_OF),
     rows=rows,

@@ -147,7 +147,7 @@ class Recipe:
         name: Its name, the condition of its rows.
         proposer: Who offers words.
         ranker: Who ranks them. None asks the predictor about the text without each word, one query
-            a word: what most favours the goal is changed first.
+            a word: what most favors the goal is changed first.
     """
 
     name: RecipeName

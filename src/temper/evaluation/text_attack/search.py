@@ -450,7 +450,7 @@ def _left(settings: TextAttackSettings, queries: int) -> int | None:
 
 
 def drafts_of(examples: Examples, target: int | None = None) -> list[Draft]:
-    """Split labelled rows into words.
+    """Split labeled rows into words.
 
     Args:
         examples: The rows, their labels those of the predictor.

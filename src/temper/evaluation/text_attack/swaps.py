@@ -9,7 +9,7 @@ Words are changed in the order of the norm of their gradient (A2T; Yoo & Qi 2021
 
 Candidates are the nearest of the model's own embeddings by cosine: without such a bound the highest
 scores belong to words of the other class, and a text whose label has changed misleads nobody.
-Differs: A2T looks for neighbours in counter-fitted vectors and HotFlip asks for a cosine of 0.8,
+Differs: A2T looks for neighbors in counter-fitted vectors and HotFlip asks for a cosine of 0.8,
 which few pairs reach in the embeddings of a language model.
 """
 
@@ -189,7 +189,7 @@ def _reading(
 CANDIDATES = 20
 """Words offered for a place, as in A2T."""
 
-NEIGHBOURS = 50
+NEIGHBORS = 50
 """Nearest words among which they are, as in TextFooler."""
 
 
@@ -263,7 +263,7 @@ class WordSwaps:
     Args:
         gradients: Of the predictor that is attacked.
         candidates: Most words offered for a place, >= 1.
-        neighbours: Nearest words by cosine that are looked at, >= 1; None looks at all.
+        neighbors: Nearest words by cosine that are looked at, >= 1; None looks at all.
     """
 
     def __init__(
@@ -271,11 +271,11 @@ class WordSwaps:
         gradients: Gradients,
         *,
         candidates: int = CANDIDATES,
-        neighbours: int | None = NEIGHBOURS,
+        neighbors: int | None = NEIGHBORS,
     ) -> None:
         self._gradients = gradients
         self._candidates = candidates
-        self._neighbours = neighbours
+        self._neighbors = neighbors
         whole = gradients.predictor.whole_words()
         self._inside = _Choice(whole.inside, cased=whole.cased)
         self._leading = _Choice(whole.leading, cased=whole.cased)
@@ -322,8 +322,8 @@ class WordSwaps:
             return []
         words = self._gradients.words(choice.ids, ask.draft)
         token = reading.embeddings[position]
-        if self._neighbours is not None:
-            allowed &= _nearest(words, token, allowed, self._neighbours)
+        if self._neighbors is not None:
+            allowed &= _nearest(words, token, allowed, self._neighbors)
         gradient = reading.gradient[position]
         scores = words.vectors @ gradient - token @ gradient
         scores = torch.where(allowed & (scores > 0), scores, -torch.inf)
