@@ -1,7 +1,7 @@
 """How much accuracy the default attack leaves that a harder one takes.
 
 Run ``python -m dev.benchmarks.attack_strength``. MiniLM is fine-tuned on SST-2 by `plain` and
-`uegr` at two seeds, then dev rows are attacked by PGD within an l2 ball of .25 as by default, with
+`uegr` at two seeds, then dev rows are attacked by PGD within an l2 ball of 0.25 as by default, with
 15 steps from 3 starts, and as before (5 steps of half the radius, whatever they reach). The default
 was chosen on the first 100 dev rows; the table is of the others.
 """

@@ -58,20 +58,20 @@ class Shape:
 SHAPES = (
     Shape("2 columns"),
     Shape("7 columns", columns=7),
-    Shape("correlated .3", correlation=0.3),
-    Shape("correlated .7", correlation=0.7),
+    Shape("correlated 0.3", correlation=0.3),
+    Shape("correlated 0.7", correlation=0.7),
     Shape("like kept results", correlation=0.2, unequal=0.5),
     Shape("one 3 x as noisy", noisy=3.0),
-    Shape("one 3 x as noisy, correlated .2", noisy=3.0, correlation=0.2),
+    Shape("one 3 x as noisy, correlated 0.2", noisy=3.0, correlation=0.2),
     Shape("one 10 x as noisy", noisy=10.0),
     Shape("7 columns, one of the two 3 x as noisy", columns=7, noisy=3.0),
     Shape("7 columns, another one collapsed", columns=7, others=8.0),
     Shape("a run in ten fails", failed=0.1),
-    Shape("rows .3 of the variance", rows=0.3),
-    Shape("rows .7 of the variance", rows=0.7),
-    Shape("rows .3, one 3 x as noisy", rows=0.3, noisy=3.0),
-    Shape("rows .3, luck with rows .5", rows=0.3, luck=0.5),
-    Shape("rows .7, luck with rows 5", rows=0.7, luck=5.0),
+    Shape("rows 0.3 of the variance", rows=0.3),
+    Shape("rows 0.7 of the variance", rows=0.7),
+    Shape("rows 0.3, one 3 x as noisy", rows=0.3, noisy=3.0),
+    Shape("rows 0.3, luck with rows 0.5", rows=0.3, luck=0.5),
+    Shape("rows 0.7, luck with rows 5", rows=0.7, luck=5.0),
 )
 
 

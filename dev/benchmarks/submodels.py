@@ -5,7 +5,7 @@ two passes of the same rows drop other units. *Divergence* is half the symmetric
 nats, *loss* and *accuracy* are those of one such pass. *Blocks* is the same network without its
 dropout layers, as many decoders come, where sub-models drop outputs of blocks. A second table has
 GPT-2 with random weights by its depth: the cosine between the two passes' states before the head,
-at .1 in all dropout layers, and without any, where a method sets no rate
+at 0.1 in all dropout layers, and without any, where a method sets no rate
 (``temper.forward.submodels.BLOCK_DROPOUT``).
 """
 
@@ -80,7 +80,7 @@ def measure(network: Network, batch: Batch, rate: float, *, draws: int) -> dict[
 
 
 def decoder(blocks: int) -> nn.Module:
-    """Return a GPT-2 of some depth with random weights and .1 in all dropout layers."""
+    """Return a GPT-2 of some depth with random weights and 0.1 in all dropout layers."""
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=5000, n_embd=256, n_head=4, n_layer=blocks, pad_token_id=0)
     return AutoModelForSequenceClassification.from_config(config).train()
@@ -129,7 +129,7 @@ def main() -> None:
         network.release()
     console.print(table)
     depths = Table(title="Cosine between two passes of GPT-2")
-    for column in ("blocks", ".1 in all layers", "without dropout layers"):
+    for column in ("blocks", "0.1 in all layers", "without dropout layers"):
         depths.add_column(column, justify="right")
     cosines: dict[int, tuple[float, float]] = {}
     for blocks in track(DEPTHS, "depth", console=console, transient=True):

@@ -56,10 +56,10 @@ class World:
 
 
 WORLDS = (
-    World("one method twice, accuracy .83", 3.0, 3.0, 0.0),
-    World("one method twice, accuracy .94", 5.0, 3.0, 0.0),
-    World("methods that differ by row, accuracy .82", 3.0, 3.0, 0.5),
-    World("methods that differ by row, accuracy .94", 5.0, 3.0, 0.5),
+    World("one method twice, accuracy 0.83", 3.0, 3.0, 0.0),
+    World("one method twice, accuracy 0.94", 5.0, 3.0, 0.0),
+    World("methods that differ by row, accuracy 0.82", 3.0, 3.0, 0.5),
+    World("methods that differ by row, accuracy 0.94", 5.0, 3.0, 0.5),
 )
 
 

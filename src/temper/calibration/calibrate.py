@@ -193,7 +193,7 @@ class _Fit:
             raise SettingError(
                 f"{self.request.model.folder / FILE} keeps prediction sets and a detector, and "
                 f"{len(self.rows)} rows are enough for a temperature alone: that takes "
-                f"{2 * LEAST_ROWS}. Give more rows, ask for fewer by name (--coverage .9), or "
+                f"{2 * LEAST_ROWS}. Give more rows, ask for fewer by name (--coverage 0.9), or "
                 "remove the file first."
             )
         told: dict[str, Any] = {}
@@ -273,7 +273,7 @@ class _Fit:
             said = (
                 f"No {what}, anomalies or shifts are told with {plural(count, 'held-out row')}: "
                 f"that takes {2 * LEAST_ROWS}, half of them to fit on and half to set thresholds, "
-                "or ask for fewer by name (--coverage .9)."
+                "or ask for fewer by name (--coverage 0.9)."
             )
             if self.predictor.gives == "values":
                 raise DataError(f"{said} Of a regression nothing else is calibrated.")

@@ -250,7 +250,7 @@ class Classifier:
                 has = "keeps only a temperature" if known is not None else "keeps no calibration"
                 raise SettingError(
                     f"`{option}` asks for what is known from held-out rows, and {name} {has}. Give "
-                    f"it held-out rows first: temper calibrate {name} --data ROWS --coverage .9"
+                    f"it held-out rows first: temper calibrate {name} --data ROWS --coverage 0.9"
                 )
         if known is None or known.rule is None:
             return Terms()

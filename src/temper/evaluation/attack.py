@@ -195,7 +195,7 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
 def _outcomes(target: Target, budget: Budget, clean: Tensor, gradient: Tensor) -> Iterator[Outcome]:
     embeddings = norms.masked(target.embeddings, target.movable)
     for norm in budget.norms:
-        # Budgets in fp64: a radius of .1 must stand in the rows as .1, not as fp32's .10000000149.
+        # Budgets in fp64: a radius of 0.1 must be reported as 0.1, not as fp32's 0.10000000149.
         extent = norms.size(embeddings, norm=norm).double()
         direction = norms.steepest(gradient, norm=norm)
         for number in budget.radii:

@@ -20,7 +20,7 @@ BLOCK_DROPOUT = 0.3
 """Rate of sub-models at the blocks' outputs, over the number of blocks, where no dropout is.
 
 A decoder adds its blocks up, so that what is dropped behind each of them adds up too: two passes
-are as far apart as at .1 in all dropout layers, however deep it is (``python -m
+are as far apart as at 0.1 in all dropout layers, however deep it is (``python -m
 dev.benchmarks.submodels``).
 """
 

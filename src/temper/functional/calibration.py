@@ -112,7 +112,7 @@ def bin_numbers(confidences: ArrayLike, *, bins: int) -> IntegerArray:
     _check_bins(bins)
     values = np.asarray(confidences, dtype=np.float64)
     _check_confidences(values)
-    # k / bins is the double nearest to the edge; linspace puts .3 above 3/10.
+    # k / bins is the double nearest to the edge; linspace puts 0.3 above 3/10.
     edges = np.arange(1, bins) / bins
     return np.searchsorted(edges, values, side="right").astype(np.int64)
 

@@ -280,7 +280,7 @@ def chance_coverage(
 
 @cache
 def _exact(coverage: float) -> Fraction:
-    """Return a coverage as the decimal that was written: .57 is 57/100, not the double below it."""
+    """Return a coverage as the written decimal: 0.57 is 57/100, not the double below it."""
     if not 0.0 < coverage < 1.0:
         raise ValueError(f"`coverage` must lie in (0, 1), got {coverage}.")
     return Fraction(str(float(coverage)))

@@ -10,8 +10,8 @@ of other seeds alone.
 
 The reach is that of t, with m (n - 1) degrees of freedom for the part that few seeds tell. Pairing
 leaves half of these and wins only where scores of one seed are correlated by about a half or more
-(in the kept results the median is .2); pooling the variance of *all* columns of a study gives false
-verdicts wherever one column is noisier than the others. docs/evaluation.md has the simulation,
+(in the kept results the median is 0.2); pooling the variance of *all* columns of a study gives
+false verdicts if one column is noisier than the others. docs/evaluation.md has the simulation,
 ``python -m dev.benchmarks.power``, and says where the rule does not hold.
 """
 
@@ -213,7 +213,7 @@ def combined(
 
     Returns:
         ``V = A + max(0, S - G) / n`` with S and G summed over the columns, and Satterthwaite's
-        ``m (n - 1) V^2 / ((max(S, G) - .15 G) / n)^2``, from .1 to 10,000; both [...].
+        ``m (n - 1) V^2 / ((max(S, G) - 0.15 G) / n)^2``, from 0.1 to 10,000; both [...].
 
     Example:
         >>> total, freedom = combined(np.array([4.0, 4.0]), np.zeros(2), 0.0, 4)

@@ -380,7 +380,7 @@ def relative_improvement(score: float, reference: float, perfect: float) -> floa
         raise ValueError(
             f"The reference is perfect ({perfect:g}): the relative improvement is undefined."
         )
-    # Rounded: .9 - .8 over 1 - .8 is 49.99999999999999, which tables would cut.
+    # Rounded: 0.9 - 0.8 over 1 - 0.8 is 49.99999999999999, which tables would cut.
     return round(100.0 * (score - reference) / (perfect - reference), 10)
 
 

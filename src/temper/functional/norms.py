@@ -131,7 +131,7 @@ def within_example_rank(values: Tensor) -> Tensor:
         values: [B, D].
 
     Returns:
-        [B, D] fp32: 0 for the smallest of distinct values, 1 for the largest, .5 everywhere if all
+        [B, D] fp32: 0 for the smallest of distinct values, 1 for the largest, 0.5 everywhere if all
         are equal.
 
     Example:

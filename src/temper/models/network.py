@@ -336,7 +336,7 @@ class Network:
             raise ModelError(
                 "site='output' perturbs the input of the first block, and this model has no "
                 "repeated blocks. Use site='word', with relative=True and an epsilon that fits the "
-                "word embeddings (.025, say)."
+                "word embeddings (0.025, say)."
             )
         return self._found.block_width
 

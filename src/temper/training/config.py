@@ -333,7 +333,7 @@ def completed(tree: Mapping[str, Any]) -> Tree:
         Of a pre-trained model, the settings with the learning rate of its short name. Of a network
         that is trained from scratch, the training loop's have the network's defaults,
         methods have theirs (selective updates cover all parameters, UEGR drops more), and
-        ``architecture.dropout`` is 0 under ``plain`` and .5 under other methods (UEGR, Table IV),
+        ``architecture.dropout`` is 0 under ``plain`` and 0.5 under other methods (UEGR, Table IV),
         each where nobody says otherwise.
     """
     model, train = tree.get("model"), tree.get("train", {})
