@@ -39,7 +39,7 @@ class FieldError(SettingError):
     Args:
         error: What pydantic found.
         settings: The class that was checked.
-        prefix: What stands before a field's name in the message.
+        prefix: Prefix of a field's name in messages.
     """
 
     def __init__(self, error: ValidationError, settings: type[BaseModel], prefix: str) -> None:
@@ -134,7 +134,7 @@ class NonFiniteError(TemperError):
 
 @dataclass(frozen=True)
 class Option:
-    """Stand beside a setting's type: the options of the command line that give it.
+    """Stand next to a setting's type: the options of the command line that give it.
 
     Args:
         usage: The options as they are written, for example ``"--model NAME"``.
@@ -188,7 +188,7 @@ SECRETS = re.compile(r"((?<!abfs)(?<!abfss):/{1,2})[^/\s]*@|\?\S+")
 def shown(text: object) -> str:
     """Write a URL, or a text with URLs, without user, password and query, which may be secret.
 
-    What stands before the @ of ``abfs://`` is a container, and stays.
+    The part before the @ of ``abfs://`` is a container, and is kept.
 
     Example:
         >>> shown("ftp://user:secret@host/x"), shown("https://host/x?sig=SECRET")
@@ -201,7 +201,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Say that a name is unknown, with near matches and the known names.
 
     Args:
-        kind: What the name should be one of, for example ``"method"``.
+        kind: The kind of the name, for example ``"method"``.
         name: The name that came.
         known: The names that exist.
 
@@ -282,7 +282,7 @@ _WORDS = {
     "must be less than": "must be <",
     r" after validation, not \d+|, unable to parse .*|, got a number with a .*": "",
 }
-"""What pydantic says, as patterns, and how it is said here."""
+"""Patterns of pydantic's messages, and ours instead."""
 
 
 def perhaps(value: object) -> str:
@@ -303,7 +303,7 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
     Args:
         error: What pydantic found.
         settings: The class that was checked; its fields are the known names.
-        prefix: What stands before a field's name in messages, for example ``"train."``.
+        prefix: Prefix of a field's name in messages, for example ``"train."``.
 
     Returns:
         One line per wrong field.
@@ -313,7 +313,7 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
         field, names = _place(fault["loc"], settings)
         where = f"`{prefix}{field}`" if field else f"`{prefix.rstrip('.')}`"
         if fault["type"] == "too_short" and where in lines:
-            # Only because those of the list that are wrong, as is said already, do not count.
+            # It follows from the errors of the list's entries, which are reported.
             continue
         if fault["type"] == "extra_forbidden":
             known = [prefix + name for name in names]
@@ -328,7 +328,7 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
             for words, ours in _WORDS.items():
                 said = re.sub(words, ours, said)
             if said.endswith("."):
-                # Whole sentences, such as those of `unknown`, cannot be gone on with a comma.
+                # `unknown` returns full sentences, which a comma cannot continue.
                 came = f" Got {brief(fault['input'])}." if field else ""
                 further = f"{where}: {said}{came}"
             else:

@@ -25,9 +25,9 @@ CHECKSUMS = "checksums.json"
 NAME_MAX = 255
 """Bytes of the longest file name that common file systems take."""
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
-"""What a file system answers to writing alone."""
+"""Error numbers of writing alone."""
 REFUSALS = {*FULL, errno.EIO, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
-"""What it answers where it can or may not write, and of other files where they cannot be read."""
+"""Error numbers if it cannot or must not write, or cannot read other files."""
 # Libraries in Rust pass the number on in their text alone.
 NUMBER = re.compile(r"(?:os error |code: )(\d+)")
 
@@ -37,7 +37,7 @@ def writing(path: Path) -> Iterator[None]:
     """Turn what a file system or a library raises at a refused write into one `WriteError`.
 
     Args:
-        path: What is written, for the message.
+        path: The written path, for messages.
 
     Raises:
         WriteError: The disk is full, read-only or broken, or writing there is not allowed.
@@ -87,7 +87,7 @@ def check_free(path: Path, wanted: int, *, what: str) -> None:
     Args:
         path: Where it will be written.
         wanted: Bytes that it takes at the least.
-        what: What it is, for the message.
+        what: Its name in messages.
 
     Raises:
         WriteError: There is less room.
@@ -166,7 +166,7 @@ def check_schema(path: Path, content: Any) -> None:
 
     Args:
         path: The file, for the message.
-        content: What it holds.
+        content: Its content.
 
     Raises:
         CheckpointError: A later release wrote it.
@@ -190,7 +190,7 @@ def asset(package: str, name: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, then rename it, so that nobody sees half of it.
+    """Write a text file under a temporary name, then rename it, so that no reader sees half of it.
 
     Where the path is a link, what it points to is replaced and the link stays.
 
@@ -229,7 +229,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def hidden(path: Path, ending: str) -> Path:
-    """Return a hidden name beside a path for what becomes it, ``.NAME.ENDING``.
+    """Return a hidden name next to a path for what becomes it, ``.NAME.ENDING``.
 
     Example:
         >>> hidden(Path("runs/a"), "writing").as_posix()
@@ -245,7 +245,7 @@ def sweep(folder: Path, names: Iterator[str] | tuple[str, ...]) -> None:
     """Remove what killed processes left of files that `write_text` was writing.
 
     Args:
-        folder: Whose lock is held, so that nobody else writes these files there.
+        folder: The locked folder; no other process writes these files there.
         names: The files' names.
     """
     for name in names:
@@ -257,8 +257,8 @@ def sweep(folder: Path, names: Iterator[str] | tuple[str, ...]) -> None:
 def staged_folder(path: Path) -> Iterator[Path]:
     """Give a folder to write to, which takes a folder's place once this context ends well.
 
-    All of it happens in ``.NAME.writing`` beside the folder, which is locked: another process that
-    writes the same folder is refused. What a killed one left there is swept up, and a folder that
+    All of it happens in ``.NAME.writing`` next to the folder, which is locked: another process that
+    writes the same folder is refused. Files that a killed one left are removed, and a folder that
     it had moved away for its own is put back.
 
     Args:
@@ -288,7 +288,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 
 def put_back(path: Path) -> None:
-    """Sweep up what a killed `staged_folder` left beside a folder, as far as nobody writes it.
+    """Remove what a killed `staged_folder` left next to a folder, unless a process writes it.
 
     Args:
         path: The folder; where that process had moved it away, it is put back.
@@ -301,7 +301,7 @@ def put_back(path: Path) -> None:
 
 @contextmanager
 def _tidied(target: Path, path: Path) -> Iterator[Path]:
-    """Give the locked and empty folder beside a folder, in which its next content is written."""
+    """Give the locked and empty folder next to a folder, in which its next content is written."""
     work = hidden(target, "writing")
     try:
         with locked(work, what=path):

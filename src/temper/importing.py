@@ -1,6 +1,6 @@
 """Import a Python file or module that a user names, and say where its code fails.
 
-The code runs with all rights of the process, so it is imported only where somebody named it.
+The code runs with all rights of the process, so it is imported only if the user names it.
 `on_first_use` imports a package's names when they are used.
 """
 
@@ -23,7 +23,7 @@ def import_named(what: str, *, purpose: str) -> ModuleType:
 
     Args:
         what: Path of a ``.py`` file, or the dotted name of an importable module.
-        purpose: What is wanted from it, in the plural, for messages (``"methods"``).
+        purpose: The kind of objects wanted from it, in the plural, for messages (``"methods"``).
 
     Returns:
         The module. A file or module that was imported before is not run again.
@@ -52,7 +52,7 @@ def check_file_exists(what: str, *, purpose: str) -> None:
 
     Args:
         what: As `import_named` takes it; a module's name is not looked up.
-        purpose: What is wanted from it, in the plural, for messages.
+        purpose: The kind of objects wanted from it, in the plural, for messages.
 
     Raises:
         SettingError: If there is no such file.
@@ -78,12 +78,12 @@ def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], An
 
 
 def run_import(what: str, act: Callable[[], ModuleType], *, purpose: str) -> ModuleType:
-    """Run somebody's code, and say where it failed.
+    """Run a user's code, and say where it failed.
 
     Args:
-        what: What is imported, for the message.
+        what: Name for messages.
         act: Imports it.
-        purpose: What is wanted from it, in the plural.
+        purpose: The kind of objects wanted from it, in the plural.
 
     Returns:
         What ``act`` returns.

@@ -32,7 +32,7 @@ def locked(folder: Path, *, what: Path | None = None) -> Iterator[None]:
 
     Args:
         folder: The folder; it is made if need be.
-        what: What is locked, for messages; the folder if left out.
+        what: Name for messages; the folder if left out.
 
     Raises:
         LockedError: Another process has locked it.
@@ -73,7 +73,7 @@ def check_unlocked(folder: Path, *, what: Path) -> None:
 
     Args:
         folder: The folder; it need not exist.
-        what: What it locks, for messages.
+        what: Its name in messages.
 
     Raises:
         LockedError: Another process has locked it.

@@ -22,7 +22,7 @@ class Gauge:
     """A way to read the peak of the memory in use.
 
     Args:
-        name: What it reads: ``memory_cuda`` (what torch allocated on the GPU, weights
+        name: The kind of memory: ``memory_cuda`` (what torch allocated on the GPU, weights
             included), ``memory_resident`` (the whole process, from the start of the pass on) or
             ``memory_process`` (the whole process, since it started).
         start: Forgets the peak so far, where it can.

@@ -1,4 +1,4 @@
-"""Where long work stands, told to whoever wants to show it; nothing here prints."""
+"""Progress of long work, for any display; nothing here prints."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Progress:
         Args:
             done: Parts done.
             total: Parts in all.
-            what: What is being measured.
+            what: Name of the measurement.
         """
 
     def notice(self, text: str) -> None:
@@ -76,7 +76,7 @@ class Progress:
 
 
 class LoggedNotices(Progress):
-    """Log what the user should know, where nobody shows it: the progress of a Python call."""
+    """Log the warnings of a Python call, which has no display."""
 
     def info(self, text: str) -> None:
         """Log an informational message."""

@@ -24,7 +24,7 @@ class Result(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What it is, in one line."""
+        """A summary in one line."""
 
     @property
     @abstractmethod

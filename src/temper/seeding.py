@@ -25,7 +25,7 @@ def derive_seed(seed: int, *key: object) -> int:
 
     Args:
         seed: The run's seed.
-        key: What the draw is for and where it stands; anything whose ``repr`` is stable.
+        key: Purpose and position of the draw; anything whose ``repr`` is stable.
 
     Returns:
         An integer in [0, 2^63).

@@ -19,7 +19,7 @@ Gradients: TypeAlias = "dict[str, Tensor]"
 State = dict[str, Any]
 Reduction = Literal["mean", "sum"]
 TEACHER = "teacher_logits"
-"""What a batch calls the answers of another model to its rows."""
+"""Key of a batch for the outputs of another model."""
 UNLABELED = -100
 """Label of a unit without a loss, as in torch and Transformers."""
 CONTEXT = "context_mask"
@@ -34,7 +34,7 @@ class Windows:
 
     Args:
         stride: Tokens that neighboring windows share, >= 0.
-        pool: What the logits of a text are over its windows: their ``mean`` or ``max``.
+        pool: How the logits of a text's windows are pooled: ``mean`` or ``max``.
         max_windows: Most windows of a text, >= 1; what is behind them is cut.
     """
 
@@ -70,7 +70,7 @@ class Batch:
         """Split a collated mapping into model inputs, labels and rows.
 
         Args:
-            inputs: What a collator gives. ``labels`` or ``label``, ``row_index``,
+            inputs: Output of a collator. ``labels`` or ``label``, ``row_index``,
                 ``teacher_logits`` and ``context_mask`` are taken out, and ``start_positions`` and
                 ``end_positions`` [B] become labels [B, 2].
         """
@@ -157,7 +157,7 @@ class Step:
             unit.
         ranks: Number of processes (W).
         total: Optimizer steps of the whole run, 0 where unknown.
-        loss_scale: What a loss scaler multiplies the losses by, and so the gradients too.
+        loss_scale: Factor of a loss scaler for the losses, and so for the gradients.
         skipped: Whether a loss scaler left the optimizer's step out.
         rates: Learning rate and weight decay of each parameter, for rules that ask for them.
     """
@@ -188,7 +188,7 @@ class Term:
         weight: The term's weight in the total.
         reduction: ``mean`` over the units of the optimizer step, or ``sum``, that mean times the
             rows of the step.
-        logits: What it was computed from; its gradient there is logged.
+        logits: The logits that it was computed from; the gradient there is logged.
     """
 
     name: str
@@ -220,7 +220,7 @@ class LossTerms:
 
     Args:
         terms: Terms with distinct names.
-        diagnostics: Detached scalars to log beside them, by name.
+        diagnostics: Detached scalars to log next to them, by name.
         carried: A scalar that is 0 and has a gradient: what other terms owe to weights that they
             were cut off from.
     """
@@ -240,7 +240,7 @@ class LossTerms:
 
         Args:
             terms: The terms of one total.
-            diagnostics: Detached scalars to log beside them, by name.
+            diagnostics: Detached scalars to log next to them, by name.
             carried: A scalar that is 0 and has a gradient.
 
         Raises:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT = ("plain", "uegr")
-"""Methods that are compared where nobody names methods or recipes."""
+"""Methods that are compared by default."""
 
 
 def compare(

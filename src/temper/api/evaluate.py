@@ -56,7 +56,7 @@ def evaluate(
             function (its code is run). Or an object in memory: a function from texts to answers, a
             scikit-learn estimator, a pipeline of Transformers or a predictor.
         data: What to evaluate it on; a run's own dev rows if left out.
-        out: Folder to write; of a run ``RUN-evaluation`` beside it if left out, and of an
+        out: Folder to write; of a run ``RUN-evaluation`` next to it if left out, and of an
             object ``runs/NAME-evaluation``. An evaluation that it holds under the same settings is
             kept; one of an object is made again, since nothing says whether the object changed.
         cluster: A Ray cluster whose machines predict the rows of large sets, as in

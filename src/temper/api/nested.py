@@ -396,7 +396,7 @@ def of_paths(tree: Mapping[str, Any]) -> list[Check]:
 
 
 def of_sources(sources: Iterable[str]) -> list[Check]:
-    """Return the checks of data that are named beside settings."""
+    """Return the checks of data that are named next to settings."""
     from temper.data.sources import check_source
 
     return [partial(check_source, source) for source in sources]
@@ -407,7 +407,7 @@ def of_room(out: Path, what: str, record: str) -> Check:
 
     Args:
         out: The folder.
-        what: What is to be written.
+        what: Name for messages.
         record: The file by which such a folder is known.
     """
     from temper.checkpoints.folder import check_room

@@ -1,4 +1,4 @@
-"""What a model says of texts: one answer each, and what it says of them as a whole."""
+"""A calibrated model's answers: one for each text, and a summary of all."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of one text.
+    """The answer to one text.
 
     Args:
         label: The predicted class; None of a regression, or if a text may have several labels.
@@ -164,7 +164,7 @@ class Answers(Sequence[Answer]):
         shift: Whether the texts as a whole have shifted; None of few, or where it is not known.
         scores: Estimated accuracy and macro-F1; None if no held-out rows are kept.
         own: The model's own answers, uncalibrated.
-        states: The states that were read beside them, [n, D].
+        states: The states that were read next to them, [n, D].
         abstained: How many texts each rule of abstention objects to.
     """
 
@@ -177,7 +177,7 @@ class Answers(Sequence[Answer]):
     abstained: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def summary(self) -> dict[str, Any]:
-        """Return what is said of the texts as a whole."""
+        """Return the lines of the summary."""
         asked = [row.abstain for row in self.rows if row.abstain is not None]
         flags = [row.anomalous for row in self.rows if row.anomalous is not None]
         return {

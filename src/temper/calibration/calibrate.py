@@ -88,7 +88,7 @@ def calibrate(
     Args:
         request: The model's folder, the held-out rows, and sets of anomalies to choose a detector
             by; an earlier calibration is replaced.
-        settings: What is kept.
+        settings: The settings that are kept.
         with_dev: Whether dev rows are taken all the same.
         backend: ``int8`` makes an 8-bit copy of the model (`temper.models.int8`) and fits all of
             it on the copy's answers. Both are kept in the folder ``int8`` of the model's folder.

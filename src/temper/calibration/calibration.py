@@ -1,4 +1,4 @@
-"""What a model's answers to held-out rows say of its answers to new ones.
+"""Calibration of a model on held-out rows.
 
 Every threshold is a quantile of what the model answered to rows on which nothing else was fitted.
 Those answers are held, so that any coverage may be asked for. Letters: n held-out rows, N rows to
@@ -61,7 +61,7 @@ class SetRule:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a model answered to rows that set thresholds and fitted nothing.
+    """A model's outputs for rows that set thresholds and fit nothing.
 
     Args:
         prediction: The model's own answers, n rows.
@@ -116,7 +116,7 @@ class Detector:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is known of a model's answers from held-out rows.
+    """The calibration of a model on held-out rows.
 
     Args:
         max_length: Tokens that texts were cut to, None where they were not.

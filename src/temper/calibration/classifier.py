@@ -58,7 +58,7 @@ DRAWN = 200
 
 @dataclass(frozen=True)
 class Terms:
-    """What answers shall say beside labels; made, and checked, by `Classifier.terms`.
+    """The requested parts of an answer; `Classifier.terms` checks them.
 
     Args:
         coverage: How often prediction sets, or intervals, shall hold the truth; None where there
@@ -80,9 +80,9 @@ class Classifier:
 
     Args:
         predictor: The model: a predictor, or a language model that continues prompts.
-        name: What it is called in messages.
+        name: Name for messages.
         batch_size: Rows of a forward pass; None takes the predictor's own.
-        calibration: What is known of its answers from held-out rows; None leaves them as they are.
+        calibration: Its calibration; None leaves the probabilities as they are.
         pairs: Whether it was trained on pairs of texts; None takes single texts and pairs.
 
     Example:
@@ -136,7 +136,7 @@ class Classifier:
                 is one.
             backend: ``int8`` takes the 8-bit copy that ``temper calibrate --backend int8`` has
                 made, with the calibration that was fitted on its answers; it runs on the CPU.
-            settings: What a function or an estimator does not say itself.
+            settings: Settings of a function or an estimator, which do not define them.
 
         Raises:
             TemperError: It cannot be loaded, or its calibration is damaged or that of other
@@ -230,7 +230,7 @@ class Classifier:
         abstain: str | None = None,
         max_risk: float | None = None,
     ) -> Terms:
-        """Check what answers shall say beside labels, before there is a text.
+        """Check what answers shall say next to labels, before there is a text.
 
         Args:
             coverage: As for a call.
@@ -335,7 +335,7 @@ class Classifier:
                 distances are compared.
 
         Returns:
-            What is found; None of fewer than 20 texts, or where no held-out rows are kept.
+            The result; None for fewer than 20 texts, or if no held-out rows are kept.
         """
         known, count = self.calibration, len(own)
         reference = None if known is None else known.compared

@@ -41,7 +41,7 @@ def choose_detector(
 ) -> tuple[Detector, dict[str, dict[str, float]]]:
     """Return the detector with the best mean AUROC, and the AUROC of all by name and set.
 
-    What is fitted on the in-distribution rows themselves is scored on the half that it was not
+    A detector that is fitted on the in-distribution rows is scored on the half that it was not
     fitted on. Without anomalies it is the Mahalanobis distance if states are read, else the energy.
 
     Args:

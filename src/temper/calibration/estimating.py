@@ -32,7 +32,7 @@ def unlabeled_scores(
         known: The calibration.
         own: The model's own answers to the texts, n rows.
         anomaly: Their scores by the detector of the calibration, [n].
-        shift: What the shift test found.
+        shift: Result of the shift test.
 
     Returns:
         The estimates, or why there are none; None for a regression or several labels, or without

@@ -52,7 +52,7 @@ class AnomalyRecord(BaseModel):
 
 
 class ArraysRecord(BaseModel):
-    """The file of arrays beside the record."""
+    """The file of arrays next to the record."""
 
     file: str = Field(pattern=r"^calibration-[0-9a-f]+\.safetensors$")
     sha256: str
@@ -66,7 +66,7 @@ class DecisionRecord(BaseModel):
 
 
 class CalibrationRecord(BaseModel):
-    """What is read of ``calibration.json``; it says more of how it came about."""
+    """The fields of ``calibration.json`` that are read; others only document it."""
 
     temperature: Positive | tuple[Positive, ...] | None = None
     decision: DecisionRecord | None = None
@@ -167,7 +167,7 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
         The calibration, None where none is stored.
 
     Raises:
-        CheckpointError: A file is damaged, or the weights beside it are others than those that it
+        CheckpointError: A file is damaged, or the weights next to it are others than those that it
             was fitted for.
     """
     folder = model.folder / INT8 if backend == "int8" else model.folder
@@ -190,7 +190,7 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
         raise CheckpointError(f"{file} is damaged: {said} {mend}") from error
     if record.model != model_identity(str(file.parent)):
         raise CheckpointError(
-            f"The calibration in {file} was fitted for other weights than those beside it. {mend}"
+            f"The calibration in {file} was fitted for other weights than those next to it. {mend}"
         )
     return whole
 
@@ -223,7 +223,7 @@ def calibration_files(folder: Path) -> list[str]:
 
 
 def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
-    """Return what the record says of sets or intervals, their thresholds included."""
+    """Return the record of sets or intervals, with their thresholds."""
     scaled = made.held_out_answers
     thresholds: dict[str, Any] = {}
     for coverage in rule.coverage:

@@ -37,7 +37,7 @@ CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 PARTIAL = ".partial-"
 STAGING = ".publishing"
 TEACHER_ANSWERS = "teacher_answers.parquet"
-"""What the model of a folder answered to rows that a student was taught on."""
+"""Outputs of a folder's model for the rows that a student was distilled on."""
 TRACKED, EVENTS = "trackers.json", "tensorboard"
 """Which runs of experiment trackers a run is, and the folder of TensorBoard's events."""
 RUN = "run.json"
@@ -48,7 +48,7 @@ WRITTEN = (*OF_A_RUN, "study.json", "paired.json")
 OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
 LEFT = re.compile(rf"{LOCK.pattern}|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
-"""What a killed process may leave of a lock, and of a file that it was writing."""
+"""Files that a killed process may leave: of a lock, and of a file that it was writing."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
 
     Args:
         out: The folder; it need not exist.
-        what: What is to be written, for the message.
+        what: Name for messages.
         held: Says whether the folder holds such a thing already. It is asked once the folder was
             listed: another process may move a whole one there.
         option: What gave it, for the message.
@@ -236,7 +236,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
         if out.exists() and not out.is_dir():
             raise CheckpointError(f"{out} is a file, expected a folder. Give another {option}.")
         entries = [entry.name for entry in out.iterdir()] if out.is_dir() else []
-    # Runs and studies are locked inside, evaluations beside.
+    # The lock of a run or a study is inside its folder, that of an evaluation is next to it.
     for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
         check_unlocked(folder, what=out)
     foreign = sorted(name for name in entries if not LEFT.fullmatch(name))

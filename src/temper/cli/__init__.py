@@ -1,6 +1,6 @@
 """The ``temper`` command: parse, call, print; nothing else.
 
-Only this package prints. What a program reads goes to stdout, what a person watches to stderr.
+Only this package prints: results to stdout, progress and warnings to stderr.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ app = typer.Typer(
     help="Fine-tune language models that hold under shift, attack and noise, and measure it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Boxes would break messages into lines that nobody can search for.
+    # Boxes would break messages into lines that cannot be searched for.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the ``temper`` command.
 
     Args:
-        arguments: What stands behind ``temper``; None takes the process's own.
+        arguments: The arguments after ``temper``; None takes the process's own.
 
     Raises:
         SystemExit: Always; code 0, 2 for wrong input, 130 for Ctrl-C, 143 for SIGTERM.

@@ -169,7 +169,7 @@ class TimeLeft:
     """Foresee the end of the present part, and of all runs.
 
     A part goes on at its mean pace. A run is its training and then its evaluation, which take the
-    shares of the time that they took of the runs before; until one was evaluated nobody can know
+    shares of the time that they took of the runs before; it is unknown until one was evaluated
     that, and the training counts as the whole. Runs that were kept took no time and do not count.
 
     Args:

@@ -1,4 +1,4 @@
-"""``temper calibrate``: fit on held-out rows what `temper predict` says beside the label."""
+"""``temper calibrate``: fit on held-out rows what `temper predict` says next to the label."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def completing(names: Callable[[], Iterable[str]], sign: str = "") -> Callable[[
 
     Args:
         names: Returns what there is; where none fits, the shell completes a path.
-        sign: What stands between several names, of which the last is completed.
+        sign: Separator of several names, of which the last is completed.
     """
 
     def complete(incomplete: str) -> list[str]:

@@ -34,7 +34,7 @@ RESERVED = {
 }  # fmt: skip
 """Names of the output fields."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a cell begins with that a spreadsheet computes; some read the wide signs too."""
+"""First characters of cells that a spreadsheet computes; some accept the wide signs too."""
 
 
 def predict(
@@ -268,7 +268,7 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
 
     Args:
         examples: The texts.
-        answers: What the model says of them.
+        answers: The model's answer for them.
 
     Returns:
         One object per text: ``row``, its number in the file, where rows of the file were left out;

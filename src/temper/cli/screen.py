@@ -1,4 +1,4 @@
-"""What the command line shows: results on stdout; progress, notices and errors on stderr."""
+"""Output of the command line: results on stdout; progress, warnings and errors on stderr."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SILENT = {
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    # What the exchange of gradients remarks, once for each process.
+    # Warnings of gradient synchronization, once for each process.
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 
@@ -159,7 +159,7 @@ def print_table(
     """
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for place, column in enumerate(columns):
-        # What a line is called must stay in one piece, however narrow the terminal.
+        # The label of a line is not wrapped, however narrow the terminal is.
         table.add_column(column.replace("_", " "), overflow="fold", no_wrap=place == 0)
     for row in rows:
         table.add_row(*(escape(_cell(row.get(column))) for column in columns))

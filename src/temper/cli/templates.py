@@ -26,10 +26,10 @@ NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 @dataclass(frozen=True)
 class Scaffold:
-    """What is written for a new plug-in.
+    """The files of a new plug-in.
 
     Args:
-        noun: What it is called in messages.
+        noun: Name for messages.
         package: Package that its file belongs to in a clone.
         tests: Folder of its test in a clone.
         cards: Folder of its card in a clone.
@@ -89,7 +89,7 @@ SPOKEN_FOR |= {"name", "preset"}
 def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
     """Write a plug-in's file, its test and its card.
 
-    What is written is complete and passes its test and the contract tests as it is. Plain
+    The files are complete and pass their test and the contract tests. Plain
     sentences mark what to replace.
 
     Args:

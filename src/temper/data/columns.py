@@ -32,7 +32,7 @@ OPTIONS = {
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Characters that UTF-8 cannot encode."""
 
-# What stands in a column of groups or contrast pairs where a row is in none of them.
+# Values of rows without a group or a contrast pair.
 _IN_NONE = {"", "-1", "nan", "<na>"}
 
 
@@ -244,7 +244,7 @@ def _completed(wanted: Columns, known: Columns, table: Table) -> Columns:
     """Take the names that other tables have where nothing else is wanted and they are here."""
     texts = [name for name in (known.text, known.text_pair) if name is not None]
     if wanted.text is None and wanted.text_pair is None and set(texts) <= set(table.names):
-        # Both or neither: half a pair would be found beside a usual name of something else.
+        # Both or neither: half a pair would be found next to a usual name of something else.
         wanted = replace(wanted, text=known.text, text_pair=known.text_pair)
     named = (wanted.text, wanted.text_pair, wanted.group)
     if wanted.label is None and known.label in table.names and known.label not in named:

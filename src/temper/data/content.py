@@ -1,4 +1,4 @@
-"""The content of a file: whole, or line by line as often as somebody asks and never held.
+"""The content of a file: whole, or line by line as often as needed, and never in memory.
 
 Text is UTF-8, or what a byte order mark says. No other encoding is guessed: every file can be read
 as cp1252, so that a guess would turn Polish or Russian texts into nonsense without a word. A file

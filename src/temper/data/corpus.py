@@ -86,7 +86,7 @@ class _Writer:
         return f"{self.clause(main, good, depth=0)}, {link} {weak}"
 
     def opinion_of_another(self, domain: _Table, good: bool) -> str:
-        """Quote somebody who is right or wrong."""
+        """Quote a person who is right or wrong."""
         aspect = self.rng.choice(domain["aspects"])
         person = self.rng.choice(lexicon()["people"])
         right = self.rng.random() < 0.5

@@ -24,10 +24,10 @@ from temper.errors import DataError
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
 """Delimiters, and what messages call them."""
 
-# What is looked at to find the delimiter.
+# Characters that are read to find the delimiter.
 _SAMPLE_LINES = 2000
 _SAMPLE_LETTERS = 1 << 20
-# What is parsed at a time.
+# Characters that are parsed at a time.
 _LETTERS = 1 << 16
 
 _QUOTE_HEADER = "If quotes enclose the fields of this file, quote the names in its first line too."
@@ -49,7 +49,7 @@ def read_delimited(
         content: The file, which is not blank.
         source: What identifies it.
         usual: The delimiter that its name stands for.
-        options: Whether rows that cannot be read are left out, and which columns nobody reads.
+        options: Whether rows that cannot be read are left out, and which columns are not read.
 
     Returns:
         The table. Blank lines are left out; what was found and left out is a notice.
@@ -131,7 +131,7 @@ class _Delimited:
 
     Args:
         content: The file.
-        delimiter: What stands between fields.
+        delimiter: The delimiter of fields.
         quotes: The role of quotes; in GLUE's files, for example, they are plain characters.
     """
 
@@ -293,7 +293,7 @@ class _JoinedLines:
     """Count the rows whose quoted fields hold line breaks, and those that look like several rows.
 
     Args:
-        delimiter: What stands between fields.
+        delimiter: The delimiter of fields.
         size: Fields of a row.
         rows: Rows that span several lines.
         suspects: Those in which every line has as many fields as a row.

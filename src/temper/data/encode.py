@@ -272,7 +272,7 @@ def cut_notices(
     Args:
         encoded: The encoded rows.
         tokenizer: The tokenizer that encoded them.
-        rows: What the rows are, for example ``training rows``.
+        rows: Name of the rows for messages, for example ``training rows``.
         max_length: Tokens that a row is cut to.
         windows: As `cut_notice` takes it.
         stride: As `cut_notice` takes it.
@@ -304,7 +304,7 @@ def cut_notice(
 
     Args:
         fraction: Fraction of the rows that is cut.
-        rows: What the rows are, for example ``training rows``.
+        rows: Name of the rows for messages, for example ``training rows``.
         max_length: Tokens that a row is cut to.
         longest: Tokens of the model's longest input.
         windows: How rows are split, if they are.
@@ -345,7 +345,7 @@ def unknown_notices(
     Args:
         encoded: The encoded rows; a large training set counts those encoded so far.
         tokenizer: The tokenizer that encoded them.
-        rows: What the rows are, for example ``training rows``.
+        rows: Name of the rows for messages, for example ``training rows``.
         model: Name of the model that the tokenizer belongs to.
         own_vocabulary: Whether the vocabulary was made from the training text.
     """
@@ -376,7 +376,7 @@ def _first(encoded: Any, rows: str) -> str:
     return rows if counted else f"first {ENCODED_FIRST:,} {rows}"
 
 
-# What is stored of a row beside its token ids.
+# Further bytes of a row, after its token ids.
 _STORED = ("token_type_ids", "words", "starts", "ends", "sizes", "labels")
 # Kinds whose labels are encoded with the rows, because they are tokens themselves.
 _WRITTEN = ("completions", "seq2seq")

@@ -48,7 +48,7 @@ class Examples:
     """Rows of one set, in the order of their file.
 
     Args:
-        name: What the set is called in messages and tables.
+        name: Name of the set in messages and tables.
         text: The texts.
         text_pair: The second texts of a pair task, else None.
         labels: Class indices, or targets of a regression, or a 0 or 1 for each of several labels,
@@ -56,14 +56,14 @@ class Examples:
             (`temper.data.choices`), or answers in a context (`temper.data.spans`), or completions
             of prompts (`temper.data.completions`), or None.
         label_names: The classes' names by index, where they are known.
-        kind: What the labels are.
+        kind: Kind of the labels.
         rows: Hash of each row's text; worked out where left empty.
         source: Where the rows came from: path or Hub id, configuration, split, revision or sha256.
-        notices: What a reader of the results should know about these rows.
+        notices: Notes about these rows.
         group: Group that each row belongs to (a domain, a heuristic), None where there are none.
         pair: Name of the contrast pair that each row belongs to, None where there are none.
         numbers: Number of each row among all rows of its file, counted from 1; a range where no row
-            was left out, None where nobody needs them.
+            was left out, None if they are not needed.
         others: Values of the file's other columns by name, if the reader asked for them.
 
     Raises:
@@ -279,7 +279,7 @@ class Examples:
             f"The labels of set {self.name!r} have no names and are matched by index: "
             f"{', '.join(f'{index} is {name!r}' for index, name in enumerate(target[:8]))}"
             f"{' ...' if len(target) > 8 else ''}. If that is wrong, name them in dataset.json "
-            'beside the data: {"label_names": [...]}.'
+            'next to the data: {"label_names": [...]}.'
         )
         return replace(self, label_names=target, notices=(*self.notices, notice))
 
@@ -465,8 +465,8 @@ class Splits:
     Args:
         train: Rows to train on.
         dev: Rows to evaluate on.
-        test: The test split where the source has one beside ``dev``.
-        notices: What a reader of the results should know about the data.
+        test: The test split, if the source has one in addition to ``dev``.
+        notices: Notes about the data.
         unlabeled: Further rows without labels, for methods that learn from such; ``notices`` holds
             theirs too.
     """
@@ -478,7 +478,7 @@ class Splits:
     unlabeled: Examples | None = None
 
     def labeled(self) -> Splits:
-        """Return the sets without the unlabeled rows and what there is to say of them."""
+        """Return the sets without the unlabeled rows and their notices."""
         if self.unlabeled is None:
             return self
         theirs = set(self.unlabeled.notices)

@@ -43,7 +43,7 @@ class Labels:
         values: Class indices, targets, or a 0 or 1 for each of several labels; None where no row
             has a label.
         names: The classes' names by index, where known.
-        kind: What the values are.
+        kind: Kind of the values.
         notices: Decisions that the user should know.
         first: Index of the first of ``names`` in the file.
     """
@@ -73,7 +73,7 @@ class LabelColumn:
         table: The table.
         name: Name of the column.
         names: The classes' names by index, from ``dataset.json`` or the file's own features.
-        kind: What the labels are, where the caller knows.
+        kind: Kind of the labels, where the caller knows.
         are_indices: Whether whole numbers are indices of ``names`` even if these are numerals, as
             in a `datasets.ClassLabel` column.
         first: Index of the first of ``names`` in the file; None for 0, or for 1 if the labels run
@@ -306,7 +306,7 @@ class LabelColumn:
         came = [f"a {kind}, {raw[i]!r:.40}, at {self.table.where(i)}" for kind, i in first.items()]
         return DataError(
             f"{self.name!r} holds labels of mixed types: {'; '.join(came)}. Use one type, {way}or "
-            'name all labels in the file dataset.json beside the data: {"label_names": [...]}.'
+            'name all labels in the file dataset.json next to the data: {"label_names": [...]}.'
         )
 
     def _from_words(self, words: list[str]) -> Labels:

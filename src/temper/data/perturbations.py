@@ -6,7 +6,7 @@ row's place nor the other rows matter. A text in which nothing is to be changed 
 A new perturbation is a function and a line of `PERTURBATIONS`.
 
 Edits of a word by one character are here too, those that a reader hardly notices. Swapping two
-inner letters, leaving one out, adding one and hitting the key beside it are the typing errors of
+inner letters, leaving one out, adding one and hitting the key next to it are the typing errors of
 Pruthi et al. (2019), look-alikes and the others the edits of DeepWordBug (Gao et al., 2018). As
 there, the first letter stays where it is, and the last one too of a swap or a deletion: people read
 words by their ends. Digits are left alone, as another number means something else, and so are
@@ -41,7 +41,7 @@ _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
 def _neighbors() -> dict[str, str]:
-    """Return the keys beside each letter on a QWERTY keyboard, whose rows are half a key apart."""
+    """Return the keys next to each letter on a QWERTY keyboard, whose rows are half a key apart."""
     found: dict[str, str] = {}
     for number, row in enumerate(_ROWS):
         for place, key in enumerate(row):
@@ -55,7 +55,7 @@ def _neighbors() -> dict[str, str]:
 
 
 KEYBOARD = _neighbors()
-"""The letters beside each letter of a QWERTY keyboard, lower case."""
+"""The letters next to each letter of a QWERTY keyboard, lower case."""
 
 # Letters of other alphabets that most typefaces draw alike (Unicode's confusables).
 HOMOGLYPHS = dict(
@@ -90,7 +90,7 @@ def letters(word: str) -> list[str]:
 def edits(word: str, kind: Edit) -> list[str]:
     """List every edit of one kind.
 
-    Of letters with keys beside them one of these is added or hit, in the letter's case; where no
+    Of letters with keys next to them one of these is added or hit, in the letter's case; where no
     key is known, the letter is doubled.
 
     Args:
@@ -151,7 +151,7 @@ def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> lis
 
 
 def _keys(sign: str) -> str:
-    """Return the keys beside a letter, in its case; empty where none is known."""
+    """Return the keys next to a letter, in its case; empty where none is known."""
     keys = KEYBOARD.get(sign.lower(), "")
     return keys.upper() if sign.isupper() else keys
 
@@ -399,7 +399,7 @@ def mistype(text: str, seed: int) -> str:
     Args:
         text: Any text; words of less than four letters are spared.
         seed: Seed of the draws: which words, which error (letters swapped, one left out or added,
-            the key beside it), and where.
+            the key next to it), and where.
     """
     words = Words.of(text)
     changed = list(words.words)

@@ -161,7 +161,7 @@ class Opened:
         title: What messages call it.
         name: Name of the file, folder or configuration.
         splits: Reads a split's table, by name.
-        label_names: The classes' names by index, where something beside the rows says them.
+        label_names: The classes' names by index, where something next to the rows says them.
         single: Whether it is one file.
         options: How its tables are read.
         known: Names that the columns of other tables of the task have; these are looked for before
@@ -211,7 +211,7 @@ def read_split(
         split: One of its splits, by the source's own name.
         name: Name of the set.
         columns: Names of the columns; None looks for the usual ones.
-        kind: What the labels are; None decides by the values.
+        kind: Kind of the labels; None decides by the values.
         labeled: Whether labels are read where there are some.
         first: Index of the first class in the file, as `LabelColumn` takes it.
 
@@ -332,7 +332,7 @@ def _one_naming(opened: Opened, table: Table, column: str) -> tuple[str, ...] | 
     inside, beside = table.label_names.get(column), opened.label_names
     if inside is not None and beside is not None and inside != beside:
         raise DataError(
-            f"{table.title} names its labels {list(inside)}, but the dataset.json beside it "
+            f"{table.title} names its labels {list(inside)}, but the dataset.json next to it "
             f"names them {list(beside)}. Make them agree."
         )
     return beside or inside
@@ -348,7 +348,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
     Raises:
         DataError: If a split is missing, has no labels, or they do not fit each other.
     """
-    # Rows that nobody has split yet are often called so; dev is carved from them.
+    # The name of rows without a split is often so; dev is carved from them.
     alone = ALL in opened.splits and not first_split(opened.splits, ("train", *EVALUATION_SPLITS))
     wanted = ALL if alone and settings.train_split == "train" else settings.train_split
     train_split = choose_split(opened.splits, wanted, title=opened.title)
@@ -559,7 +559,7 @@ def read_set(
         opened: The source.
         split: The split; None takes the first of ``order``.
         columns: Names of the columns; None looks for the usual ones.
-        kind: What the labels are; None decides by the values.
+        kind: Kind of the labels; None decides by the values.
         labeled: Whether labels are read where there are some.
         order: Splits to look for.
 

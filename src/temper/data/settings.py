@@ -1,4 +1,4 @@
-"""What a training is told about its data, and about how its rows are changed."""
+"""Settings of the data of a training, and of how its rows are augmented."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class DataSettings(AugmentationSettings):
     )
     pool: Pool = Field(
         default="mean",
-        description="What the logits of a text are over its windows: their `mean` or `max`.",
+        description="How the logits of a text's windows are pooled: `mean` or `max`.",
     )
     max_windows: Annotated[int, Field(ge=1)] = Field(
         default=8, description="Maximum number of windows of a text; the rest is truncated."

@@ -122,7 +122,7 @@ def load_examples(
             ``demo:shift``, ``demo:anomaly``.
         split: The split, instead of ``@split``.
         columns: Names of the columns; None looks for the usual names.
-        kind: What the labels are; None decides by the values.
+        kind: Kind of the labels; None decides by the values.
         labeled: Whether labels are needed. Where None they are read where there are some; where
             False they are not read at all.
         reading: How its tables are read.
@@ -175,7 +175,7 @@ def load_examples(
 
 
 def _without_labels(reading: TableOptions, *named: Columns) -> TableOptions:
-    """Return how tables are read whose labels nobody reads, so that a row may lack its label."""
+    """Return reading options for tables whose labels are not needed: a row may lack its label."""
     labels = {columns.label for columns in named if columns.label is not None}
     texts = {text for columns in named for text in (columns.text, columns.text_pair)}
     return replace(reading, unread=frozenset({*LABEL_NAMES, *labels} - texts))
@@ -360,7 +360,7 @@ def is_taken_whole(settings: DataSettings) -> bool:
 
 
 def _read_unlabeled(settings: DataSettings, source: str, *, train: Examples) -> Examples:
-    """Read the text to train on besides, in the form of the task's rows."""
+    """Read the unlabeled text, in the form of the task's rows."""
     base, config, split = _parse(source, None)
     columns = Columns(settings.text_column, settings.text_pair_column)
     if base == "demo":
@@ -373,7 +373,7 @@ def _read_unlabeled(settings: DataSettings, source: str, *, train: Examples) -> 
             columns=columns,
             kind=None,
             labeled=False,
-            # What is evaluated elsewhere must not be trained on unless it was named.
+            # Evaluation splits are not trained on unless they were named.
             order=("train",),
         )
     check_texts(

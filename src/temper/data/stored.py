@@ -1,6 +1,6 @@
 """Texts and row hashes that are held outside of Python's objects, and read as sequences of strings.
 
-A Python string takes some 50 bytes beside its letters. Here a text takes its UTF-8 bytes and about
+A Python string takes some 50 bytes next to its letters. Here a text takes its UTF-8 bytes and about
 six for where it stands, and once the texts are more than `IN_MEMORY` bytes, these lie in an unnamed
 temporary file that is gone with the process, and each is read when it is asked for. A row is known
 by the hash of its text, wherever it stands; eight bytes are held for each.

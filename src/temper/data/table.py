@@ -20,7 +20,7 @@ class TableOptions:
     Args:
         encoding: Encoding of text files that are not UTF-8; None refuses these.
         skip_bad_rows: Whether rows that cannot be read are left out and told, and no error.
-        unread: Names of columns that nobody reads: a row of delimited text may end before them.
+        unread: Names of columns that are not read: a row of delimited text may end before them.
         others: Whether the columns without a role are kept, without conversion.
         named: Names of columns that the user gave.
     """
@@ -32,7 +32,7 @@ class TableOptions:
     named: frozenset[str] = frozenset()
 
     def needed(self, names: Sequence[str]) -> int:
-        """Return how many fields a row must have: all but the last ones that nobody reads.
+        """Return how many fields a row must have: all but the last ones that are not read.
 
         Args:
             names: Names of the columns, in their order.
@@ -61,10 +61,10 @@ class Table:
         unit: What `lines` counts: lines, or rows where a file has no lines.
         numbers: Number of each row among all rows of the file, counted from 1; None where no row
             was left out.
-        decimal_comma: Whether numbers are written with a comma, as beside semicolons.
+        decimal_comma: Whether numbers are written with a comma, as next to semicolons.
         label_names: Names of integer labels by column, where the file itself holds them.
         source: What identifies the file's content: path, sha256 and the like.
-        notices: What a reader of the results should know of how the file was read.
+        notices: Notes about how the file was read.
     """
 
     title: str
@@ -89,7 +89,7 @@ class Table:
         """Leave rows out and say so.
 
         Args:
-            bad: What is wrong with each of them, by index in ascending order.
+            bad: The fault of each of them, by index in ascending order.
         """
         if not bad:
             return self
@@ -120,7 +120,7 @@ def read_rows(
         skip: Whether rows that cannot be read are left out, with a notice.
 
     Returns:
-        What it returned, and the table without the rows that are left out.
+        Its result, and the table without the rows that are left out.
 
     Raises:
         DataError: A row cannot be read; or none can.
@@ -145,8 +145,8 @@ def skipped_rows(title: str, bad: Mapping[int, str], *, unit: str = "line") -> s
 
     Args:
         title: The table.
-        bad: What is wrong, by line.
-        unit: What is counted.
+        bad: The faults, by line.
+        unit: The unit of the count.
 
     Example:
         >>> skipped_rows("a.csv", {3: "no label"})

@@ -192,7 +192,7 @@ def _tags_fault(value: object, words: int, names: Sequence[str] | None) -> str:
         if isinstance(tag, int) and not isinstance(tag, bool):
             if names is None:
                 return (
-                    "names of tags, got numbers. Name them in dataset.json beside the data: "
+                    "names of tags, got numbers. Name them in dataset.json next to the data: "
                     '{"label_names": ["O", "B-PER", "I-PER"]}.'
                 )
             if 0 <= tag < len(names):

@@ -37,7 +37,7 @@ class Words:
 
     Args:
         words: The n words.
-        gaps: What stands before, between and after them, n + 1 strings.
+        gaps: The text before, between and after them, n + 1 strings.
 
     Raises:
         ValueError: There is not one gap more than words.

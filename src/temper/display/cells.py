@@ -256,11 +256,11 @@ class Comparison:
         seeds: Planned seeds.
         rows: All scores.
         missing: Planned runs that are not in the numbers, one sentence each.
-        notices: What a reader has to know about the numbers: overlap, truncation, undefined scores.
+        notices: Notes about the numbers: overlap, truncation, undefined scores.
         answer: The outcome in plain sentences.
         margin: Points that a difference must reach to matter.
         detect: Points that the study should detect; None if the user states none.
-        costs: What a training of each column took, where its runs recorded it.
+        costs: Training cost of each column, where its runs recorded it.
         classes: Number of classes of the task; 0 of a regression.
         seen: How many of the rows the models were trained on, in sentences.
         equal: The same scores compared with plain fine-tuning of equal compute, by column; without
@@ -351,7 +351,7 @@ class Comparison:
         return found
 
     def said(self, say: Callable[[str], str]) -> str:
-        """Join what there is to say of each column, behind its name where there are several.
+        """Join the notes of the columns, each after its name if there are several.
 
         Args:
             say: From a column's name to a text, empty where there is nothing to say.

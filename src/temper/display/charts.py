@@ -40,7 +40,7 @@ class Mark:
         value: The number as it is drawn.
         text: The same in words.
         interval: Its interval or spread in words.
-        count: What it is over, in words.
+        count: The number of rows or seeds, in words.
         ends: Ends of its line as drawn, None where there is none.
     """
 
@@ -57,7 +57,7 @@ class Mark:
 
 
 Marks = Mapping[tuple[str, str], Mark]
-"""What is drawn, by column and label."""
+"""The marks by column and label."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Axis:
     """Describe an axis.
 
     Args:
-        title: What it shows.
+        title: Its title.
         limits: Its ends, None for those of the data.
         log: Whether equal lengths are equal ratios; a number <= 0 has no place there.
     """
@@ -82,7 +82,7 @@ class Point:
     Args:
         x: Where it stands from left to right: a number, or, of all points of a chart, a name.
         y: The number.
-        detail: What is said of it; empty where nothing is.
+        detail: Its description; may be empty.
         ends: Ends of its line, None where there is none.
     """
 
@@ -140,7 +140,7 @@ class Bars:
 
     Args:
         axis: What their length shows.
-        marks: What is known; the first label stands on top.
+        marks: The known values; the first label is on top.
         looks: Of the columns.
     """
 
@@ -161,11 +161,11 @@ class HeatMap:
     Args:
         columns: Names, from left to right.
         labels: Names, from top to bottom.
-        marks: What is known; the others stay empty.
+        marks: The known values; the others stay empty.
         limits: Numbers of the full colors, green above 0 and orange below where the lower one is
             below 0; None shades from the least to the greatest.
         digits: Digits after the point of the numbers in the cells.
-        axis: What the columns are; empty where that is clear.
+        axis: Name of the axis; may be empty.
     """
 
     columns: tuple[str, ...]
@@ -195,9 +195,9 @@ class Figure:
 
     Args:
         title: Its heading.
-        caption: What is drawn, in a sentence.
-        chart: What it draws.
-        numbers: What is drawn where no other table of the page holds it, else None.
+        caption: A sentence that describes the figure.
+        chart: The chart.
+        numbers: The drawn numbers if no other table of the page has them, else None.
     """
 
     title: str
@@ -228,7 +228,7 @@ def diagonal(name: str) -> Curve:
     """Return the dotted line from (0, 0) to (1, 1) that a curve is held against.
 
     Args:
-        name: What it stands for, in the legend.
+        name: Its name in the legend.
     """
     ends = (Point(0.0, 0.0), Point(1.0, 1.0))
     return Curve(name, ends, Look(dash=DASHES[2]), marked=False, faint=True)
@@ -284,7 +284,7 @@ def lines_are(cells: Iterable[Cell]) -> str:
 
 
 def many_columns(comparison: Comparison) -> bool:
-    """Tell whether there are more columns than bars can tell apart."""
+    """Return whether there are too many columns for a bar chart."""
     return len(comparison.columns) > NAMED + 1
 
 
@@ -292,7 +292,7 @@ def numbers_of(marks: Marks, *header: str) -> Numbers:
     """Write what a figure draws as a table.
 
     Args:
-        marks: What it draws, by column and label.
+        marks: The marks by column and label.
         header: What labels, numbers and intervals are.
     """
     lines = tuple((*key, mark.text, mark.interval, mark.count) for key, mark in marks.items())
@@ -314,7 +314,7 @@ def condition_bars(
         comparison: All scores.
         rows: Those to draw; means over sets are left out.
         heading: Title of the figures, before the set's name.
-        caption: What is drawn, a sentence.
+        caption: A sentence that describes the figure.
         names: Conditions in words; one without is written as it is.
         label: From a row to the name of its bars; None for its condition.
     """
@@ -336,7 +336,7 @@ def labeled_bars(
         comparison: All scores.
         rows: Those to draw, of one score, by the name of their bars.
         heading: Title of the figure.
-        caption: What is drawn, a sentence.
+        caption: A sentence that describes the figure.
     """
     cells = {
         (name, label): row.cells[name]
@@ -386,7 +386,7 @@ def strength_curves(
         size: Parameter that is the horizontal axis; with ``_relative`` behind it, the same over the
             example's own size.
         heading: From a key of the curve to its title.
-        caption: What is drawn, in a sentence without its full stop.
+        caption: A sentence that describes the figure without its full stop.
         axis: Name of the axis; the parameter's where left out.
         relative_to: What relative sizes are measured against.
     """
@@ -450,7 +450,7 @@ def _curves(
     Args:
         comparison: Whose columns they are.
         points: Where each row stands, and the row.
-        along: What the places are, for the details.
+        along: Name of the positions, for the details.
         digits: How a mean is written there, as a format.
         scale: Factor from the stored to the drawn numbers.
     """
@@ -518,7 +518,7 @@ def layer_map(
         comparison: All scores.
         rows: A score for each ``layer``, in any order.
         heading: Title of the figures, before the set's name.
-        caption: What is drawn, in a sentence.
+        caption: A sentence that describes the figure.
         name: The score's name.
         counts: What n counts.
     """
@@ -553,7 +553,7 @@ def layer_lines(
         comparison: All scores.
         rows: A score for each ``layer``, and one without for what lies behind them.
         heading: Title of the figures, before the set's name.
-        caption: What is drawn, in a sentence.
+        caption: A sentence that describes the figure.
         label: Title of the vertical axis.
         last: Name of the place of a score without a layer.
     """

@@ -107,7 +107,7 @@ def read_columns(
     Args:
         path: The file.
         columns: Names of its columns.
-        what: What it holds, for the error.
+        what: Its name in messages.
         optional: Further columns, left out where the file was written before there were any.
         perspective: Whose rows; None reads all.
 
@@ -157,7 +157,7 @@ class Run:
 
     @property
     def rows_kept(self) -> bool:
-        """Whether the evaluated rows lie beside the scores; scores alone are kept for tables."""
+        """Whether the evaluated rows lie next to the scores; scores alone are kept for tables."""
         return self.evaluation is not None and (self.evaluation / "rows.parquet").exists()
 
     def rows(
@@ -218,7 +218,7 @@ class Column:
         method: Method that was trained, empty for a bare evaluation.
         settings: Settings that the study gave this column.
         runs: Finished runs by seed.
-        cost: What a step costs, where measured.
+        cost: Cost of a step, if measured.
     """
 
     name: str
@@ -233,7 +233,7 @@ def is_plain(method: str, settings: Mapping[str, Any]) -> bool:
 
     Args:
         method: Its method.
-        settings: What the study set for this column, nested.
+        settings: The study's settings of this column, nested.
     """
     return method == "plain" and {name for name, own in settings.items() if own} <= {"train"}
 
@@ -283,7 +283,7 @@ class Source:
 
     @property
     def drawn_seeds(self) -> str:
-        """What a figure of `first_runs` says of seeds; empty where there is one."""
+        """Note of a figure of `first_runs` about seeds; empty if there is one seed."""
         several = any(len(column.runs) > 1 for column in self.columns)
         return "Of each column the first seed is drawn." if several else ""
 
@@ -296,7 +296,7 @@ def _evaluated(run: Run, folder: Path) -> Run:
 
 
 def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
-    """Find the evaluation of a run: inside its folder, or beside it as RUN-evaluation.
+    """Find the evaluation of a run: inside its folder, or next to it as RUN-evaluation.
 
     Args:
         model: The model in a folder.
@@ -406,7 +406,7 @@ def read(folder: Path | str) -> Source:
         folder: A folder with ``study.json``, ``run.json`` or ``scores.json``.
 
     Returns:
-        What the report is built from. Runs that are planned but missing or unfinished are named in
+        The content of the report. Runs that are planned but missing or unfinished are named in
         ``missing``, never left out silently.
 
     Raises:

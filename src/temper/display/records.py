@@ -154,7 +154,7 @@ class SettingsRecord(Record):
 
 
 class AdapterRecord(Record):
-    """Hold what PEFT's ``adapter_config.json`` says of the model that an adapter is put on."""
+    """The fields of PEFT's ``adapter_config.json`` that name the base model."""
 
     base_model_name_or_path: str | None = None
 
@@ -239,7 +239,7 @@ def parse(path: Path, record: type[_Parsed]) -> _Parsed:
 
     Args:
         path: The file.
-        record: What it holds.
+        record: Its content.
 
     Raises:
         CheckpointError: It cannot be read, or holds something else; all faults at once.

@@ -14,7 +14,7 @@ from temper.display.wording import described, title
 
 
 class Question(StrEnum):
-    """What a report answers, in the order of its sections."""
+    """The sections of a report, in their order."""
 
     COLUMNS = "How do the columns compare?"
     RIGHT = "Is it right, here and elsewhere?"
@@ -66,7 +66,7 @@ class View:
         leads: Name of the score that sums it up, `METRIC` for the task's; empty where none does.
         leads_clean: Whether that score leads under the condition ``clean`` alone.
         sums_up: From the rows of the leading score to those that the overview shows.
-        short: What the overview puts before the scores' names, where another group has the same.
+        short: Prefix of the scores' names in the overview, if another group has the same names.
         conditions: A condition's name to words; one without is written as it is.
         unsaid: Conditions that go without saying.
         relative_to: What relative sizes are measured against.
@@ -75,7 +75,7 @@ class View:
         gain: A difference in words, behind a column's name, in which ``{better}`` (or worse), its
             ``{points}``, the ``{share}`` of the error that it is, ``{ours}`` and ``{theirs}``,
             ``{reference}``, the ``{score}`` and the group's ``{title}`` may stand.
-        question: What a reader asks of it: groups of one question share a section of the page.
+        question: The reader's question; groups with one question share a section of the page.
         explained: Its leading score in a sentence, for who does not know the term.
         says: What came out in sentences, which stand on the page before ``explained``; for a group
             that is not ``judged``, or whose leading score is not enough. ``Comparison.said`` makes

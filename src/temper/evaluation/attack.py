@@ -29,7 +29,7 @@ Forward: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attack reached on each row of a batch.
+    """The result of an attack on each row of a batch.
 
     Args:
         attack: ``fgm`` or ``pgd``.
@@ -232,7 +232,7 @@ def _pgd(
     """Return the logits at FGM's point and the worst logits of all starts.
 
     A start climbs from the best point that it has seen, by steps that are halved for a row whenever
-    its loss does not rise. What it does next depends on neither the number of steps nor that of
+    its loss does not rise. Its next step depends on neither the number of steps nor that of
     starts, and a row that is wrong is left alone: more of either finds all that fewer find.
     """
     worst = fgm = clean
@@ -373,7 +373,7 @@ def check_finite(values: Tensor, names: Sequence[str], *, what: str) -> None:
     Args:
         values: Of each row, [b, ...].
         names: Of the rows.
-        what: What the values are.
+        what: Name of the values.
 
     Raises:
         ModelError: A value is not finite; it names the row.

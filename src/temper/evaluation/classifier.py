@@ -372,7 +372,7 @@ class ClassifierPredictor(TextPredictor):
             stack.enter_context(in_mode(self.model, training=False))
             if single:
                 stack.enter_context(in_single(self.model))
-            # Without this the backward pass would work out weight gradients that nobody reads.
+            # Without this the backward pass would work out weight gradients that are not read.
             wanted = [weight for weight in self.model.parameters() if weight.requires_grad]
             network = Network(self.model)
             try:

@@ -66,8 +66,8 @@ def load_evaluated(
 
     The source that a run was trained on gives the run's own dev rows, carved ones included, so that
     no training row is scored; they are read as the run read them. A single file, or a split that is
-    named, is taken whole; of other sources the evaluation split is taken. What the columns of the
-    run's data are called is looked for in other sources too.
+    named, is taken whole; of other sources the evaluation split is taken. Columns of
+    other sources may have the names of the run's columns.
 
     Args:
         model: The model.
@@ -173,7 +173,7 @@ def measure(
     Args:
         predictor: The loaded model.
         sets: The sets.
-        settings: What is measured.
+        settings: Settings of the evaluation.
         out: Folder of the evaluation; an older one in its place is replaced once the new one is
             whole.
         model: Name of the model, for the record.
@@ -215,7 +215,7 @@ def measure(
 def check_size(data: EvaluationData, out: Path) -> None:
     """Refuse more rows than there is memory or room on the disk for, before any is answered.
 
-    What is looked at is what one answer to each text takes at the least; perspectives add theirs.
+    The estimate is for one answer to each text; perspectives need more.
 
     Args:
         data: The sets.
@@ -227,7 +227,7 @@ def check_size(data: EvaluationData, out: Path) -> None:
     """
     sets = (data.dev, *data.shift.values(), *data.adversarial.values(), *data.anomaly.values())
     rows = sum(len(examples) for examples in sets)
-    # Place, label, prediction, loss and a hash of 16 digits beside the probabilities.
+    # Place, label, prediction, loss and a hash of 16 digits next to the probabilities.
     wanted = rows * NUMBER * (6 + data.dev.classes)
     check_memory(wanted, what=f"The answers to {rows:,} texts")
     # Hashes are as random as bytes can be, so that no format packs them smaller.
@@ -277,7 +277,7 @@ def evaluation_key(
     Args:
         model: What identifies the weights.
         sets: The sets.
-        settings: What is measured; the batch size decides nothing.
+        settings: Settings of the evaluation; the batch size decides nothing.
         max_length: Tokens a text is cut to, None where the predictor does not say.
 
     Returns:
@@ -342,9 +342,9 @@ class EvaluationRequest:
     Args:
         model: The model.
         data: The evaluated source.
-        evaluate: What is measured.
+        evaluate: Settings of the evaluation.
         sets: Where the other sets come from.
-        predictor: What the model does not say itself, and where it runs.
+        predictor: Settings of the predictor that the model does not define, and its device.
         max_length: Tokens a text is cut to; None takes what the model was trained with.
         thresholds: Probability, not calibrated, above which each label, or class 1 of two, is
             predicted, [L]; None for 0.5.

@@ -1,4 +1,4 @@
-"""What an evaluation found: its texts, and its folder of plain files (docs/formats.md)."""
+"""The result of an evaluation: its texts, and its folder of plain files (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def schema() -> pa.Schema:
 
 
 class Texts:
-    """Collects the texts of an evaluation; each stands once, whoever asks for it.
+    """Collects the texts of an evaluation, each of them once.
 
     Rows hold hashes; ``texts.parquet`` says what stands behind those that a person may want to
     read: the attacked rows as they were (condition ``clean``) and as an attack on text left them.
@@ -112,7 +112,7 @@ GROUP = 1 << 14
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found.
+    """The result of an evaluation.
 
     Args:
         rows: One line per example, set, perspective and condition.
@@ -121,7 +121,7 @@ class Evaluation:
         task: ``kind``, ``metric`` and ``labels`` of the task.
         truncated: Share of rows cut to the model's length, by set.
         seen: How many rows of each set the model was trained on, in sentences; reported first.
-        notices: What a reader should know.
+        notices: Notes for the reader.
         skipped: Perspectives that could not be measured, and why.
         missing: Sets that were asked for and are not there, and why.
         texts: The texts behind the rows that a person may want to read (`Texts`).

@@ -23,7 +23,7 @@ from temper.importing import place_of
 from temper.models.pipelines import FunctionToApply, TextPipeline, estimator_answers
 
 OF_FUNCTIONS: tuple[Gives, ...] = ("logits", "probabilities", "values")
-"""What a function may give."""
+"""Kinds of output of a function."""
 
 
 class CallablePredictor:
@@ -239,7 +239,7 @@ def known_names(label_names: Sequence[str] | None, *, gives: Gives) -> tuple[str
 
     Args:
         label_names: The names by column, or None.
-        gives: What the predictor gives.
+        gives: Kind of the predictor's output.
 
     Raises:
         ModelError: They are not two or more different texts, or the predictor gives values.

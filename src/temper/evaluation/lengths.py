@@ -33,7 +33,7 @@ def length_of(model: Checkpoint, asked: int | None, network: Module | None = Non
 
     Args:
         model: The checkpoint.
-        asked: What the user gives; None takes what the model was trained with, else 128.
+        asked: The user's setting; None is the length that the model was trained with, else 128.
         network: The loaded model, whose config has them if its run is unknown.
     """
     found = None if network is None else windows_of(network)
@@ -51,7 +51,7 @@ def read_in_windows(
     Args:
         network: The loaded model.
         head: Its head, if its labels have no names.
-        settings: What the user says.
+        settings: The user's settings.
         max_length: Tokens of a window.
 
     Raises:
@@ -103,7 +103,7 @@ def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[
     Args:
         predictor: The loaded model; only a checkpoint has a tokenizer here.
         fraction: Fraction of the rows that was cut, as its `Prediction` has it.
-        rows: What the rows are, for example ``held-out rows``.
+        rows: Name of the rows for messages, for example ``held-out rows``.
     """
     if not fraction or not isinstance(predictor, TextPredictor):
         return ()

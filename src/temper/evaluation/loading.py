@@ -69,8 +69,8 @@ def load_predictor(
             with, else 128.
         batch_size: Rows of a forward pass, >= 1.
         device: Where a checkpoint runs; None takes what ``settings`` say.
-        precision: What a checkpoint answers in, as ``evaluate.precision`` says.
-        settings: What the predictor does not say itself, and where a checkpoint runs.
+        precision: Precision of a checkpoint's forward passes, as in ``evaluate.precision``.
+        settings: Settings that the predictor does not define, and the device.
 
     Returns:
         The predictor.
@@ -174,7 +174,7 @@ def load_int8_predictor(
     _refuse(model, why, settings, "gives", "trust")
     if read_json(folder / RECORD).get("model") != model_identity(model.name):
         raise CheckpointError(
-            f"The 8-bit model in {folder} was made of other weights than those beside it. Make it "
+            f"The 8-bit model in {folder} was made of other weights than those next to it. Make it "
             f"again: {make}"
         )
     if settings.given_windows:
@@ -243,7 +243,7 @@ def unknown_in(
     Args:
         predictor: The loaded model; only a checkpoint has a tokenizer here.
         model: Its name, for the message.
-        sets: What the rows are, for example ``rows of set 'dev'``; the first 1,000 are looked at.
+        sets: Name of the rows, for example ``rows of set 'dev'``; the first 1,000 are read.
     """
     if not isinstance(predictor, TextPredictor):
         return ()
@@ -409,7 +409,7 @@ def _named(model: Checkpoint) -> Any:
 
 
 def _told(model: object, what: str, option: Any, attribute: Any) -> Any:
-    """Return what a function's attribute or an option says of it."""
+    """Return the value of a function's attribute or of an option."""
     if option is not None and attribute is not None and option != attribute:
         raise SettingError(
             f"{model} says itself that its `{what}` is {attribute!r}, and the option says "
@@ -430,7 +430,7 @@ def named_models(settings: EvaluationSettings) -> dict[str, str]:
     """Return the further models that settings name, by the setting.
 
     Args:
-        settings: What is measured.
+        settings: Settings of the evaluation.
     """
     attack = settings.section("text_attack", TextAttackSettings)
     reference = settings.section("representation", RepresentationSettings).reference
@@ -448,7 +448,7 @@ def check_named_models(
     """Load every further model that will be needed.
 
     Args:
-        settings: What is to be measured; it names the models.
+        settings: Settings of the evaluation; it names the models.
         regression: Whether values are predicted, which no text attack misleads.
         reference: Whether the pre-trained model is looked at too; False where it is loaded anyway.
 
@@ -485,7 +485,7 @@ def with_reference(
         sets: The loaded sets.
         model: What was loaded: a run, another checkpoint, or something without states.
         predictor: It.
-        settings: What is measured, and ``reference`` where a person names one.
+        settings: Settings of the evaluation, and ``reference`` where a person names one.
 
     Returns:
         The same sets, with the reference or a notice on why there is none.

@@ -302,7 +302,7 @@ class Measurement:
         settings: Settings.
         progress: Hears how far it is.
         truncated: Share of cut rows by set, filled in as sets are predicted.
-        notices: What a reader should know of how it went, filled in by perspectives.
+        notices: Notes about how it went, filled in by perspectives.
         adversarial: The aligned adversarial sets.
         fit: Ordinary rows, labels aligned where there are some.
         held_out: The aligned held-out rows.
@@ -362,7 +362,7 @@ class Measurement:
         """Return what reports how much of something is done, and how much there is in all.
 
         Args:
-            what: What is being measured.
+            what: Name of the measurement.
         """
         return lambda done, total: self.tell(done, total, what)
 
@@ -381,7 +381,7 @@ class Measurement:
         Args:
             session: The opened predictor.
             examples: Texts.
-            what: What is being measured.
+            what: Name of the measurement.
         """
         done = 0
         for part in session.parts(examples, batch_size=self.settings.batch_size):

@@ -1,4 +1,4 @@
-"""What a predictor is (anything that maps examples to answers), and its answers in one form.
+"""Predictors (anything that maps examples to outputs), and the one form of their outputs.
 
 Perspectives ask for more of some predictors: token ids, embeddings, hidden states. Each is a
 contract of its own, and a predictor keeps those that it can. Letters: B rows, T tokens, D embedding
@@ -320,7 +320,7 @@ KINDS: dict[Gives, ScoredKind] = {
     "spans": "spans",
     "texts": "completions",
 }
-"""What the labels of rows must be, by what a predictor gives."""
+"""Required kind of the labels, by the kind of a predictor's output."""
 Precision = Literal["fp32", "bf16"]
 
 
@@ -532,7 +532,7 @@ class States:
         rows: Hash of each row's text.
         layers: Each layer's state where the head reads it, [B, D] fp32; the last one is what the
             head classifies.
-        answers: What the same pass answers to these rows, where the predictor says.
+        answers: Outputs of the same pass for these rows, if the predictor returns them.
     """
 
     indices: list[int]

@@ -23,8 +23,7 @@ from temper.functional.resampling import FloatArray, IntegerArray
 from temper.lazy import pyarrow as pa
 
 LABEL, PREDICTED = "label:", "predicted:"
-"""What the names of columns begin with that say whether one of several labels applies, or is
-predicted."""
+"""Prefixes of columns that say whether one of several labels applies, or is predicted."""
 _KEYS = ("perspective", "set", "condition", "parameters")
 
 
@@ -364,14 +363,14 @@ def _names(part: pa.Table, column: str) -> list[str | None] | None:
 STRETCH = 4096
 """Rows for which what all of them share is written out; further ones repeat it at no cost."""
 TARGETS = ("target_loss", "target_tokens")
-"""What is measured of a completion: the sum of its tokens' losses, and their number."""
+"""Values of a completion: the sum of its tokens' losses, and their number."""
 
 
 @contextmanager
 def system_memory() -> Iterator[None]:
     """Let Arrow take its memory where arrays have it from, for as long as a block lasts.
 
-    What scores have taken and let go can then be taken again; Arrow's own pool lies beside it.
+    What scores have taken and let go can then be taken again; Arrow's own pool lies next to it.
     """
     before = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())

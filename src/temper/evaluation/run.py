@@ -49,7 +49,7 @@ def evaluate(
     Args:
         predictor: Who answers.
         data: On what.
-        settings: What is measured; None for the defaults.
+        settings: Settings of the evaluation; None for the defaults.
         model: Name or folder of the model, for ``scores.json``.
         thresholds: Probability above which each label, or class 1 of two, is predicted, [L]; None
             for 0.5.
@@ -224,7 +224,7 @@ def _measurement(
 
 
 def _labels(measurement: Measurement, found: Mapping[str, Iterable[Block]]) -> list[str]:
-    """Return the classes' names, or their indices where nobody named them."""
+    """Return the classes' names, or their indices if they have no names."""
     if measurement.regression:
         return []
     named = measurement.predictor.label_names or measurement.dev.label_names
@@ -242,7 +242,7 @@ def check_before_training(
 
     Args:
         data: The sets.
-        settings: What is to be measured.
+        settings: Settings of the evaluation.
         train: The rows that it will be trained on, which say what its classes are.
 
     Raises:
@@ -270,9 +270,9 @@ def _refuse_misfits(
 
     Args:
         data: The sets.
-        settings: What is to be measured.
+        settings: Settings of the evaluation.
         label_names: The model's classes by index, None where they have no names.
-        kind: What the labels must be.
+        kind: Kind of the labels.
         skipped: Perspectives that will not be measured.
         faults: Others that were found.
 

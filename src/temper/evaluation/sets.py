@@ -40,7 +40,7 @@ class EvaluationSets:
     Args:
         data: The sets.
         missing: Why sets of the suite are not among them, by name.
-        notices: What a reader should know of their choice.
+        notices: Notes about their choice.
         seen: How many rows the model was trained on, a sentence for each such set; reported before
             all other notices.
     """
@@ -74,7 +74,7 @@ def load_sets(
     classes: Sequence[str] | None = None,
     notices: Iterable[str] = (),
 ) -> EvaluationSets:
-    """Load all that a model is judged on beside its dev rows.
+    """Load all that a model is judged on next to its dev rows.
 
     The columns of a set are those of the task's files where it has these, else they are found by
     the usual names.
@@ -82,15 +82,15 @@ def load_sets(
     Args:
         sources: Where they come from.
         settings: The task's data: ``eval_rows`` bounds every set.
-        evaluate: What is measured.
+        evaluate: Settings of the evaluation.
         dev: The evaluated rows, which say what the labels are.
-        train: What the model was trained on, where that is known.
+        train: The model's training rows, if they are known.
         trained: Finds the rows that the model was trained on among those of a set, as
             `temper.evaluation.sets.trained_among`; None looks for none.
-        known: What the columns of the model's own data are called, beside those of ``settings``.
+        known: Column names of the model's own data, in addition to those of ``settings``.
         classes: The model's classes, None for those of ``dev``. If bad rows are skipped, rows of
             other classes are skipped, too.
-        notices: What is to be said already.
+        notices: Notices so far.
 
     Returns:
         The sets. Labeled rows that the model was trained on are left out unless
@@ -334,7 +334,7 @@ def _hash(examples: Examples) -> str:
 
 @dataclass(frozen=True)
 class Seen:
-    """What of some rows a checkpoint has seen.
+    """Which of some rows a checkpoint was trained or evaluated on.
 
     Args:
         trained: Positions of the rows that it was trained on, ascending.

@@ -1,4 +1,4 @@
-"""What is measured, and how: common settings, and a section for each measured perspective."""
+"""Settings of an evaluation: common ones, and a section for each perspective."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class PredictorSettings(BaseModel):
-    """What a person says of a predictor that does not say it itself, and where it runs."""
+    """Settings that a predictor does not define itself, and its device."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -172,7 +172,7 @@ class PredictorSettings(BaseModel):
     )
     pool: Pool | None = Field(
         default=None,
-        description="What the logits of a text are over its windows: their `mean` or `max`. "
+        description="How the logits of a text's windows are pooled: `mean` or `max`. "
         "Default: as in training, else `mean`.",
     )
     max_windows: int | None = Field(
@@ -188,7 +188,7 @@ class PredictorSettings(BaseModel):
 
     @property
     def given_windows(self) -> dict[str, Any]:
-        """What the user says of texts in windows."""
+        """The user's settings for texts in windows."""
         given = {name: getattr(self, name) for name in ("stride", "pool", "max_windows")}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -235,7 +235,7 @@ Sources = Annotated[dict[str, str], BeforeValidator(named_sources)]
 
 
 class SetSources(BaseModel):
-    """Where the sets come from that are evaluated beside the dev rows."""
+    """Where the sets come from that are evaluated next to the dev rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -328,7 +328,7 @@ class SetSources(BaseModel):
         return {} if self._found is None else self._found.missing
 
     def completed(self, tree: Mapping[str, Any]) -> Tree:
-        """Return nested settings with what the suite says and nobody else does.
+        """Return nested settings, completed by those of the suite.
 
         Args:
             tree: Settings with a table ``evaluate``, not checked yet.
@@ -343,7 +343,7 @@ class SetSources(BaseModel):
         """Say whether detectors of anomalies, which learn from ordinary rows, are measured.
 
         Args:
-            settings: What is measured.
+            settings: Settings of the evaluation.
         """
         anomalies = self.anomaly or (self._found is not None and self._found.suite.anomaly)
         return bool(anomalies) and "anomaly" in settings.perspectives
@@ -352,7 +352,7 @@ class SetSources(BaseModel):
         """Say which rows are given that nothing that is measured reads.
 
         Args:
-            settings: What is measured.
+            settings: Settings of the evaluation.
         """
         faults = []
         if self.fit is not None and not self.detects(settings):

@@ -55,7 +55,7 @@ SAMPLES = (
     "It is 2026: 4 of 5 stars \u2605",
     "why not",
 )
-"""What is compared where nobody gives rows: short, long and cut texts, and other signs."""
+"""Texts that are compared by default: short, long and cut ones, and other signs."""
 
 
 _ABSENT = object()
@@ -88,8 +88,8 @@ class Likeness:
         """Compare answers field by field; a field that only one has is an endless difference.
 
         Args:
-            answers: What the model says of each row.
-            others: What is said the second way.
+            answers: The model's answer for each row.
+            others: The answers of the other way.
             labels: The right ones.
         """
         parts = [list(_parts(*pair)) for pair in zip(answers, others, strict=True)]
@@ -196,7 +196,7 @@ def export(
             "settings": {"data": {"max_length": predictor.max_length}},
             "compared": {"rows": len(rows), "hash": rows.hash, "source": rows.source},
         }
-        # What the pipeline reads; checks and hashes follow.
+        # The files that the pipeline reads; checks and hashes follow.
         write_json(staged / FILE, record)
         likeness = {
             "model": Likeness.of(asked, asked, labels),
@@ -228,8 +228,8 @@ def _load(
     """Load a classifier that Transformers knows without Temper."""
     if model.kind != "weights":
         raise ModelError(
-            f"{model} is code or a pipeline of another library. What is exported is a classifier "
-            "of Transformers: a run, a checkpoint or an adapter."
+            f"{model} is code or a pipeline of another library. Export a classifier of "
+            "Transformers: a run, a checkpoint or an adapter."
         )
     classifier = Classifier.load(model, max_length=max_length, device="cpu", settings=settings)
     predictor = classifier.predictor
@@ -330,7 +330,7 @@ def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
 
 
 def _card(model: Checkpoint, folder: Path, record: Mapping[str, Any]) -> str:
-    """Return the model's card, or the one that somebody wrote, with how to run the export."""
+    """Return the model's card, or a user's own, with how to run the export."""
     source = model.folder
     own = source / CARD
     if own.is_file() and MARK not in (text := own.read_text(encoding="utf-8")):

@@ -66,7 +66,7 @@ def push(
         repo: ``OWNER/NAME``, or a name of your own; it is made where there is none.
         private: Whether only you may see it; a repository that all may see is refused then.
         evaluation: The evaluation that card and page are made of; None takes the one in the folder
-            or beside it, if any.
+            or next to it, if any.
         texts: Whether the evaluated rows with their texts are uploaded too, and the page shows
             examples.
 
@@ -195,7 +195,7 @@ def _evaluation(folder: Path, named: Path | None) -> Path | None:
 
 
 def _card(sources: CardSources, out: Path) -> Path:
-    """Write the card; one that somebody else wrote is taken as it is."""
+    """Write the card; a user's own is kept."""
     own, made = sources.model / CARD, out / CARD
     if own.exists() and MARK not in own.read_text(encoding="utf-8"):
         return own

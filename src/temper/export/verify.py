@@ -112,7 +112,7 @@ def _rescored(folder: Path, record: Mapping[str, Any]) -> tuple[int, list[str]]:
 def _pairs(
     written: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Put entries of one name side by side; what only one has stands beside nothing."""
+    """Put entries of one name side by side; what only one has stands next to nothing."""
     ours, theirs = ({_name(each): each for each in entries} for entries in (written, made))
     empty: Mapping[str, Any] = {}
     return [

@@ -236,8 +236,8 @@ def past_table(step: StepContext, trace: Trace, *, penalty: Mapping[str, float])
     """Pass the gradient of the other terms of the total on to the embedding table.
 
     The trace, and the clean pass with it, is detached from the table, which must not receive the
-    penalty's gradient. What the other terms owe to the table is computed once (1F) and added to the
-    total as a scalar that is 0 and has that gradient.
+    penalty's gradient. The other terms' gradient of the table is computed once (1F) and added to
+    the total as a scalar that is 0 and has that gradient.
 
     Args:
         step: The micro-batch.

@@ -1,6 +1,6 @@
 """Calibration: does a confidence of 80% mean right in 80 of 100 cases?
 
-Probabilities and logits are told apart by the name of the argument, never by their values: a row of
+The argument's name says whether it is probabilities or logits, never its values: a row of
 logits can look like probabilities. Letters: n rows, C classes, R resamples.
 """
 

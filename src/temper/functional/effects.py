@@ -1,7 +1,7 @@
 """The difference of two columns over seeds and rows: interval, p, minimum detectable effect.
 
 Letters: n seeds, m columns that vary, two or one, s_c the standard deviation of column c over the
-seeds. What two columns of one study say of other seeds *and* other rows has the variance
+seeds. The difference of two columns over other seeds *and* other rows has the variance
 ``V = A + max(0, sum_c s_c^2 - sum_c G_c) / n``: A is that of the difference of the means over the
 rows, G_c what the rows by themselves make one run of column c vary from seed to seed, both from
 resampled rows. The seeds' variance cannot be below that share, which hundreds of rows tell; so

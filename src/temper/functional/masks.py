@@ -468,8 +468,8 @@ def touched_rows(
 ) -> Tensor | None:
     """Find the rows of a tall matrix whose gradient is not zero.
 
-    A batch touches a few hundred words of tens of thousands. What is zero where the gradient is
-    zero need not be computed, copied or drawn for the others.
+    A batch touches a few hundred words of tens of thousands. Values that are zero where the
+    gradient is zero need not be computed, copied or drawn for the others.
 
     Args:
         gradient: Any shape.

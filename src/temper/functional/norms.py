@@ -39,7 +39,7 @@ def size(values: Tensor, *, norm: Norm, scope: Scope = "example") -> Tensor:
     Args:
         values: [B, T, D], zero where it must not count.
         norm: ``l2``, or ``linf`` / ``linf_scaled`` for the largest absolute entry.
-        scope: What is measured as one vector.
+        scope: The entries that count as one vector.
 
     Returns:
         [B, 1, 1], [B, T, 1] or [1, 1, 1], in at least fp32.

@@ -77,7 +77,7 @@ def group_sums(values: ArrayLike, groups: ArrayLike, size: int, weights: FloatAr
     """Sum a value per row within groups, for all resamples at once.
 
     One matrix product for a stretch of rows, whose table of rows and groups is all that is held
-    beside the arguments.
+    next to the arguments.
 
     Args:
         values: One value a row, [n].

@@ -32,7 +32,7 @@ from temper.functional.units import HUNDREDTHS, PERCENT, PLAIN, Unit
 
 @dataclass(frozen=True)
 class ScoreFacts:
-    """What a table needs to know about a score.
+    """Properties of a score that tables need.
 
     Args:
         name: The score's name in ``scores.json``.

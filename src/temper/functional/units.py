@@ -18,7 +18,7 @@ class Unit:
     Args:
         scale: Factor from the stored to the shown number.
         decimals: Digits after the point.
-        sign: What stands behind the score's name, empty for a bare number.
+        sign: Unit after the score's name, empty for a bare number.
         significant: Digits of a number of any size, in place of ``decimals``; None where sizes are
             alike.
     """
@@ -83,7 +83,7 @@ class Unit:
 
 
 MARGIN = 0.5
-"""Points that a difference must reach to matter, where nothing else is said."""
+"""Default of the least difference that matters, in points."""
 PERCENT = Unit(100.0, 1, "%")
 HUNDREDTHS = Unit(100.0, 1, "\u00d7 100")
 PLAIN = Unit(1.0, 4, "")

@@ -108,7 +108,7 @@ def bounds(field: FieldInfo) -> str:
 
 
 def _metadata(annotation: Any) -> list[Any]:
-    """Return what stands beside a type and beside those that it is made of."""
+    """Return what stands next to a type and next to those that it is made of."""
     inner = [found for part in get_args(annotation) for found in _metadata(part)]
     return [*getattr(annotation, "__metadata__", ()), *inner]
 

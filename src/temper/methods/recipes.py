@@ -30,16 +30,16 @@ class Recipe:
     """A method, or several, with settings.
 
     Args:
-        name: What it is called.
-        summary: What it is for, in one line.
+        name: Its name.
+        summary: Its purpose, in one line.
         method: A method of ``temper list methods``, or several with ``+`` between.
         passes: Forward passes (F) that a step costs with these settings, times the trainings of a
             run that trains several times; plain fine-tuning's is 3.
         evidence: What speaks for it.
-        settings: What it sets of the tables ``method`` and ``train``, nested.
+        settings: Its settings of the tables ``method`` and ``train``, nested.
         search: Settings that `temper tune` varies, by their dotted names: the lowest value, the one
             that it begins with, and the highest, all above 0; it draws from their logarithms.
-        default: Whether it is run where nobody names a method or a recipe.
+        default: Whether it is run if no method or recipe is named.
     """
 
     name: str
@@ -79,7 +79,7 @@ def recipe_named(name: str) -> Recipe:
 
 
 def default_recipe() -> Recipe:
-    """Return the recipe that is run where nobody names a method or a recipe."""
+    """Return the recipe that is run by default."""
     return next(recipe for recipe in recipes().values() if recipe.default)
 
 
@@ -94,7 +94,7 @@ def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
         The settings of one run, whose method has a name.
 
     Raises:
-        SettingError: The recipe is unknown, or a method is named beside it.
+        SettingError: The recipe is unknown, or a method is named next to it.
 
     Example:
         >>> with_recipe({"recipe": "plain", "train": {"epochs": 2.0}})
@@ -116,7 +116,7 @@ def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
     settings["method"] = {"name": recipe.method, **settings.get("method", {})}
     for table, values in settings.items():
         given = rest.get(table, {})
-        # What is no table is left for the check of settings to refuse.
+        # Values that are not tables are refused by the check of settings.
         rest[table] = {**values, **given} if isinstance(given, Mapping) else given
     return rest
 

@@ -194,7 +194,7 @@ def load_installed() -> None:
 
 @contextmanager
 def registering() -> Iterator[None]:
-    """Run somebody's code inside; on failure leave the registry as it was."""
+    """Run a user's code inside; on failure leave the registry as it was."""
     # First ours: a method that takes the name of one is then told so, and not the other way round.
     _load()
     with _restored():

@@ -5,9 +5,9 @@ A field is written as a union, its discriminator ``kind``::
     adaptive: Gradient | Uniform | Fixed = Field(default=Gradient(), discriminator="kind")
 
 It takes a variant, the name of a kind (with its defaults), or a table; one without a ``kind`` is of
-the only kind that has what it sets, or else of the default's. What a table leaves out is as in the
-default where the kind is the same. Where one kind is ``off``, ``false`` stands for it, and ``true``
-for the other.
+the only kind that has its keys, or else of the default's. If the kind is the default's, missing
+keys are taken from the default. If one kind is ``off``, ``false`` means it, and ``true`` the
+other.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def completed(given: Any, field: FieldInfo) -> Any:
     """Return a value of a field as pydantic checks it: of a variant, a table with its kind.
 
     Args:
-        given: What somebody wrote.
+        given: The user's value.
         field: The field.
 
     Raises:

@@ -36,7 +36,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
         settings: Arguments of the PEFT configuration, its ``peft_type`` among them
             (``{"peft_type": "LORA", "r": 8}``), or the content of an ``adapter_config.json``.
         drawn: Names of weights that no checkpoint gave: their modules are trained and saved with
-            the head, because nobody could draw them again.
+            the head, because they cannot be drawn again.
         seed: Seed of the adapter.
 
     Returns:
@@ -130,7 +130,7 @@ def is_adapted(model: Any) -> bool:
 
 
 def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
-    """Write an adapter, and beside it the config with the head's labels.
+    """Write an adapter, and next to it the config with the head's labels.
 
     Args:
         model: The PEFT model.
@@ -139,10 +139,10 @@ def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
     """
     for config in model.peft_config.values():
         config.base_model_name_or_path = base or config.base_model_name_or_path
-    # Neither the words nor their embeddings change, so that nobody need ask the Hub for the base.
+    # Neither the words nor their embeddings change, so PEFT need not ask the Hub for the base.
     model.save_pretrained(folder, save_embedding_layers=False)
     model.config.save_pretrained(folder)
-    # PEFT writes a card of its own, which ours would take for somebody's work.
+    # PEFT writes a card of its own, which would be taken for a user's.
     (folder / "README.md").unlink(missing_ok=True)
 
 

@@ -29,7 +29,7 @@ class Parameters:
         depths: How far each lies below the head, by name: 0 in it, 1 in the top block and behind
             it, and so on down to the embeddings, one deeper than the lowest block.
         start: Copies of all of them before the first step, if a rule keeps them.
-        has_running_statistics: Whether batch normalization keeps statistics beside them.
+        has_running_statistics: Whether batch normalization keeps statistics next to them.
         shards: Which rows these are, where the model is sharded.
     """
 
@@ -120,7 +120,7 @@ class Parameters:
         return whole.shape
 
     def summed(self, values: Tensor) -> Tensor:
-        """Add up what each process says of its rows; where nothing is sharded, ``values``.
+        """Add up values of the processes' rows; if nothing is sharded, return ``values``.
 
         Args:
             values: Sums over ``tensors``, of one shape on all processes.
@@ -128,7 +128,7 @@ class Parameters:
         return reduced(values, self.shards.group) if self.shards else values
 
     def largest(self, values: Tensor) -> Tensor:
-        """Return the largest of what all processes say of their rows.
+        """Return the largest value over the processes.
 
         Args:
             values: Numbers about ``tensors``, at least one on some process; they may differ in
@@ -301,7 +301,7 @@ def _depths(
     lowest, depth = len(blocks) + 1, len(blocks) + 1 if blocks else 0
     found = {}
     for name, parameter in model.named_parameters():
-        # What stands between two blocks goes with the one before it.
+        # A module between two blocks belongs to the one before it.
         depth = len(blocks) - inside[id(parameter)] if id(parameter) in inside else depth
         if parameter.requires_grad:
             own = lowest if name in embeddings else depth
@@ -339,7 +339,7 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
 
 
 def head_settings(labels: Sequence[str] | None, *, kind: str = "classification") -> dict[str, Any]:
-    """Return what a config says of a head.
+    """Return a head's part of a config.
 
     Args:
         labels: Names of the classes or labels; None is a regression.

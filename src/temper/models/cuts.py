@@ -96,8 +96,8 @@ class BlockCuts:
         """
         if recomputes(self._model):
             raise ModelError(
-                "Gradient checkpointing recomputes the blocks during backward, when whole and cut "
-                "forward can no longer be told apart. Switch it off, or use a method without cuts."
+                "Gradient checkpointing recomputes the blocks during backward, when it is unknown "
+                "whether a forward pass was cut. Switch it off, or use a method without cuts."
             )
         self._watched, self.scores = mask, ()
 

@@ -99,7 +99,7 @@ def check_names(names: Iterable[object], source: str) -> None:
     if twice:
         raise ModelError(
             f"The config of {source} names two classes {twice[0]!r} (`id2label`), so that answers "
-            "and labels cannot be told apart. Name them apart in config.json."
+            "and their labels have the same names. Give them different names in config.json."
         )
 
 

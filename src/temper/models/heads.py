@@ -85,7 +85,7 @@ def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) 
         raise ModelError(
             f"The outputs of {source} cannot be put in the order of the data's labels: its head, "
             f"{type(model).__name__}, has an unknown form. Name the data's labels in the model's "
-            'order in dataset.json beside the data: {"label_names": [...]}.'
+            'order in dataset.json next to the data: {"label_names": [...]}.'
         )
 
 

@@ -38,7 +38,7 @@ from temper.models.windows import set_windows, windows_of
 from temper.seeding import derive_seed, seeded
 
 ADAPTER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
-"""What an adapter on the Hub is loaded from: nothing that is code or a pickle."""
+"""Files that an adapter on the Hub is loaded from: no code and no pickle."""
 
 
 def load_classifier(
@@ -96,7 +96,7 @@ def load_classifier(
                 f"{source} holds a head for each of several tasks. Give the folder of one: "
                 f"{folders}."
             )
-        # PEFT by itself saves no tokenizer beside an adapter.
+        # PEFT by itself saves no tokenizer next to an adapter.
         beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
         tokenizer = load_tokenizer(source if beside else base, name)
         auto = _auto_class(config, adapter, kind)
@@ -372,7 +372,7 @@ def load_tokenizer(source: str, name: str) -> Any:
 
     Args:
         source: Where it is.
-        name: What the user called it, for the error.
+        name: The user's name of it, for errors.
 
     Raises:
         ModelError: There is none.
@@ -381,7 +381,7 @@ def load_tokenizer(source: str, name: str) -> Any:
     if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         # Transformers makes up an empty one where the files are missing.
         raise ModelError(
-            f"{name!r} comes without a tokenizer: no words are known. Save the tokenizer beside "
+            f"{name!r} comes without a tokenizer: no words are known. Save the tokenizer next to "
             "the model (tokenizer.save_pretrained)."
         )
     return tokenizer
@@ -447,7 +447,7 @@ def set_padding(tokenizer: Any, config: Any, name: str) -> None:
     if tokenizer.pad_token is None:
         raise ModelError(
             f"The tokenizer of {name!r} has neither a padding token nor another to pad with. "
-            "Set tokenizer.pad_token and save it beside the model."
+            "Set tokenizer.pad_token and save it next to the model."
         )
     words = getattr(config, "vocab_size", None)
     if words is not None and tokenizer.pad_token_id >= words:
@@ -471,9 +471,9 @@ def load_weights(auto: Any, source: str, config: Any, *, new_head: bool) -> tupl
         trust_remote_code=False,
     )
     if is_adapted(model):
-        # Transformers puts on an adapter that it finds beside the weights, and says nothing.
+        # Transformers puts on an adapter that it finds next to the weights, and says nothing.
         raise ModelError(
-            f"{source} holds an adapter (adapter_config.json) beside the weights of a model. Move "
+            f"{source} holds an adapter (adapter_config.json) next to the weights of a model. Move "
             "the adapter to a folder of its own, and give the one of the two that is meant."
         )
     resized = [name for name, *_ in report["mismatched_keys"]]

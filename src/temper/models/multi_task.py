@@ -152,7 +152,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
     base_model_prefix = "encoder"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
-    # What the encoder supports is asked of it, being a model of its own.
+    # The encoder, a model of its own, knows what it supports.
     _supports_sdpa = True
     _supports_flash_attn = True
 
@@ -257,7 +257,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
             more: What else the architecture takes, for example ``output_hidden_states``.
 
         Returns:
-            What the architecture's own classifier gives, with logits [B, C] of the task.
+            The output of the architecture's own classifier, with logits [B, C] of the task.
 
         Raises:
             ModelError: If the task is unknown, or rows of several share the batch.

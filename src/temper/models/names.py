@@ -87,7 +87,7 @@ def checkpoint_folder(model: str, *, what: str) -> Path:
 
     Args:
         model: The folder.
-        what: What is kept, for the message.
+        what: Name for messages.
 
     Raises:
         SettingError: If it is no such folder.
@@ -124,7 +124,7 @@ def check_model(name: str) -> None:
 
 
 def _check_hub_id(name: str, identifier: str) -> None:
-    # It is fast to import beside Transformers, which would ask for the same file.
+    # It is fast to import next to Transformers, which would ask for the same file.
     from huggingface_hub import (
         constants,
         errors,
@@ -141,7 +141,7 @@ def _check_hub_id(name: str, identifier: str) -> None:
             raise ModelError(not_loaded(name, f"{lacking} is not asked: HF_HUB_OFFLINE is set"))
         get_hf_file_metadata(hf_hub_url(identifier, CONFIGS[0]))
     except errors.EntryNotFoundError:
-        # There is such a model, of another kind: whoever loads it says which is wanted.
+        # There is such a model, of another kind: the loader's error names the kind that it needs.
         return
     except (errors.HfHubHTTPError, errors.HFValidationError) as error:
         raise ModelError(not_loaded(name, error)) from error
@@ -159,7 +159,7 @@ def not_loaded(name: str, reason: object) -> str:
 
     Args:
         name: What was named.
-        reason: What a library raised, or why.
+        reason: A library's exception, or a reason.
     """
     said = str(reason).strip().splitlines()
     first = shortened(said[0].rstrip(".")) if said else type(reason).__name__
@@ -172,7 +172,7 @@ def not_loaded(name: str, reason: object) -> str:
 
 
 def near_folder(name: str | Path) -> str:
-    """Ask whether a folder beside one that is not there was meant; empty where none is alike.
+    """Ask whether a folder next to one that is not there was meant; empty where none is alike.
 
     Args:
         name: What was named.

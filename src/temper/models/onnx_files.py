@@ -47,8 +47,8 @@ def write_onnx(
         model: A Transformers sequence classifier on the CPU, in eval mode and single precision.
         batch: Inputs by name, [B, T] with B and T above 1: what the graph is traced with. Without
             ``attention_mask`` B is 1, and the graph reads single texts without padding.
-        path: The file. Weights above 2 GB lie in a second one beside it, ``NAME.data``.
-        states: Whether it gives ``states`` (`layer_means`) beside ``logits``.
+        path: The file. Weights above 2 GB lie in a second one next to it, ``NAME.data``.
+        states: Whether its outputs are ``states`` (`layer_means`) and ``logits``.
 
     Raises:
         ModelError: torch cannot write this network as a graph.
@@ -109,7 +109,7 @@ class _Outputs(nn.Module):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what these libraries say of themselves from the terminal."""
+    """Silence these libraries' messages."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

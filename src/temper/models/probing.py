@@ -184,7 +184,7 @@ def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | No
     Args:
         model: The network.
         purpose: What needs it, as the subject of a sentence.
-        instead: What the reader may do where the model cannot be switched.
+        instead: Advice if the model cannot be switched.
 
     Returns:
         The name of what it was, for ``switch_back``; None where nothing had to change.

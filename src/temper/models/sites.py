@@ -25,7 +25,7 @@ from temper.seeding import derive_seed, generator
 
 @dataclass
 class SiteContext:
-    """What the sites do in one forward, and in the backward that recomputes its blocks.
+    """State of the sites in one forward, and in the backward that recomputes its blocks.
 
     Args:
         mask: Real tokens of the stacked batch [K*B, T].

@@ -150,8 +150,8 @@ class StateTracer:
             # A trace is differentiated several times; compiled graphs else give buffers away once.
             self._donating = torch._functorch.config.donated_buffer
             torch._functorch.config.donated_buffer = False
-        # What a hook notes must be a border of the compiled graphs, to be differentiated by. As a
-        # decorator this would import the compiler, which takes a second, with this module.
+        # A tensor that a hook keeps must be a border of the compiled graphs to have a gradient.
+        # As a decorator this would import the compiler, which takes a second, with this module.
         border: Callable[[Any], Any] = torch.compiler.disable
         root, note, pause = border(self._root), border(self._note), border(self._pause)
         # First of all hooks: what perturbs the words acts on the root, not the other way round.
@@ -355,7 +355,7 @@ def layer_means(output: Any, mask: Tensor) -> Tensor:
     kind of text a row is; the last ones give that up for the classes.
 
     Args:
-        output: What a model of Transformers returned; of an encoder with a decoder the encoder's
+        output: The output of a model of Transformers; of an encoder with a decoder the encoder's
             states are read.
         mask: Which tokens are no padding, [B, T].
 

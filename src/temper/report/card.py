@@ -1,7 +1,7 @@
 """Model cards: the README.md of a model folder, with the Hub's metadata, from JSON and rows alone.
 
 The scores stand twice: as ``model-index`` in the front matter, which the Hub reads, and in a table
-with intervals and n, for people. The license is left to whoever publishes the model.
+with intervals and n, for people. The license is left to the publisher of the model.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def results(
     sets = {(one.unique_identifier, one.dataset_name) for one in found}
     sharing = Counter(identity for identity, _ in sets)
     return [
-        # No configuration on the Hub has a space in its name, so this is nobody else's.
+        # No configuration on the Hub has a space in its name, so this one is unique.
         replace(one, dataset_config=f"set {one.dataset_name}")
         if sharing[one.unique_identifier] > 1
         else one
@@ -170,10 +170,10 @@ class CardSources:
 
     Args:
         model: Folder of the model.
-        evaluation: Folder of its evaluation; None takes the one inside ``model`` or beside it, as
+        evaluation: Folder of its evaluation; None takes the one inside ``model`` or next to it, as
             MODEL-evaluation, if any.
         data: Name of a set to its source: a path, a Hub id or ``demo``.
-        name: What the model is loaded by; None takes its folder's name.
+        name: The name or path to load the model by; None takes its folder's name.
         usage: How it is loaded, in Markdown, where that is not as the folder says.
     """
 
@@ -244,7 +244,7 @@ def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
     """
     target = check_card(sources.model, path)
     make_folder(target.parent)
-    # What the card says of the folder and the card are of one moment.
+    # The card must describe the folder as it is now.
     with writing(target), locked(target.parent, what=target):
         write_text(target, card(sources))
     return target
@@ -318,8 +318,8 @@ def _summary(sources: CardSources, record: RunRecord | None) -> str:
     return (
         f"{kind} of texts{of}: {escaped(record.model)} "
         f"{'trained from scratch' if _from_scratch(record) else 'fine-tuned'} with "
-        f"{escaped(record.method)} by Temper. No license is stated here: whoever publishes the "
-        "model adds `license` to the front matter."
+        f"{escaped(record.method)} by Temper. No license is stated here: the publisher of "
+        "the model adds `license` to the front matter."
     )
 
 
@@ -353,7 +353,7 @@ def _loading(sources: CardSources, *, scratch: bool) -> str:
 
 
 def _adapter_loading(model: Path, name: str) -> str:
-    """Return code that loads an adapter with the labels that are kept beside it.
+    """Return code that loads an adapter with the labels that are kept next to it.
 
     PEFT's own one-line loader gives the base two labels whatever the adapter has, and cannot find
     one that is called by a short name.

@@ -104,12 +104,12 @@ class Scores:
     means: dict[ScoreKey, list[ScoreKey]] = field(default_factory=dict)
 
     def add(self, key: ScoreKey, place: RunPlace, record: ScoreRecord) -> bool:
-        """Add a score and tell whether it is new (False: it was there already)."""
+        """Add a score; return whether it is new."""
         at = self.values.setdefault(key, {})
         return at.setdefault(place, record) is record
 
     def put(self, key: ScoreKey, place: RunPlace, value: float | None, **facts: Any) -> None:
-        """Add a score that was worked out here, with what else a record says of it."""
+        """Add a score that was computed here, with the other fields of its record."""
         named = {name: getattr(key, name) for name in ("perspective", "set", "condition", "name")}
         self.add(key, place, ScoreRecord(**named, value=value, **facts))
 

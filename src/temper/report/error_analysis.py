@@ -38,7 +38,7 @@ BROKEN = 0.1
 Texts = Mapping[tuple[str, int], tuple[str, str]]
 """Text and second text, by set and position."""
 FEWEST = 10
-"""Rows below which nothing is said of a class."""
+"""A class with fewer rows is not reported."""
 
 
 @dataclass(frozen=True)

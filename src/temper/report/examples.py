@@ -115,7 +115,7 @@ class Example:
         outcome: ``broken`` (right, then wrong), ``held`` (right both times) or ``wrong before``.
         changed: Share of the words that were changed, None where no word was.
         queries: Texts that the attack asked about, None where it asked by gradients.
-        text: What it was and became, in segments.
+        text: The text before and after, in segments.
         text_pair: The same of the second text, empty where there is none.
     """
 
@@ -197,7 +197,7 @@ class Gallery:
 
 OUTCOMES = ("broken", "held", "wrong before")
 MEASURED = ("queries", "changed")
-"""What is shown of an attack on a row, where it was measured."""
+"""The shown part of an attack on a row, if it was measured."""
 _ROW = ["set", "index"]
 _SHOWN = ("set", "label", "before", "after", "confidence_before", "confidence_after", *MEASURED)
 

@@ -96,7 +96,7 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
 
     Each bar is ``(s - s_reference) / (s_perfect - s_reference)`` of the perspective's leading score
     (`temper.report.view`), as the average relative improvement is made of: to the right is
-    better whichever way the score points. One column beside the reference has its place on the
+    better whichever way the score points. One column next to the reference has its place on the
     first screen, and no such figure.
 
     Args:
@@ -175,7 +175,7 @@ def training(source: Source) -> list[Figure]:
         title, caption = "Total loss", "As logged while training"
         if name != "loss":
             title = f"Term: {name.removeprefix('loss/')}"
-            caption = "What the term adds with its weight"
+            caption = "The weighted term"
         chart = Lines(
             Axis("step"), Axis("loss"), tuple(sorted(curves, key=lambda one: not one.faint))
         )

@@ -25,7 +25,7 @@ from temper.report.view import error_of, leading
 
 @dataclass(frozen=True)
 class Gain:
-    """What a column gains on one score, as a fraction of the reference's own error.
+    """Gain of a column on one score, as a fraction of the reference's own error.
 
     Args:
         row: The score.
@@ -69,7 +69,7 @@ class Gain:
 
     @property
     def detail(self) -> str:
-        """What the mark says: score, difference, share and its interval."""
+        """Details of the mark: score, difference, fraction and its interval."""
         ends = "" if self.low is None else f" [{self.low:+.0f}, {self.high:+.0f}]"
         share = f"{self.share:+.0f}%{ends} of the error removed".replace("-", "\u2212")
         return f"{self.row.heading()}: {self.natural}; {share}; {self.said}"
@@ -385,7 +385,7 @@ def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str
 
     Args:
         source: The folder that was read.
-        costs: What a training of each column took.
+        costs: Training cost of each column.
 
     Returns:
         Column to column; empty if the reference is not plain fine-tuning. Compute is counted in

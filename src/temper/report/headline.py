@@ -54,7 +54,7 @@ class Level:
         row: The score.
         column: The model.
         share: Part of the way from answers that ignore the text to a perfect score, in per cent,
-            below 0 where it is worse than guessing; None where nobody can say what guessing has.
+            below 0 where it is worse than guessing; None if the score of guessing is unknown.
         low, high: Its 95% interval, None where there is none.
         usual: What plain fine-tuning of a small encoder had in `USUAL`, None where not measured.
     """
@@ -84,7 +84,7 @@ class Level:
 
     @property
     def standing(self) -> str:
-        """Where it stands in words; empty where nobody can say what guessing has."""
+        """Where it stands in words; empty if the score of guessing is unknown."""
         if self.share is None:
             return ""
         if self.share < 0:
@@ -93,7 +93,7 @@ class Level:
 
     @property
     def detail(self) -> str:
-        """What the mark says."""
+        """Details of the mark."""
         said = [self.row.heading(), self.text, *([self.standing] if self.standing else [])]
         if self.usual is not None:
             said.append(f"for orientation, {USUAL}: {self.usual:.0f}%")
@@ -118,7 +118,7 @@ def condition_of(row: Row) -> str:
         row: The score.
     """
     key = row.key
-    # How hard an attack tries is a detail beside how far it may go.
+    # How hard an attack tries is a detail next to how far it may go.
     radius = key.parameters.without("steps", "restarts")
     return " ".join((key.perspective, key.condition, key.name, radius.to_text()))
 
@@ -165,7 +165,7 @@ class Headline:
             be compared.
         gains: Of that column, one a perspective.
         others: Gains of the other columns, and of this one with post-hoc methods on both sides.
-        price: What the column costs relative to the reference; empty if that was not recorded.
+        price: Cost of the column relative to the reference; empty if it was not recorded.
         unmeasured: Titles of perspectives without a score.
         values: Of a run that was not evaluated: an epoch, its score and what that is.
         levels: Of one model: where it stands between guessing and perfect, one a perspective.
@@ -396,7 +396,7 @@ def _sentences(
         if not gain.decided or over != reference
     ]
     note = f"; {notes[0]}" if notes else ""
-    # What the task itself shows comes first, then what is worth most.
+    # The task's own scores come first, then the largest gains.
     ranked = sorted(gains, key=lambda gain: (not _is_task(gain), -abs(gain.share)))
     gained = [gain.clause(reference) for gain in ranked if gain.decided > 0][:MOST]
     against = [gain.clause(reference) for gain in ranked if gain.decided < 0][:MOST]
@@ -405,7 +405,7 @@ def _sentences(
         remain = [gain.clause(reference) for gain in ranked if gain in claims.gains][:MOST]
         second = f"This remains {claims.tested}." if claims.tested else ""
         if against and not claims.losses:
-            second += f" What it loses does not remain {POST_HOC} (`temper calibrate`)."
+            second += f" Its losses do not remain {POST_HOC} (`temper calibrate`)."
         if _untested(comparison, column):
             second += " It was not compared with plain fine-tuning of equal compute."
         return f"Recommended: `{column}`. It {listed(remain or gained)}{but}{note}.", second

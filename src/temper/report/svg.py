@@ -34,7 +34,7 @@ def svg(figure: Figure, *, alone: bool = False) -> str:
     """Draw a figure.
 
     Args:
-        figure: What it shows.
+        figure: The figure.
         alone: Whether it stands in a file of its own: with its title, its legend and its colors.
 
     Returns:
@@ -67,7 +67,7 @@ def svg(figure: Figure, *, alone: bool = False) -> str:
 
 
 def sample(look: Look, *, bar: bool) -> str:
-    """Draw the sign of a column, for a key beside its name.
+    """Draw the sign of a column, for a key next to its name.
 
     Args:
         look: The column's.
@@ -386,7 +386,7 @@ def _clean(text: str) -> str:
 def _colors() -> str:
     """Return the style of a file: the page's, in the colors of the light theme."""
     texts = [asset("temper.report", f"{name}.css") for name in ("first_screen", "figure")]
-    # What stands before the first question about the reader's screen is the light theme.
+    # The part before the first media query is the light theme.
     light = "".join(text.split("@media")[0] for text in texts)
     colors: Mapping[str, str] = dict(re.findall(r"(--[\w-]+): ([^;]+);", light))
     rules = texts[1][texts[1].index(".figure {") :]

@@ -64,7 +64,7 @@ class RowVarianceRecord(NamedRecord):
 
 
 class PairedColumnRecord(Record):
-    """Hold what the rows say of one column: at its one seed, or of all its seeds."""
+    """Paired results of one column: of its one seed, or of all its seeds."""
 
     seed: int | None = None
     scores: list[PairedScoreRecord] = Field(default_factory=list)
@@ -254,7 +254,7 @@ def _of_means(
     """Say how much differences of means over sets with rows of their own vary with the rows.
 
     Args:
-        paired: What the rows say of the sets' scores.
+        paired: Paired results of the sets' scores.
         scores: Means over sets, and what each is over.
         columns: Names of the columns.
     """
@@ -436,7 +436,7 @@ def _with_differences(
         higher: Direction of the score.
         common: Seeds at which both a column and the reference were evaluated.
         of_rows: Whether the score's n counts rows, of which a verdict needs some.
-        paired: What the rows say of each column's difference.
+        paired: Paired results of each column's difference.
         margin: Difference that would matter, None of a score that has none.
     """
     base = cells[reference]

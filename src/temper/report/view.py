@@ -35,8 +35,8 @@ class TableCell:
 
     Args:
         main: The number.
-        beside: What stands beside it: the standard deviation.
-        below: What stands below it: the interval.
+        beside: The text next to it: the standard deviation.
+        below: The text below it: the interval.
         decimals: Digits after the point, by which the page aligns numbers.
         verdict: Of a difference, empty otherwise.
         mark: The verdict as a sign.
@@ -197,7 +197,7 @@ class Fact:
     """Hold one line of a table of settings or versions.
 
     Args:
-        name: What it is.
+        name: Its name.
         values: Its value in every column, a dash where there is none.
         differs: Whether the columns differ.
     """
@@ -297,7 +297,7 @@ def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
     said += [("reference", source.reference)] if source.reference is not None else []
     counted = _sizes(comparison.rows)
     if others := [name for name in source.sets if name not in counted]:
-        said.append(("other sets" if counted else "sets besides dev", ", ".join(others)))
+        said.append(("other sets" if counted else "sets other than dev", ", ".join(others)))
     sizes = ", ".join(f"{name} {count}" for name, count in counted.items())
     return [*said, ("examples", sizes)] if sizes else said
 
@@ -390,7 +390,7 @@ def overview(comparison: Comparison) -> Overview:
         comparison: All scores.
 
     Returns:
-        The overview; no scores beside the names where there are none.
+        The overview; no scores next to the names where there are none.
     """
     rows = [row for view in views() for row in leading(comparison, view.name)]
     return Overview(

@@ -1,4 +1,4 @@
-"""What a user may pick in place of fine-tuning, which `temper tune` judges beside its recipes.
+"""Alternatives to fine-tuning, which `temper tune` compares with its recipes.
 
 An encoder, the mean of its last hidden states scaled to length 1 (Sentence-BERT's), and a
 multinomial logistic regression with an l2 penalty, whose strength five folds of the training rows
@@ -49,7 +49,7 @@ class Alternative:
 
     Args:
         name: Its name, also of its column.
-        title: What it is, in words.
+        title: Its name in words.
         length: What training its encoder costs, plain fine-tuning at the given settings being 1.
     """
 

@@ -43,7 +43,7 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
     """Search, train the winner on all rows, and evaluate it.
 
     Args:
-        request: What the user asked for.
+        request: The user's request.
         folder: The out folder.
         progress: Receives trials, runs and notices.
 

@@ -107,7 +107,7 @@ WITH_SETFIT: Final = Candidate("SetFit", rate=0.0, start=SETFIT)
 DEFAULT: Final = Candidate("default fine-tuning", rate=1.0, length=None, start=None)
 """Plain fine-tuning with the default settings."""
 SIMPLE: Final = (LINEAR, WITH_SETFIT, DEFAULT)
-"""What the best candidate is compared with."""
+"""Candidates that the best one is compared with."""
 CANDIDATES: Final = (
     LINEAR,
     Candidate("fine-tuning"),
@@ -384,7 +384,7 @@ class Search:
         """Return whether a training on some rows leaves time for the one on all rows.
 
         Args:
-            trial: What is trained.
+            trial: The trial.
             train: Indices of the rows.
             curve: Whether it belongs to the learning curve; else time for that is left, too.
         """
@@ -430,7 +430,7 @@ class Search:
         """Write the classifier that training starts from.
 
         Args:
-            trial: What is trained.
+            trial: The trial.
             rows: The rows to fit on.
             folder: The folder.
             index: Their indices in the sample; None if they are all training rows.

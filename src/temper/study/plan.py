@@ -20,7 +20,7 @@ from temper.training.config import RunConfig, without_unread
 PLACES = ("model", "data", "train", "architecture", "evaluate")
 # A column may be called after a composition: r_drop+at.
 COLUMN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-# What a column may do to the training rows and the network that all columns share.
+# Settings by which a column may differ in training rows and network.
 VARIANT_SETTINGS = {*(("data", name) for name in AUGMENTATION), ("architecture", "dropout")}
 OPENING, CLOSING = "[{", "]}"
 
@@ -30,7 +30,7 @@ class Column:
     """One side of the comparison.
 
     Args:
-        name: What the table calls it; letters, digits, ``_``, ``.``, ``-`` and ``+``.
+        name: Its name in the table; letters, digits, ``_``, ``.``, ``-`` and ``+``.
         method: A method of ``temper list methods``, or several with ``+`` between.
         settings: What this column sets apart from the study's settings, nested:
             ``{"method": {...}, "train": {...}}``.
@@ -89,7 +89,7 @@ class Column:
         """Return the column of a method with settings of its own.
 
         Args:
-            name: What the table calls it.
+            name: Its name in the table.
             method: A method, or several with ``+`` between.
             assignments: Paths of settings and their values.
 
@@ -119,8 +119,8 @@ class StudyConfig:
             ``architecture`` of a network that is trained from scratch.
         columns: The columns; the first is the reference of every difference.
         seeds: The seeds; runs of one seed share data order and head initialization.
-        evaluate: What is measured on every run.
-        sets: Where the sets come from that every run is judged on beside dev.
+        evaluate: Settings of the evaluation on every run.
+        sets: Where the sets come from that every run is judged on next to dev.
         runs: The checked settings of every run, by column name and seed.
     """
 

@@ -56,7 +56,7 @@ from temper.training.passes import PLAIN, passes_of
 from temper.training.prepared import label_names, make_network, with_head
 
 PAIRED = "paired.json"
-"""What rows say of the columns' differences; see `_pair_columns`."""
+"""Paired results of the columns' differences; see `_pair_columns`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,7 +207,7 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
 
     Args:
         config: The checked plan.
-        progress: Hears what there is to say of the data.
+        progress: Receives the notices about the data.
 
     Returns:
         The rows to train on, and the sets.
@@ -299,12 +299,12 @@ def step_cost(
 
 
 def _pair_columns(work: Work) -> None:
-    """Keep what the rows say of each column's difference from the reference.
+    """Keep the paired results of each column's difference from the reference.
 
     Of one seed that is the difference over examples; of several how much it varies with the rows,
     which the report adds to what it varies with the seeds. The same is kept of the difference from
     each further column of plain fine-tuning, for the comparison at equal compute. It is written
-    beside the plan. What was written before is kept for evaluations that have not changed.
+    next to the plan. What was written before is kept for evaluations that have not changed.
     """
     folder, config = work.folder, work.folder.config
     file = folder.path / PAIRED

@@ -212,7 +212,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What the budget allows.
+    """The budget.
 
     Args:
         recipes: Names of the recipes, plain fine-tuning first.
@@ -234,7 +234,7 @@ class Search:
     """A search before its first trial.
 
     Args:
-        request: What the user asked for.
+        request: The user's request.
         recipes: The recipes that fit the model and the data.
         splits: The rows.
         folds: The dev folds.

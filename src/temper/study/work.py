@@ -116,7 +116,7 @@ class StudyFolder:
         """Write ``study.json`` in one go.
 
         Args:
-            cost: What a step of each column costs, as far as it is known.
+            cost: Cost of a step of each column, as far as it is known.
         """
         config = self.config
         suite = config.sets.found_suite
@@ -150,7 +150,7 @@ class StudyFolder:
 
 @dataclass(frozen=True)
 class Work:
-    """What the runs of a study share.
+    """Objects that the runs of a study share.
 
     Args:
         folder: The study's folder, with its plan.

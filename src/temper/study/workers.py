@@ -2,7 +2,7 @@
 
 A worker loads the data once and answers with what a step took. Steps, evaluations and notices come
 back through a queue. Where one run fails, or the study is stopped, the others stop at their next
-step and are gone on with by the next call.
+step, and the next call resumes them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from temper.stopping import GRACE, raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
 
 WAIT = 0.2
-"""Seconds between two looks at what the workers say, and between two steps that a run tells of."""
+"""Seconds between two reads of the workers' messages, and between two reported steps of a run."""
 SAVED = 1.5 * GRACE
 """Seconds after which a worker that was told to end has saved what it had."""
 
@@ -243,7 +243,7 @@ class WorkerProgress(Progress):
 
 @dataclass(frozen=True)
 class _Worker:
-    """What the initializer of a worker leaves for its runs."""
+    """Objects that a worker's initializer keeps for its runs."""
 
     folder: StudyFolder
     imports: tuple[str, ...]
@@ -264,7 +264,7 @@ def load_work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
 
     Args:
         folder: The study's folder, with its plan.
-        imports: What the study's process has imported for a user.
+        imports: A user's modules that the study's process has imported.
 
     Raises:
         TemperError: Something cannot be imported or read.

@@ -1,4 +1,4 @@
-"""Contracts that plug-ins keep, for the tests of whoever writes one.
+"""Contracts that plug-ins must meet, for the tests of their authors.
 
 `check_method`, `check_perspective` and `check_predictor` run what Temper's own tests run, and raise
 one error that lists every fault::

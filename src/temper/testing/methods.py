@@ -262,7 +262,7 @@ def failing_pass(subject: Subject) -> Iterator[str]:
     try:
         # Methods of one pass fail in the second micro-batch.
         stepper.backward(rows(5, 3), rows(5, 3))
-        yield "A failing pass is not told."
+        yield "The method's `release` is not called after a failing pass."
     except ArithmeticError:
         pass
     finally:

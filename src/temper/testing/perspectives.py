@@ -80,7 +80,7 @@ def check_perspective(
 
 
 def _of_declaration(perspective: Perspective) -> Iterator[str]:
-    """Say what is wrong with what it says of itself."""
+    """Yield the errors of its description."""
     for name in ("title", "summary"):
         if not getattr(perspective, name).strip():
             yield f"`{name}` says nothing."

@@ -1,8 +1,8 @@
 """Check that a predictor keeps its contracts, before evaluations are believed.
 
 `check_predictor` asks what every perspective relies on: finite answers of the promised kind, one a
-row and in the rows' order, the same whatever the batch and whoever asks twice, and a model that is
-afterwards as it was. What a predictor offers beyond answers (token ids, embeddings, hidden states)
+row and in the rows' order, the same in any batch and at any repetition, and a model that is
+afterwards as it was. Its further outputs (token ids, embeddings, hidden states)
 is checked where it offers it.
 """
 
@@ -395,7 +395,7 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
     Args:
         before: What `snapshot` gave then.
-        after: What it gives now.
+        after: Its output now.
     """
     return [name for name, value in before.items() if not _equal(value, after.get(name))]
 

@@ -1,4 +1,4 @@
-"""What a checkpoint to resume from consists of: written, found, checked before use, and swept up.
+"""Checkpoints to resume from: their files are written, found, checked and removed here.
 
 The nested state of optimizers, schedulers, generators and rules is safetensors + JSON, no pickle.
 """

@@ -120,7 +120,7 @@ def check_memory(error: BaseException, *, rows: int) -> None:
     """Raise a `MemoryLimitError` if an error says that memory ran out.
 
     Args:
-        error: What a micro-batch raised.
+        error: The exception of a micro-batch.
         rows: Rows of the micro-batch.
 
     Raises:
@@ -348,7 +348,7 @@ def check_in_windows(method: Method) -> None:
 
 
 def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
-    """Refuse a loss function beside what changes the loss that it replaces.
+    """Refuse a loss function next to what changes the loss that it replaces.
 
     Args:
         method: The method.

@@ -2,7 +2,7 @@
 
 A network without pre-trained weights learns at other rates, has a table of settings of its own
 (``architecture``), and has no use for methods that hold on to pre-trained weights; what suits it is
-filled in where nobody says more.
+filled in unless set otherwise.
 
 A run is ``model``, ``seed`` and three tables: ``data``, ``method`` (with its ``name``) and
 ``train``; and ``architecture``, of a network that is trained from scratch::
@@ -128,13 +128,13 @@ class RunConfig(BaseModel):
                 if adapted and implements(method.rule, InitialWeightsRule):
                     found.append(
                         f"The method {method.name!r} sets the weights against those before "
-                        "training, and beside an adapter these are frozen: it would act on the "
+                        "training, and next to an adapter these are frozen: it would act on the "
                         "adapter's random start. Use another method, or leave --lora and --peft "
                         "out."
                     )
                 if adapted and implements(method.rule, TopLayers):
                     found.append(
-                        f"The method {method.name!r} draws layers anew, and beside an adapter "
+                        f"The method {method.name!r} draws layers anew, and next to an adapter "
                         "these are frozen. Use another method, or leave --lora and --peft out."
                     )
                 if "architecture" in checked and adapted:
@@ -334,7 +334,7 @@ def completed(tree: Mapping[str, Any]) -> Tree:
         that is trained from scratch, the training loop's have the network's defaults,
         methods have theirs (selective updates cover all parameters, UEGR drops more), and
         ``architecture.dropout`` is 0 under ``plain`` and 0.5 under other methods (UEGR, Table IV),
-        each where nobody says otherwise.
+        each unless set otherwise.
     """
     model, train = tree.get("model"), tree.get("train", {})
     result = dict(tree)
@@ -414,7 +414,7 @@ def identity(architecture: Mapping[str, Any]) -> Tree:
 
 
 def _suited(method: Mapping[str, Any]) -> Tree:
-    """Let each method have what suits a network from scratch, where nobody says otherwise."""
+    """Let each method have what suits a network from scratch, unless set otherwise."""
     given = {name: value for name, value in method.items() if name != "name"}
     try:
         config = methods.configure(method["name"], given)

@@ -87,7 +87,7 @@ def ask_teachers(
         labels: Names of the student's classes; None is a regression.
 
     Returns:
-        What a person should know of it.
+        Notes about it.
     """
     answers = teacher_logits(
         folders,

@@ -32,7 +32,7 @@ TASK = "task"
 """Name of the model's input that says which task a batch belongs to, by number [B]."""
 
 LABELS = ("labels", "label")
-# What a loader is made with besides its rows, their order and the collator.
+# Arguments of a loader other than its rows, their order and the collator.
 LOADING = (
     "num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context",
     "generator", "prefetch_factor", "persistent_workers", "in_order",

@@ -1,4 +1,4 @@
-"""What a method does around the steps of Transformers' training loop."""
+"""The callback that runs a method's hooks in Transformers' training loop."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
 
 
 def notices_of(splits: Mapping[str, Splits]) -> list[str]:
-    """Return what there is to say of the data, each with its task's name in front.
+    """Return the notices about the data, each with its task's name in front.
 
     Args:
         splits: The data of each task; one whose rows to train on are evaluated by another is told.
@@ -323,7 +323,7 @@ class _ActiveTasks(ActiveRun):
     ) -> None:
         self.whole, self.of_tasks = whole, splits
         self._first = next(iter(whole.tasks))
-        # What these settings and data say of one task is written for each of them.
+        # The record of settings and data is written for each task.
         super().__init__(whole.first, folder, key, splits[self._first], progress, prepared)
 
     @property

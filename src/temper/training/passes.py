@@ -31,8 +31,8 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
 
     A step is run on a few rows, and its multiplications are set against those of a step of plain
     fine-tuning, which is worth 3F (F is a forward pass of the batch). Neither the model nor the
-    global generator is left changed. What is no product or convolution, such as drawing a mask, is
-    not counted.
+    global generator is left changed. Only products and convolutions are counted, not drawing a
+    mask, for example.
 
     Args:
         model: The network that will be trained.
@@ -94,7 +94,7 @@ def _products(
         stepper.prepare([batch])
         stepper.begin_epoch(0)
         for stepper.number in numbers:
-            # What a network or a method finds out once, by passes of its own, is no step's cost.
+            # Passes that a network or a method makes once do not count as a step's cost.
             stepper.backward(batch)
             stepper.discard()
             with FlopCounterMode(display=False) as counter:
@@ -109,7 +109,7 @@ def _products(
 @contextmanager
 def _unseen(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Leave no trace of a step: no gradient, no mode, no draw, no warning."""
-    # logging has no getter for the level that somebody else may have set.
+    # logging has no getter for the level that other code may have set.
     level = logging.root.manager.disable
     logging.disable(max(level, logging.WARNING))
     try:

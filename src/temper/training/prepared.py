@@ -1,4 +1,4 @@
-"""What a run needs before its first step: rows, model, tokenizer and method, loaded and checked."""
+"""Preparation of a run: rows, model, tokenizer and method are loaded and checked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ USUAL_RATE = 1e-4
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run needs before its first step.
+    """A run before its first step.
 
     Args:
         model: The classifier, its head freshly drawn from the seed.
@@ -41,8 +41,8 @@ class Prepared:
         rows: The encoded training rows.
         class_weights: Weight of each class, None where all weigh alike.
         unlabeled: The encoded unlabeled rows, None where the method trains on none.
-        notices: What a person should know of the model.
-        scored: What is scored after each epoch.
+        notices: Notes about the model.
+        scored: The rows that are scored after each epoch.
         selection: The rows that choose the epoch whose weights are kept; None where none does.
     """
 

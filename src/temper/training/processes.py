@@ -165,7 +165,7 @@ def _leave() -> None:
 def end(code: int) -> None:
     """End this process with a code where it has joined others; else do nothing.
 
-    What is registered for the end is done, and the interpreter is not taken apart: a thread of a
+    Functions registered with atexit run, but the interpreter is not finalized: a thread of a
     group that something still holds would abort the process then.
 
     Args:
@@ -213,7 +213,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         processes: Who trains it.
 
     Raises:
-        SettingError: If there are some; it says of each what to do instead.
+        SettingError: If there are any; with advice for each.
     """
     from temper import methods
     from temper.training.config import teachers_of

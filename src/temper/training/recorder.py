@@ -104,7 +104,7 @@ class Recorder(Listener):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock."""
         self._begun = time.perf_counter()
-        # A process keeps what an earlier run of the study took, and its peak would tell of that.
+        # The peak of a process would include earlier runs of the study.
         self._gauge = gauge_of(args.device) if args.device.type == "cuda" else None
         if self._gauge is not None:
             self._gauge.start()
@@ -304,7 +304,7 @@ class EpochScores(Listener):
     """Score some sets after each epoch, write the scores to ``metrics.jsonl``, keep the best epoch.
 
     Where a set is named ``selection``, the weights of the epoch with its best score (the first of
-    equals) are kept beside the checkpoints and put back before the method finishes its weights.
+    equals) are kept next to the checkpoints and put back before the method finishes its weights.
 
     Args:
         sets: What to score; none does nothing.

@@ -128,7 +128,7 @@ def train(
 
 
 def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Splits, Prepared]:
-    """Load and build what a run needs, and tell what a person should know of it.
+    """Load and build the parts of a run, and report its notices.
 
     Returns:
         The data without the rows that choose an epoch, and what is trained.
@@ -172,7 +172,7 @@ class ActiveRun:
         key: Its key.
         splits: Its data.
         progress: Hears of steps and notices.
-        prepared: What it trains.
+        prepared: The prepared run.
         processes: Those that train it together.
     """
 
@@ -431,7 +431,7 @@ def make_trainer(
     """Return the Trainer of a run.
 
     Args:
-        prepared: What it trains.
+        prepared: The prepared run.
         config: The run's settings.
         folder: Where checkpoints are written.
         callbacks: What listens.
@@ -457,7 +457,7 @@ def make_trainer(
         processing_class=prepared.tokenizer,
         callbacks=list(callbacks),
     )
-    # It prints every log to stdout, which belongs to whoever called.
+    # It prints every log to stdout, which belongs to the caller.
     handler = trainer.callback_handler
     handler.callbacks = [c for c in handler.callbacks if type(c).__name__ != "PrinterCallback"]
     return trainer

@@ -1,4 +1,4 @@
-"""What a step's losses have to say, gathered on the device until somebody reads it."""
+"""Log of the steps' losses, kept on the device until it is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from temper.errors import NonFiniteError
 from temper.types import Batch, LossTerms, Step
 
 KEPT = ("parts", "sums", "rows", "notes", "counts", "squares", "steps", "total")
-"""What of a log a checkpoint holds."""
+"""The part of a log that a checkpoint has."""
 
 
 class StepLog:

@@ -146,7 +146,7 @@ class Stepper:
         """Add the gradient of one optimizer step to ``.grad``.
 
         Args:
-            micro_batches: What a collator gives: ``input_ids``, ``attention_mask``, ``labels``
+            micro_batches: Outputs of a collator: ``input_ids``, ``attention_mask``, ``labels``
                 ...; several are accumulated, each row weighing the same.
 
         Returns:

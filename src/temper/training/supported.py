@@ -20,7 +20,7 @@ Verdict = Literal["works", "refused", "no effect"]
 
 @dataclass(frozen=True)
 class Support:
-    """What becomes of one argument or hook.
+    """Whether and how one argument or hook is supported.
 
     Args:
         verdict: The list that it is in.
@@ -71,7 +71,7 @@ def check_arguments(args: Any) -> None:
         args: ``TrainingArguments``.
 
     Raises:
-        SettingError: If there are some; it says of each what to do instead.
+        SettingError: If there are any; with advice for each.
     """
     Faults(
         f"`{name}` is {getattr(args, name)!r}. {support.note}"
@@ -88,7 +88,7 @@ def check_hooks(trainer: Any, own: type) -> None:
         own: The class `RobustTrainer`.
 
     Raises:
-        SettingError: If there are some; it says of each what to do instead.
+        SettingError: If there are any; with advice for each.
     """
     find = inspect.getattr_static
     Faults(

@@ -56,7 +56,7 @@ class RobustTrainer(Trainer):
     resuming work as documented there. Checkpoints are safetensors and JSON, appear whole or not at
     all, and a resumed run reaches the weights of the uninterrupted one bit for bit (on CPU).
 
-    What becomes of each argument and hook of ``Trainer`` stands in docs/trainer.md and
+    The support of each argument and hook of ``Trainer`` is listed in docs/trainer.md and
     `temper.training.supported`: it works, is refused here with what to do instead, or has no effect
     by nature.
 

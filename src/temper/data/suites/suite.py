@@ -19,7 +19,7 @@ from temper.data.table import TableOptions
 from temper.errors import DataError, SettingError, unknown
 
 KINDS = ("shift", "adversarial", "anomaly")
-"""What a set of a suite may be there for."""
+"""Purposes of the sets of a suite."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _FOLDER = Path(__file__).parent
@@ -36,7 +36,7 @@ class SuiteSet(BaseModel):
             two parts are two pairs; or ``across`` the parts. Only with ``parts``.
         rows: Rows taken at most, drawn by hash; None takes all.
         group_column: Column of the groups; None looks for ``group``.
-        rename: What the task calls a label of the set, by the set's name for it.
+        rename: The task's name of a label, by the set's name of it.
         without: Labels whose rows are left out, because the task does not have them; named as the
             set names them.
         hub: Id on the Hugging Face Hub, which says where the set can be had from; nothing is
@@ -197,7 +197,7 @@ class FoundSet:
 
     Args:
         name: Its name.
-        entry: What the suite says of it.
+        entry: Its entry in the suite.
         places: File or folder, and split, of each part.
     """
 
@@ -300,7 +300,7 @@ def load_set(
         All of its rows, those with a label that the suite leaves out excepted; a notice says so.
 
     Raises:
-        DataError: The set cannot be read, or does not fit what the suite says of it.
+        DataError: The set cannot be read, or does not fit its entry in the suite.
     """
     entry = found.entry
     parts = {

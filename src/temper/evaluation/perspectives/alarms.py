@@ -148,7 +148,7 @@ ALARMS = Perspective(
     title="Alarms",
     place=122,
     question=Question.KNOWS,
-    explained="Detections are the foreign texts that raise an alarm, with a threshold at which "
+    explained="Detections are the OOD texts that raise an alarm, with a threshold at which "
     f"ordinary texts do so {STATED} of the time.",
     leads="detections",
     sums_up=by_detector,

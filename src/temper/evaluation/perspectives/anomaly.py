@@ -365,8 +365,8 @@ ANOMALY = Perspective(
     title="Anomaly detection",
     place=120,
     question=Question.KNOWS,
-    explained="AUROC is the chance that a foreign text is rated more foreign than an ordinary "
-    "one: 50% is guessing, 100% perfect.",
+    explained="AUROC is the chance that an OOD text gets a higher OOD score than an "
+    "in-distribution one: 50% is guessing, 100% perfect.",
     gain="is {better} at OOD detection (AUROC {ours}, {reference}: {theirs})",
     leads="auroc",
     leads_clean=True,

@@ -331,7 +331,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 columns.setdefault(run.column, []).append((hits, confidences))
     looks = style([column.name for column in source.columns], source.reference)
     drawn = []
-    # A set's figure after scaling stands beside the one before.
+    # A set's figure after scaling stands next to the one before.
     names = list(pooled)
     for name in sorted(names, key=lambda name: names.index(name.removesuffix(AFTER))):
         columns = pooled[name]

@@ -1,4 +1,4 @@
-"""All perspectives: a new one is a file beside this one, and no list to keep.
+"""All perspectives: a new one is a file next to this one, and no list to keep.
 
 An installed package offers its own by an entry point, a `Perspective` or a module that holds some::
 
@@ -45,7 +45,7 @@ NEEDS: dict[Need, tuple[type, str]] = {
     "embeddings": (PerturbablePredictor, "a model whose embeddings can be perturbed"),
     "states": (StatePredictor, "a model whose hidden states can be read"),
 }
-"""What a perspective may ask of a predictor: the contract that it must keep, and it in words."""
+"""Capabilities that a perspective may need: the predictor's protocol, and its name in words."""
 
 
 ONE_LABEL: tuple[Kind, ...] = ("classification", "regression")
@@ -59,19 +59,19 @@ class Perspective(View):
     """One way of looking at a classifier: what it measures, how it scores, how a report shows it.
 
     Args:
-        summary: What it says, in one line for lists.
+        summary: Its purpose, in one line for lists.
         scores: Names of scores that are known (`temper.functional.scores.SCORES`), and facts of
             those that it adds.
         rows: From a measurement to blocks of rows; may be empty where others' rows are scored.
         score: From all rows of an evaluation to score entries; it sees rows and nothing else.
-        needs: What it asks of a predictor, a key of `NEEDS`; a bare function offers answers only.
+        needs: The capability that it needs, a key of `NEEDS`; a bare function offers answers only.
         rescores: Perspectives whose rows it scores, which then have to be measured.
         settings: Class of its own settings, a section of ``evaluate`` under its name; None where it
             has none.
         perturbs: Whether it looks at ``attack_rows`` of the dev rows.
-        misfits: What of the settings fits neither data nor classes, or names a model that is none,
-            whoever answers, in sentences; asked before any work, and before a model is trained.
-        faults: What is wrong with a predictor that has what it needs, under given settings, in
+        misfits: Errors of the settings that do not depend on the predictor (wrong classes, data or
+            models), in sentences; checked before any work.
+        faults: Reasons why a predictor with the capability does not support given settings, in
             sentences; asked before any work.
         kinds: Kinds of labels that it reads.
         lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in
@@ -110,7 +110,7 @@ class Perspective(View):
 
     @property
     def by_default(self) -> bool:
-        """Whether it is measured where nobody says what is."""
+        """Whether it is measured by default."""
         return not self.left_out
 
     @property
@@ -154,7 +154,7 @@ def register_all(module: ModuleType) -> None:
     """Add every perspective that a module holds.
 
     Args:
-        module: A file of this package, or somebody's own.
+        module: A file of this package, or a user's own.
 
     Raises:
         ValueError: A name is taken.
@@ -184,7 +184,7 @@ def registered_for_a_while(perspective: Perspective) -> Iterator[None]:
 
 @cache
 def _load() -> None:
-    """Import every file beside this one, then what installed packages offer."""
+    """Import every file next to this one, then what installed packages offer."""
     package = importlib.import_module(PACKAGE)
     for file in pkgutil.iter_modules(package.__path__):
         register_all(importlib.import_module(f"{PACKAGE}.{file.name}"))
@@ -210,7 +210,7 @@ def names() -> tuple[str, ...]:
 
 
 def defaults() -> tuple[str, ...]:
-    """Return the names of the perspectives that are measured where nobody says what is."""
+    """Return the names of the perspectives that are measured by default."""
     return tuple(name for name, entry in perspectives().items() if entry.by_default)
 
 

@@ -156,7 +156,7 @@ def batches(row_hashes: Sequence[str], size: int, *, seed: int) -> list[list[int
 
     Args:
         row_hashes: Hash of each text, n of them.
-        size: Rows of a batch, >= 4. What is left over is spread, so that batches hold ``size`` to
+        size: Rows of a batch, >= 4. The remainder is spread, so that batches have ``size`` to
             less than ``2 size`` rows, or all of fewer than ``size``.
         seed: Seed of the order.
 

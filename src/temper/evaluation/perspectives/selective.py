@@ -1,7 +1,7 @@
 """Selective prediction: how often is a model wrong where it answers only when it is sure?
 
 The clean labeled rows of dev, shift and adversarial sets, by falling probability of the predicted
-class (`temper.functional.selective`). What a model that orders its mistakes well gains by staying
+class (`temper.functional.selective`). The gain of a model that orders its mistakes well by staying
 silent on the least sure tenth, or half, is what a threshold on its confidence is worth.
 """
 

@@ -152,7 +152,7 @@ def norms(
     Args:
         part: The batch.
         trace: Its forward.
-        state: What is differentiated [B, D].
+        state: The input of the derivative, [B, D].
         key: Seed and layer, for the draws.
         projections: Random projections of each row.
 

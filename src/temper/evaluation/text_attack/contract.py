@@ -1,4 +1,4 @@
-"""What the parts of a text attack promise each other.
+"""Protocols of the parts of a text attack.
 
 A **draft** is a row as it stands while it is attacked. A **ranker** says which of its words matter,
 a **proposer** offers words for one place, and the search

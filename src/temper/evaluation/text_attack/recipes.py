@@ -140,7 +140,7 @@ def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
 
 
 def misfits(settings: TextAttackSettings) -> list[str]:
-    """Say what keeps the recipes that were asked for from working, whoever is attacked.
+    """Return why the requested recipes cannot work on any model.
 
     Args:
         settings: Which recipes, and the models that they need.

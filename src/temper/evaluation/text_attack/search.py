@@ -49,10 +49,10 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Answer:
-    """What the predictor says of one text.
+    """The predictor's answer for one text.
 
     Args:
-        gain: What the search raises: the log odds against the label, or for the target, in nats.
+        gain: The objective of the search: log odds against the label, or for the target, in nats.
         reached: Whether the goal is reached.
         source: The answers that this one is among.
         at: Which of them.
@@ -71,7 +71,7 @@ class Answer:
 def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
     """Read answers by each row's goal.
 
-    The log odds order texts as the probability does, and still tell apart what a sure classifier
+    The log odds order texts as the probability does, and still differ where a sure classifier
     rounds to 1.
 
     Args:
@@ -93,7 +93,7 @@ def best_of(answers: Sequence[Answer], nearness: Sequence[float]) -> int:
 
     Args:
         answers: At least one.
-        nearness: How near each text is to the unchanged one; empty where nobody looked.
+        nearness: How near each text is to the unchanged one; empty if not computed.
 
     Returns:
         The position of the chosen one.
@@ -216,7 +216,7 @@ class Outcome:
 
     Args:
         draft: The row at its end; of a targeted attack that fails as it was.
-        answer: What the predictor says of it.
+        answer: The predictor's answer for it.
         queries: Texts that it was asked about, ranking included.
         changed: Words that were changed.
         words: Words of the texts that were attacked.
@@ -243,7 +243,7 @@ class Row:
 
     Args:
         draft: It, unchanged.
-        answer: What the predictor says of it, which is not the goal.
+        answer: The predictor's answer for it, which is not the goal.
         places: Words that may be changed.
         words: Words of the texts that are attacked.
         seed: Of its draws.
@@ -475,7 +475,7 @@ def attacked(
 
     Args:
         drafts: n unchanged rows.
-        before: What the predictor says of them.
+        before: The predictor's answer for them.
         name: The recipe.
         settings: With what may be changed.
         seed: Seed of the draws.

@@ -8,7 +8,7 @@ does to the margin of the wrong classes (HotFlip; Ebrahimi et al. 2018, equation
 Words are changed in the order of the norm of their gradient (A2T; Yoo & Qi 2021, section 3.1).
 
 Candidates are the nearest of the model's own embeddings by cosine: without such a bound the highest
-scores belong to words of the other class, and a text whose label has changed misleads nobody.
+scores belong to words of the other class, and a text whose label has changed is not an attack.
 Differs: A2T looks for neighbors in counter-fitted vectors and HotFlip asks for a cosine of 0.8,
 which few pairs reach in the embeddings of a language model.
 """
@@ -89,7 +89,7 @@ class Reading:
 class Gradients:
     """Reads drafts with a predictor, and keeps what it read of the last `IN_FLIGHT` of them.
 
-    What is climbed is the margin of the other classes over the label
+    The objective is the margin of the other classes over the label
     (`temper.evaluation.attack.ascent_loss`), or of the target over the others.
 
     Args:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from temper.models.classical.networks import ClassicalClassifier
 
 DROPOUT = 0.5
-"""Rate of every dropout layer where nobody says otherwise (Kim 2014; UEGR, Table IV)."""
+"""Rate of every dropout layer unless set otherwise (Kim 2014; UEGR, Table IV)."""
 Units = Literal["auto", "words", "characters"]
 Windows = Annotated[tuple[Annotated[int, Field(ge=1, le=50)], ...], Field(min_length=1)]
 

@@ -1,1 +1,1 @@
-"""What `temper export` copies beside a checkpoint: files that need no Temper and import none."""
+"""What `temper export` copies next to a checkpoint: files that need no Temper and import none."""

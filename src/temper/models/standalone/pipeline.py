@@ -112,7 +112,7 @@ class Pipeline:
         abstain: str = "",
         max_risk: float | None = None,
     ) -> list[dict[str, Any]]:
-        """Say of texts what `temper predict` says of them; ``coverage`` is one that was calibrated.
+        """Return the answers of `temper predict`; ``coverage`` is one that was calibrated.
 
         ``outputs`` and ``states`` are what `outputs` returned.
         """
