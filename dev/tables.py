@@ -32,7 +32,7 @@ MARKS = {
     "trainer": ("<!-- trainer -->", "<!-- /trainer -->"),
 }
 TRAINING = ("learning_rate", "epochs", "batch_size", "weight_decay", "warmup_ratio", "schedule")
-"""What of a run a card tells beside a method's own settings."""
+"""Settings of a training that a card lists if the paper has a value."""
 SETTING, PUBLISHED = 0, 3
 HEADINGS = ("setting", "default", "takes", "paper or its code", "presets", "meaning")
 INTRODUCTIONS: dict[Verdict, str] = {
@@ -111,7 +111,7 @@ def table_of_perspectives() -> str:
 
 
 def table_of_settings(name: str, old: str) -> str:
-    """Return a method's settings, and what a run takes, as a table.
+    """Return a method's settings, and those of a training with published values, as a table.
 
     Args:
         name: A registered method.
@@ -133,8 +133,9 @@ def table_of_settings(name: str, old: str) -> str:
         rows.append([f"`{key}`", default, setting["bounds"], "; ".join(chosen), meaning])
     fields: Mapping[str, Any] = TrainSettings.model_fields
     for key in TRAINING:
-        default, takes = _shown(fields[key].get_default()), bounds(fields[key])
-        rows.append([f"`train.{key}`", default, takes, "", "of the run, whatever the method"])
+        if published.get(f"`train.{key}`"):
+            default, takes = _shown(fields[key].get_default()), bounds(fields[key])
+            rows.append([f"`train.{key}`", default, takes, "", "a setting of every training"])
     for row in rows:
         row[:] = [cell.replace("|", "\\|") for cell in row]
         row.insert(PUBLISHED, published.get(row[SETTING], ""))
