@@ -58,7 +58,7 @@ def rows(folder: Path) -> list[list[str]]:
 
 
 def _cell(scores: pandas.DataFrame, perspective: str, condition: str | None, names: object) -> str:
-    """Return the mean over seeds of a score in percent, with its interval; empty if not measured."""
+    """Return the mean over seeds in percent, with its interval; empty if not measured."""
     chosen = scores[(scores["perspective"] == perspective) & scores["name"].isin(names)]
     chosen = chosen.dropna(subset=["value"])
     if condition is None:

@@ -48,7 +48,7 @@ MOST: dict[str, int] = {
     "deploy.md": 4,
     "effect.md": 14,
     "errors.py": 5,
-    "evaluation.md": 4,
+    "evaluation.md": 3,
     "files.py": 4,
     "formats.md": 10,
     "heads.md": 2,

@@ -120,6 +120,8 @@ def smaller(line: str) -> list[str]:
         words = ["held_out.csv" if word == REPLACED["demo"] else word for word in words]
         # A risk that is shown takes all rows that there are.
         taken.remove("--eval-rows")
+    if words[0] == "fit":
+        words += ["--models", "tiny", "--budget", "20s"]
     sizes = [(option, (option, value)) for option, value in SMALLER.items() if option in taken]
     if {"--perspectives", "--set"} <= taken:
         # Rows to attack are refused where no attack is among the perspectives that are named.

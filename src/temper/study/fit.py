@@ -285,7 +285,9 @@ class Search:
         sample = rows.sample(min(ROWS, len(rows)), seed=self.seed)
         of_row = np.asarray(fold_of_rows(sample, PARTS, seed=self.seed))
         folds = [np.flatnonzero(of_row == fold) for fold in range(FOLDS)]
-        self.begun, self.speed = time.monotonic(), dict[str, float]()
+        self.begun = time.monotonic()
+        # Cost and seconds of the most expensive training of each model.
+        self.longest: dict[str, tuple[float, float]] = {}
         self.starts: dict[tuple[str, Alternative | None, bytes], Path] = {}
         linear = {}
         for model in models:
@@ -388,7 +390,7 @@ class Search:
             train: Indices of the rows.
             curve: Whether it belongs to the learning curve; else time for that is left, too.
         """
-        if trial.model not in self.speed:
+        if trial.model not in self.longest:
             return time.monotonic() - self.begun < self.seconds / 2
         final = max(
             (trial, *self.choice.trials[:1]), key=lambda each: self._cost(each, len(self.all_rows))
@@ -398,15 +400,17 @@ class Search:
         if not curve:
             needed += self._cost(final, len(train) // 2)
         left = self.seconds - (time.monotonic() - self.begun)
-        return needed * self.speed[trial.model] <= left
+        cost, seconds = self.longest[trial.model]
+        return needed * seconds / cost <= left
 
     def _train(self, trial: Trial, train: IntegerArray, held: IntegerArray) -> None:
         begun = time.monotonic()
         cost = self._cost(trial, len(train), start=self._key(trial, train) not in self.starts)
         probabilities = self._predicted(trial, train, held)
         if trial.candidate is not LINEAR:
-            # It is too short to measure.
-            self.speed[trial.model] = (time.monotonic() - begun) / cost
+            # A short training would measure the loading of the model.
+            taken = cost, time.monotonic() - begun
+            self.longest[trial.model] = max(taken, self.longest.get(trial.model, taken))
         trial.logs.append(log_probabilities(probabilities[-1]))
         trial.means.append(probabilities.mean(axis=0))
 
