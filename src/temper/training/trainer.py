@@ -8,6 +8,7 @@ import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -31,6 +32,7 @@ from temper.methods.soup import first_steps_of, trainings_of
 from temper.models.kinds import head_name
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
+from temper.training.by_name import from_name
 from temper.training.checkpoint_files import read_state, write_state
 from temper.training.config import check_kept, check_sharded
 from temper.training.loading import (
@@ -61,7 +63,8 @@ class RobustTrainer(Trainer):
     by nature.
 
     Args:
-        model: As for ``Trainer``; its class decides the head (`temper.heads`).
+        model: As for ``Trainer``; its class decides the head (`temper.heads`). A name (Hub id,
+            folder or short name) takes rows with a text and a label column.
         args: As for ``Trainer``.
         method: A method, its settings or its name.
         class_weights: Factor on the training loss of each class.
@@ -88,7 +91,7 @@ class RobustTrainer(Trainer):
 
     def __init__(
         self,
-        model: nn.Module | None = None,
+        model: nn.Module | str | None = None,
         args: TrainingArguments | None = None,
         *,
         method: Method | str = "plain",
@@ -97,6 +100,12 @@ class RobustTrainer(Trainer):
         unlabeled_dataset: Any = None,
         **settings: Any,
     ) -> None:
+        if isinstance(model, str):
+            seed = 42 if args is None else args.seed
+            model, rate, settings = from_name(model, settings, seed=seed)
+            args = args or TrainingArguments("trainer_output", learning_rate=rate)
+            # The collator needs more of a row than the model does.
+            args = replace(args, remove_unused_columns=False)
         self.method = build(method)
         self.class_weights = class_weights
         self.bucket_by_length = bucket_by_length
