@@ -229,8 +229,8 @@ def install_command(extra: str) -> str:
         extra: A name of ``project.optional-dependencies``.
     """
     marked = re.compile(rf"^([^;]+);.*extra == [\"']{re.escape(extra)}[\"']")
-    found = (marked.match(each) for each in metadata.requires("temper-lm") or ())
-    return "pip install " + " ".join(shlex.quote(each[1].strip()) for each in found if each)
+    result = (marked.match(each) for each in metadata.requires("temper-lm") or ())
+    return "pip install " + " ".join(shlex.quote(each[1].strip()) for each in result if each)
 
 
 def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, list[str]]:
@@ -324,21 +324,21 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
             usage = next((each.usage for each in options if isinstance(each, Option)), "it")
             lines[where] = [f"{where} is missing and has no default: give {usage}."]
         else:
-            said, bounds = fault["msg"], fault.get("ctx", {})
+            message, bounds = fault["msg"], fault.get("ctx", {})
             for words, ours in _WORDS.items():
-                said = re.sub(words, ours, said)
-            if said.endswith("."):
+                message = re.sub(words, ours, message)
+            if message.endswith("."):
                 # `unknown` returns full sentences, which a comma cannot continue.
                 came = f" Got {brief(fault['input'])}." if field else ""
-                further = f"{where}: {said}{came}"
+                further = f"{where}: {message}{came}"
             else:
                 came = f", got {brief(fault['input'])}" if field else ""
                 top = bounds.get("lt", bounds.get("le"))
                 # The bounds of a whole number are int.
                 if isinstance(top, float) and top == 1:
                     came += perhaps(fault["input"])
-                further = f"{where} {said}{came}."
+                further = f"{where} {message}{came}."
             lines.setdefault(where, [])
             if further not in lines[where]:
                 lines[where].append(further)
-    return [" Or: ".join(said) for said in lines.values()]
+    return [" Or: ".join(message) for message in lines.values()]

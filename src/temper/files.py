@@ -58,14 +58,14 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _refused(path: Path, number: int) -> str:
-    said = f"{path} cannot be written: {os.strerror(number)}"
+    message = f"{path} cannot be written: {os.strerror(number)}"
     if number in (errno.ENOSPC, errno.EDQUOT):
         free = free_bytes(path)
         room = "" if free is None else f" ({size_in_words(free)} are free)"
-        return f"{said}{room}. Free some room, and give the same command again."
+        return f"{message}{room}. Free some room, and give the same command again."
     if number == errno.ENAMETOOLONG:
-        return f"{said}. Names have at most {NAME_MAX} bytes: give a shorter one."
-    return f"{said}. See to it that the folder can be written to, and give the command again."
+        return f"{message}. Names have at most {NAME_MAX} bytes: give a shorter one."
+    return f"{message}. See to it that the folder can be written to, and give the command again."
 
 
 def free_bytes(path: Path) -> int | None:
@@ -171,10 +171,10 @@ def check_schema(path: Path, content: Any) -> None:
     Raises:
         CheckpointError: A later release wrote it.
     """
-    found = content.get("schema", SCHEMA) if isinstance(content, Mapping) else SCHEMA
-    if found != SCHEMA:
+    result = content.get("schema", SCHEMA) if isinstance(content, Mapping) else SCHEMA
+    if result != SCHEMA:
         raise CheckpointError(
-            f"{path} has schema {found!r}, and this release reads schema {SCHEMA}: another release "
+            f"{path} has schema {result!r}; this release reads schema {SCHEMA}: another release "
             "of Temper wrote it. Use that one, or give the command again that wrote the file."
         )
 

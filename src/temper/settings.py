@@ -132,12 +132,12 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
     """
     result = copy.deepcopy(dict(tree))
     given: dict[tuple[str, ...], Any] = {}
-    found = Faults()
+    results = Faults()
     for path, value in assignments:
         dotted = ".".join(path)
         if path in given and given[path] != value:
             both = f"{brief(given[path])} and {brief(value)}"
-            found.append(f"`{dotted}` is given twice: {both}. Give it once.")
+            results.append(f"`{dotted}` is given twice: {both}. Give it once.")
             continue
         given[path] = value
         table: Any = result
@@ -146,11 +146,11 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
             if not isinstance(table, dict):
                 whole = ".".join(path[:depth])
                 came = brief(table)
-                found.append(f"`{dotted}` cannot be set: `{whole}` is {came} and not a table.")
+                results.append(f"`{dotted}` cannot be set: `{whole}` is {came} and not a table.")
                 break
         else:
             table[path[-1]] = value
-    found.refuse()
+    results.refuse()
     return result
 
 

@@ -80,17 +80,17 @@ def check_labels(
     progress.notice_all(rows.notices)
     for name in dict.fromkeys((run.model, embeddings or run.model)):
         _check_unseen(name, rows)
-    found = out_of_fold(run, rows, embedder=embeddings, folds=folds, progress=progress)
-    names = np.asarray(found.rows.label_names)
-    labels = np.asarray(found.rows.labels, dtype=np.int64)
+    result = out_of_fold(run, rows, embedder=embeddings, folds=folds, progress=progress)
+    names = np.asarray(result.rows.label_names)
+    labels = np.asarray(result.rows.labels, dtype=np.int64)
     table = pandas.DataFrame(
         {
             "row": list(rows.numbers or range(1, len(rows) + 1)),
             "text": list(rows.text),
             **({} if rows.text_pair is None else {"text_pair": list(rows.text_pair)}),
             "label": names[labels],
-            "suggested": names[found.probabilities.argmax(axis=1)],
-            "score": label_losses(found.probabilities, labels),
+            "suggested": names[result.probabilities.argmax(axis=1)],
+            "score": label_losses(result.probabilities, labels),
         }
     )
     return table.sort_values("score", ascending=False, kind="stable", ignore_index=True)

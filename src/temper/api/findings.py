@@ -193,7 +193,7 @@ def _title(trial: Trial) -> str:
 
 def _interval(first: FloatArray, second: FloatArray, *, percent: bool = True) -> str:
     """Return the 95% interval of a mean difference of paired rows."""
-    (found,) = difference_intervals(
+    (result,) = difference_intervals(
         [
             (
                 lambda counts: weighted_mean(first, counts),
@@ -204,8 +204,8 @@ def _interval(first: FloatArray, second: FloatArray, *, percent: bool = True) ->
         resamples=RESAMPLES,
         seed=0,
     )
-    if found.low is None or found.high is None:
+    if result.low is None or result.high is None:
         return "not known: too few rows"
     if percent:
-        return f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
-    return f"{found.low:+.3f} to {found.high:+.3f}"
+        return f"{100 * result.low:+.1f} to {100 * result.high:+.1f}"
+    return f"{result.low:+.3f} to {result.high:+.3f}"

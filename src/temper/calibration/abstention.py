@@ -90,16 +90,16 @@ class Abstention:
             ... )
             {'set': ['', 'set of 2', 'empty set']}
         """
-        found: dict[str, list[str]] = {}
+        result: dict[str, list[str]] = {}
         if self.anomaly and flagged is not None:
-            found["anomaly"] = ["anomaly" if flag else "" for flag in flagged.tolist()]
+            result["anomaly"] = ["anomaly" if flag else "" for flag in flagged.tolist()]
         if self.largest_set is not None and in_sets is not None:
             sizes = in_sets.sum(axis=1).tolist()
             kept = range(1, self.largest_set + 1)
-            found["set"] = [
+            result["set"] = [
                 "" if size in kept else f"set of {size}" if size else "empty set" for size in sizes
             ]
         if needed is not None and confidence is not None:
             low = f"confidence below {needed:.4g}"
-            found["confidence"] = [low if each < needed else "" for each in confidence.tolist()]
-        return found
+            result["confidence"] = [low if each < needed else "" for each in confidence.tolist()]
+        return result

@@ -199,10 +199,10 @@ class _Fit:
         told: dict[str, Any] = {}
         if self.int8 is not None:
             chosen_on = self.rows.select(first.tolist())
-            self.predictor, told["int8"], said = make_int8(
+            self.predictor, told["int8"], message = make_int8(
                 self.request.model, self.predictor, chosen_on, self.int8, progress=self.progress
             )
-            for notice in said:
+            for notice in message:
                 self.tell(notice)
         answers, states = self._read(self.rows)
         for notice in cut_in(self.predictor, answers.truncated, rows="held-out rows"):
@@ -270,14 +270,14 @@ class _Fit:
         order = sorted(range(count), key=lambda place: (keys[place], place))
         if not asked and count < 2 * LEAST_ROWS:
             what = "intervals" if self.predictor.gives == "values" else "prediction sets"
-            said = (
+            message = (
                 f"No {what}, anomalies or shifts are told with {plural(count, 'held-out row')}: "
                 f"that takes {2 * LEAST_ROWS}, half of them to fit on and half to set thresholds, "
                 "or ask for fewer by name (--coverage 0.9)."
             )
             if self.predictor.gives == "values":
-                raise DataError(f"{said} Of a regression nothing else is calibrated.")
-            self.tell(said)
+                raise DataError(f"{message} Of a regression nothing else is calibrated.")
+            self.tell(message)
             return np.asarray(order, dtype=np.int64), np.zeros(0, dtype=np.int64)
         size = min(count, settings.fit_rows or min(count // 2, MOST_FITTED))
         return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
@@ -328,10 +328,10 @@ class _Fit:
         faults = [
             f"{what} needs at least {least} rows"
             + (f" of class {name!r}" if name else "")
-            + f" to set a threshold, and there are {found}"
+            + f" to set a threshold, and there are {result}"
             for what, least in wanted.items()
-            for name, found in zip(names, rows, strict=True)
-            if found < least
+            for name, result in zip(names, rows, strict=True)
+            if result < least
         ]
         alarm = least_rows(1.0 - self.settings.false_alarms)
         if len(second) < alarm:
@@ -353,9 +353,9 @@ class _Fit:
             if isinstance(self.predictor, StateReader):
                 return self.predictor.predict_with_states(rows, batch_size=size)
         except ModelError as error:
-            said = f"Hidden states cannot be read, so answers alone are looked at: {error}"
-            if said not in self.notices:
-                self.tell(said)
+            message = f"Hidden states cannot be read, so answers alone are looked at: {error}"
+            if message not in self.notices:
+                self.tell(message)
         answers = self.predictor.predict(rows, batch_size=size)
         return answers, np.zeros((len(rows), 1, 0), np.float32)
 
@@ -389,20 +389,20 @@ class _Fit:
     def _temperatures(self, labels: FloatArray, answers: Prediction) -> tuple[float, ...]:
         """Fit the temperature of each of several labels."""
         assert answers.logits is not None
-        found, notices = label_temperatures(labels, answers.logits, self._names)
+        result, notices = label_temperatures(labels, answers.logits, self._names)
         for notice in notices:
             self.tell(notice)
-        return found
+        return result
 
     def _thresholds(self, labels: FloatArray, scaled: Prediction) -> tuple[float, ...]:
         """Choose the threshold of each label, or of class 1 of two, on calibrated probabilities."""
         assert self.settings.threshold is not None
         chances = label_probabilities(scaled)
         names, rule = self._names[-chances.shape[1] :], self.settings.threshold
-        found, notices = choose_thresholds(label_matrix(labels), chances, names, rule=rule)
+        result, notices = choose_thresholds(label_matrix(labels), chances, names, rule=rule)
         for notice in notices:
             self.tell(notice)
-        return found
+        return result
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -430,8 +430,8 @@ class _Fit:
                     for each in (replace(made, thresholds=None), made)
                 )
             )
-        for said in doubts(told["held_out"]["fit"], before, after):
-            self.tell(said)
+        for message in doubts(told["held_out"]["fit"], before, after):
+            self.tell(message)
 
     def _detector(
         self,
@@ -476,12 +476,12 @@ class _Fit:
     def _anomalies(self) -> dict[str, tuple[Prediction, States]]:
         """Answer the sets of anomalies."""
         data, known = self.request.data, self.request.model.columns
-        found = {}
+        result = {}
         for name, source in self.request.sets.anomaly.items():
             rows = load_examples(source, labeled=False, reading=data.reading, known=known)
             rows = replace(rows.sample(data.eval_rows or ANOMALIES, seed=data.seed), name=name)
-            found[name] = self._read(rows)
-        return found
+            result[name] = self._read(rows)
+        return result
 
 
 def _levels(made: Calibration, answers: Prediction) -> FloatArray | None:
@@ -523,7 +523,7 @@ def _unseen(
             "temperature would look too good. --with-dev takes them."
         )
     gone = {*seen.trained, *(() if with_dev else seen.judged)}
-    kept = [place for place in range(len(rows)) if place not in gone]
+    kept = [index for index in range(len(rows)) if index not in gone]
     if not kept:
         advice = "Give rows with --data that it has not seen"
         if not seen.trained:
@@ -582,9 +582,9 @@ def _before(file: Path) -> dict[str, Any] | None:
 def _earlier(content: Mapping[str, Any]) -> tuple[object, str | None] | None:
     """Return the temperature that a calibration keeps and its rows' hash; None where none is."""
     value, rows = content.get("temperature"), content.get("held_out")
-    found = rows.get("hash") if isinstance(rows, dict) else None
+    result = rows.get("hash") if isinstance(rows, dict) else None
     value = tuple(value) if isinstance(value, list) else value
-    return None if value is None else (value, found)
+    return None if value is None else (value, result)
 
 
 def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:

@@ -152,8 +152,8 @@ class Calibration:
         if self.thresholds is None:
             return None
         logits = np.asarray(self.temperature) * scipy.special.logit(self.thresholds)
-        found = scipy.special.expit(logits)
-        return tuple(found.tolist())
+        result = scipy.special.expit(logits)
+        return tuple(result.tolist())
 
     @property
     def wants_states(self) -> bool:
@@ -235,22 +235,22 @@ class Calibration:
         assert self.rule is not None
         assert self.held_out is not None
         answers, labels = self.held_out_answers, self.held_out.labels
-        found = []
+        result = []
         try:
             for rows in self.held_out.counted:
                 if answers.applies is not None and self.rule.by == "all":
                     scores = lac_scores(answers.probabilities[rows])
-                    found.append(
+                    result.append(
                         np.asarray(risk_threshold(scores, labels[rows], coverage=coverage))
                     )
                     continue
                 scores, own = _scores_at_labels(answers.take(rows), labels[rows])
                 if self.rule.by == "class":
                     classes = answers.probabilities.shape[1]
-                    found.append(conformal_quantiles(scores, own, classes, coverage=coverage))
+                    result.append(conformal_quantiles(scores, own, classes, coverage=coverage))
                 else:
-                    found.append(np.asarray(conformal_quantile(scores, coverage=coverage)))
-            return np.asarray(np.max(found, axis=0))
+                    result.append(np.asarray(conformal_quantile(scores, coverage=coverage)))
+            return np.asarray(np.max(result, axis=0))
         except ValueError as error:
             raise SettingError(f"{error} Calibrate on more rows, or ask for less.") from error
 
@@ -279,7 +279,7 @@ class Calibration:
         assert self.confidences is not None
         scaled = self.held_out_answers
         sure, wrong = scaled.probabilities.max(axis=1), scaled.prediction != self.held_out.labels
-        found = [
+        result = [
             shown_risks(
                 sure[rows],
                 wrong[rows],
@@ -289,7 +289,7 @@ class Calibration:
             )
             for rows in self.held_out.counted
         ]
-        return np.asarray(np.max(found, axis=0))
+        return np.asarray(np.max(result, axis=0))
 
     def confident(self, risk: float) -> Selection:
         """Return the confidence from which on answers are wrong at the rate ``risk`` at most.

@@ -283,8 +283,8 @@ class Classifier:
             return Answers()
         if isinstance(self.predictor, TextGenerator):
             with self._turn:
-                found = self.predictor.complete(examples)
-            return Answers(tuple(Answer(completion=text) for text in found))
+                result = self.predictor.complete(examples)
+            return Answers(tuple(Answer(completion=text) for text in result))
         tagged = None
         if self.predictor.gives == "tags":
             examples, tagged = split_words(examples)
@@ -317,12 +317,12 @@ class Classifier:
                 f"The calibration of {self.name} was fitted on texts cut at {known.max_length} "
                 f"tokens, and these are cut at {longest}."
             )
-        if (found := terms.selection) is not None:
+        if (result := terms.selection) is not None:
             notices.append(
-                f"Texts are answered from a confidence of {found.threshold:.4g} on: with "
+                f"Texts are answered from a confidence of {result.threshold:.4g} on: with "
                 f"probability {1 - FAILURE:.0%} at most {terms.rules.max_risk:.2%} of such answers "
-                f"are wrong, if new texts are like the {found.rows} held-out rows, where "
-                f"{found.wrong} of {found.accepted} were. What other rules leave has no such bound."
+                f"are wrong, if new texts are like the {result.rows} held-out rows, where "
+                f"{result.wrong} of {result.accepted} were. Other rules have no such bound."
             )
         return tuple(notices)
 
@@ -341,10 +341,10 @@ class Classifier:
         reference = None if known is None else known.compared
         if known is None or reference is None or count < LEAST_BATCH:
             return None
-        places = np.linspace(0, count - 1, min(count, DRAWN)).round().astype(np.int64)
+        indices = np.linspace(0, count - 1, min(count, DRAWN)).round().astype(np.int64)
         seen = outputs(own) if known.reference is None else states
-        p = mmd_test(reference, seen[places], seed=0).p
-        return Shift(p, p <= ALARM, len(places))
+        p = mmd_test(reference, seen[indices], seed=0).p
+        return Shift(p, p <= ALARM, len(indices))
 
     def names_of(self, answers: Prediction) -> tuple[str, ...]:
         """Return the classes' names; those without are ``LABEL_0`` and so on, of choices 0, 1 ....
@@ -355,7 +355,7 @@ class Classifier:
         count = answers.probabilities.shape[1]
         if self.predictor.gives == "choices":
             return tuple(map(str, range(count)))
-        return self.predictor.label_names or tuple(f"LABEL_{place}" for place in range(count))
+        return self.predictor.label_names or tuple(f"LABEL_{index}" for index in range(count))
 
     def _described(
         self,
@@ -411,9 +411,9 @@ class Classifier:
                 confidence=None if scaled.regression else scaled.probabilities.max(axis=1),
                 needed=None if terms.selection is None else terms.selection.threshold,
             )
-            for each, *said in zip(fields, *reasons.values(), strict=True):
-                each["abstain"] = ", ".join(filter(None, said))
-            abstained = {rule: sum(map(bool, said)) for rule, said in reasons.items()}
+            for each, *message in zip(fields, *reasons.values(), strict=True):
+                each["abstain"] = ", ".join(filter(None, message))
+            abstained = {rule: sum(map(bool, message)) for rule, message in reasons.items()}
         return Answers(tuple(Answer(**each) for each in fields), notices, abstained=abstained)
 
     def _read(self, examples: Examples) -> tuple[Prediction, FloatArray | None, FloatArray]:
@@ -458,10 +458,10 @@ def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
     return [
         {
             "label": names[best],
-            "probabilities": dict(zip(names, shares, strict=True)),
-            "anomaly": 1.0 - max(shares),
+            "probabilities": dict(zip(names, fractions, strict=True)),
+            "anomaly": 1.0 - max(fractions),
         }
-        for best, shares in rows
+        for best, fractions in rows
     ]
 
 
@@ -471,10 +471,10 @@ def _check_texts(name: str, given: object, count: int) -> None:
         return
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise DataError(f"`{name}` must be a list of texts, got {type(given).__name__}.")
-    for place, text in enumerate(given):
+    for index, text in enumerate(given):
         if not isinstance(text, str):
             raise DataError(
-                f"`{name}` must be a list of texts, got {type(text).__name__} at place {place}."
+                f"`{name}` must be a list of texts, got {type(text).__name__} at place {index}."
             )
     if len(given) != count:
         raise DataError(

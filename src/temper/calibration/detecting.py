@@ -75,7 +75,7 @@ def choose_detector(
 
     scores: dict[str, dict[str, float]] = {}
     for name in names if anomalies else ():
-        found = [
+        result = [
             # Fitted once if training rows are known.
             _aurocs(
                 made,
@@ -86,7 +86,7 @@ def choose_detector(
             )
             for half, rows in enumerate(halves)
         ]
-        scores[name] = {each: float(np.mean([half[each] for half in found])) for each in anomalies}
+        scores[name] = {each: float(np.mean([half[each] for half in result])) for each in anomalies}
     best = max(names, key=lambda name: sum(scores.get(name, {}).values()))
     return fitted(best), scores
 
@@ -101,9 +101,9 @@ def _aurocs(
     """Return the AUROC of some of the ordinary rows against each set of anomalies."""
     answers = ordinary.answers.take(rows)
     ours = judge.score(answers, made.applied(answers), ordinary.states[rows])
-    found = {}
+    result = {}
     for each, (given, states) in anomalies.items():
         theirs = judge.score(given, made.applied(given), states)
         flags = np.repeat([0.0, 1.0], [len(ours), len(theirs)])
-        found[each] = float(auroc(flags, np.concatenate([ours, theirs])))
-    return found
+        result[each] = float(auroc(flags, np.concatenate([ours, theirs])))
+    return result

@@ -185,9 +185,9 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
             raise ValueError("`schema` is missing")
         whole = _of_record(record, file.parent)
     except (ValidationError, ValueError, KeyError, OSError, SafetensorError) as error:
-        found = faults(error, CalibrationRecord, "") if isinstance(error, ValidationError) else []
-        said = "; ".join(found) or str(error) or type(error).__name__
-        raise CheckpointError(f"{file} is damaged: {said} {mend}") from error
+        result = faults(error, CalibrationRecord, "") if isinstance(error, ValidationError) else []
+        message = "; ".join(result) or str(error) or type(error).__name__
+        raise CheckpointError(f"{file} is damaged: {message} {mend}") from error
     if record.model != model_identity(str(file.parent)):
         raise CheckpointError(
             f"The calibration in {file} was fitted for other weights than those next to it. {mend}"

@@ -44,7 +44,7 @@ def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
     """
     if examples.text_pair is not None:
         raise DataError("The model tags the words of single texts, got two texts per row.")
-    found, joined = [], []
+    result, joined = [], []
     for row, text in enumerate(examples.text):
         if examples.source.get("words"):
             ends = accumulate(len(word) + 1 for word in text.split(" "))
@@ -54,10 +54,10 @@ def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
             spans = words_of(text)
         if not spans:
             raise DataError(f"Row {row + 1} of {examples.origin} has no words: {text!r:.40}.")
-        found.append(WordsInText(text, spans))
+        result.append(WordsInText(text, spans))
         joined.append(" ".join(text[start:end] for start, end in spans))
     bare = replace(examples, text=joined, labels=None, label_names=None, kind="unlabeled", rows=())
-    return bare, found
+    return bare, result
 
 
 def tags_of(

@@ -41,7 +41,7 @@ def label_temperatures(
         common = _temperature(applies.ravel(), logits.ravel())
     except ValueError:
         common = 1.0
-    found = []
+    result = []
     shared = []
     for name, truth, own in zip(names, applies.T, logits.T, strict=True):
         temperature = None
@@ -50,7 +50,7 @@ def label_temperatures(
                 temperature = _temperature(truth, own)
         if temperature is None:
             shared.append(name)
-        found.append(common if temperature is None else temperature)
+        result.append(common if temperature is None else temperature)
     notices = []
     if shared:
         notices.append(
@@ -58,7 +58,7 @@ def label_temperatures(
             f"do not have, the label {_listed(shared)}, or no temperature is optimal for it. It "
             f"takes the temperature of all labels together, {common:.4f}."
         )
-    return tuple(found), notices
+    return tuple(result), notices
 
 
 def _temperature(applies: FloatArray, logits: FloatArray) -> float:
@@ -83,23 +83,23 @@ def choose_thresholds(
     Raises:
         DataError: It chooses none for any label.
     """
-    found: list[float] = []
+    result: list[float] = []
     failed: dict[str, str] = {}
     for name, truth, own in zip(names, applies.T, probabilities.T, strict=True):
         try:
-            found.append(choose_threshold(truth, own, rule))
+            result.append(choose_threshold(truth, own, rule))
         except ValueError as error:
-            found.append(0.5)
+            result.append(0.5)
             failed[name] = str(error)
     why = next(iter(failed.values()), "")
-    if len(failed) == len(found):
+    if len(failed) == len(result):
         raise DataError(
             f"No threshold can be chosen by {rule!r} on {plural(len(applies), 'row')}: {why}. Give "
             "more rows, or others, with --data, or another rule with --threshold."
         )
     if not failed:
-        return tuple(found), []
-    return tuple(found), [
+        return tuple(result), []
+    return tuple(result), [
         f"No threshold can be chosen by {rule!r} for {_listed(list(failed))}: {why}. 0.5 is kept."
     ]
 

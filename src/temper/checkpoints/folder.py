@@ -268,12 +268,12 @@ def check_study_room(out: Path) -> None:
 
 def newest_checkpoint_in(folder: Path) -> Path | None:
     """Return the newest ``checkpoint-N`` of a folder, None where there is none."""
-    found = [
+    result = [
         (int(match[1]), entry)
         for entry in (folder.iterdir() if folder.is_dir() else ())
         if (match := CHECKPOINT.fullmatch(entry.name)) and entry.is_dir()
     ]
-    return max(found)[1] if found else None
+    return max(result)[1] if result else None
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -53,8 +53,10 @@ class ScreenProgress(Progress):
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
         """Show the steps of a run and its loss."""
-        said = "" if loss is None else self._loss or f"loss {loss:.4f}"
-        self._show("steps", done, total, ", ".join(filter(None, ("training", said, self._scores))))
+        message = "" if loss is None else self._loss or f"loss {loss:.4f}"
+        self._show(
+            "steps", done, total, ", ".join(filter(None, ("training", message, self._scores)))
+        )
 
     def logged(self, entry: Mapping[str, Any]) -> None:
         """Take up the loss with its parts, or the scores of an epoch, for the next step."""

@@ -106,11 +106,11 @@ def lines(made: Mapping[str, Any]) -> list[str]:
     """
     rows, told = made["held_out"], []
     if "int8" in made:
-        found, same = made["int8"], made["int8"]["same_label"]
+        result, same = made["int8"], made["int8"]["same_label"]
         alike = f"the same label for {same:.1%}, " if same is not None else ""
         told.append(
-            f"8-bit copy vs. the model on {found['rows']} rows: {alike}differences of "
-            f"{found['mean_difference']:.4f} on average and {found['largest_difference']:.4f} at "
+            f"8-bit copy vs. the model on {result['rows']} rows: {alike}differences of "
+            f"{result['mean_difference']:.4f} on average and {result['largest_difference']:.4f} at "
             "most."
         )
     fresh = f"{rows['thresholds']} others" if rows["thresholds"] else "these"
@@ -126,13 +126,13 @@ def lines(made: Mapping[str, Any]) -> list[str]:
         ]
         told.append(f"{what} from {rows['fit']} rows: {_changes(made, changes)} on {fresh}.")
     if "decision" in made:
-        found = made["decision"]
-        values = found["thresholds"]
+        result = made["decision"]
+        values = result["thresholds"]
         what = f"Class 1 is predicted above {values[0]:.4f}"
         if several:
             what = f"Labels are predicted above {min(values):.4f} to {max(values):.4f}"
         changes = [("F1", "f1"), ("precision", "precision"), ("recall", "recall")]
-        told.append(f"{what} ({found['rule']}): {_changes(found, changes)} on {fresh}.")
+        told.append(f"{what} ({result['rule']}): {_changes(result, changes)} on {fresh}.")
     if "sets" in made:
         by, count = made["sets"]["by"], rows["thresholds"]
         for coverage, entry in made["sets"]["thresholds"].items():
@@ -146,11 +146,11 @@ def lines(made: Mapping[str, Any]) -> list[str]:
                 size = f"Intervals that {what}: {entry['threshold']:.4g} to either side"
             told.append(f"{size} ({count} rows, by {by}).")
     if "anomaly" in made:
-        found = made["anomaly"]
+        result = made["anomaly"]
         told.append(
-            f"Anomalies by {found['detector']}, learnt from {found['learnt_from']['rows']} "
-            f"{found['learnt_from']['kind'].replace('_', '-')} rows: above "
-            f"{found['threshold']:.4g} at most {found['false_alarms']:.0%} of ordinary texts."
+            f"Anomalies by {result['detector']}, learnt from {result['learnt_from']['rows']} "
+            f"{result['learnt_from']['kind'].replace('_', '-')} rows: above "
+            f"{result['threshold']:.4g} at most {result['false_alarms']:.0%} of ordinary texts."
         )
     with_int8 = " with --backend int8" if "int8" in made else ""
     return [*told, f"`temper predict`{with_int8} applies it."]

@@ -123,8 +123,8 @@ def predict(
     )
     terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
     answers = classifier.answers(examples, terms)
-    for said in answers.notices:
-        notice(said)
+    for message in answers.notices:
+        notice(message)
     if summary is not None:
         write_json(summary, answers.summary())
     predictions = joined(examples, answers)
@@ -283,16 +283,16 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
         while name in others or name in RESERVED or name.startswith(("set:", "probability:")):
             name = f"input:{name}"
         others[name] = values
-    for place, answer in enumerate(answers):
+    for index, answer in enumerate(answers):
         row: dict[str, Any] = {}
         if not isinstance(examples.numbers, range | None):
-            row["row"] = examples.numbers[place]
-        row["text"] = examples.text[place]
+            row["row"] = examples.numbers[index]
+        row["text"] = examples.text[index]
         if examples.text_pair is not None and answer.choice is not None:
-            row["choices"] = choices_of(examples.text_pair[place])
+            row["choices"] = choices_of(examples.text_pair[index])
         elif examples.text_pair is not None:
-            row["text_pair"] = examples.text_pair[place]
-        row |= {name: _as_json(values[place]) for name, values in others.items()}
+            row["text_pair"] = examples.text_pair[index]
+        row |= {name: _as_json(values[index]) for name, values in others.items()}
         predictions.append({**row, **answer.record()})
     return predictions
 
@@ -330,7 +330,7 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
 
     flat = []
     for row in predictions:
-        shares = row.get("probabilities", {})
+        fractions = row.get("probabilities", {})
         nested = ("probabilities", "set", "interval", "labels", "entities", "choices", "span")
         plain = {name: value for name, value in row.items() if name not in nested}
         if not raw:
@@ -338,7 +338,7 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
         if "interval" in row:
             plain |= dict(zip(("low", "high"), row["interval"], strict=True))
         if "set" in row:
-            plain |= {f"set:{label}": int(label in row["set"]) for label in shares}
+            plain |= {f"set:{label}": int(label in row["set"]) for label in fractions}
         if "labels" in row:
             plain |= {"labels": "|".join(row["labels"])}
         if "choices" in row:
@@ -348,7 +348,9 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
             plain |= {f"span:{name}": value for name, value in own.items()}
         if "entities" in row:
             plain |= {"entities": json.dumps(row["entities"], ensure_ascii=False)}
-        flat.append({**plain, **{f"probability:{label}": share for label, share in shares.items()}})
+        flat.append(
+            {**plain, **{f"probability:{label}": fraction for label, fraction in fractions.items()}}
+        )
     content: str = pandas.DataFrame(flat).to_csv(index=False, lineterminator="\n")
     return content
 

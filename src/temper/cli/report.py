@@ -70,13 +70,13 @@ def report(
             named = split_list(perspectives, "--perspectives")
             typer.echo(table(compared, () if list(named) == ["all"] else named))
             return
-        found = overview(compared)
-        if len(found.header) == 1:
+        result = overview(compared)
+        if len(result.header) == 1:
             raise SettingError(
                 f"{folder} holds no scores to print. Evaluate the run first: temper evaluate "
                 f"{folder} --data SOURCE --out DIR, then name that folder."
             )
-        typer.echo(found.markdown())
+        typer.echo(result.markdown())
     else:
         page = build(folder, examples=examples, margin=margin, detect=detect)
         if not as_json and (detect is not None or margin != MARGIN):

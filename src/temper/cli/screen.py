@@ -158,9 +158,9 @@ def print_table(
         title: A line above the table.
     """
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         # The label of a line is not wrapped, however narrow the terminal is.
-        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=place == 0)
+        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(escape(_cell(row.get(column))) for column in columns))
     _wide().print(table)

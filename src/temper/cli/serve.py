@@ -74,8 +74,8 @@ def serve(
         )
         terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
         made = Service(classifier, service, terms, token=token)
-        for said in classifier.notices(terms):
-            notice(said)
+        for message in classifier.notices(terms):
+            notice(message)
         url = address_of(bound)
         say(f"Serving {model} at {url} (what it takes: {url}/openapi.json)")
         run(made, bound, stopped=_say_end)

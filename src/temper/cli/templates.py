@@ -112,8 +112,8 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
     fault = name_fault(kind, name, alone=not clone)
     if fault:
         raise SettingError(fault)
-    places = {what: root / place for what, place in kind.places(name, clone=clone).items()}
-    taken = [str(path) for path in places.values() if path.exists()]
+    indices = {what: root / place for what, place in kind.places(name, clone=clone).items()}
+    taken = [str(path) for path in indices.values() if path.exists()]
     if taken:
         raise SettingError(
             f"{', '.join(taken)} exists already and is left as it is. Give another name or folder."
@@ -131,12 +131,12 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
         "constant": defined,
         "imports": "\n".join(imports),
     }
-    for what, path in places.items():
+    for what, path in indices.items():
         template = Template(asset("temper.cli", f"{kind.noun}/{what}.txt"))
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(template.substitute(words))
-    return list(places.values())
+    return list(indices.values())
 
 
 def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:

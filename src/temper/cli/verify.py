@@ -20,15 +20,15 @@ def verify(
     """Recompute the hashes of files, and scores from rows, and say what does not agree."""
     from temper.export.verify import verify as verified
 
-    found = verified(folder)
+    result = verified(folder)
     if as_json:
-        print_json([{**vars(each), "folder": str(each.folder)} for each in found])
-    faults = [fault for each in found for fault in each.faults]
+        print_json([{**vars(each), "folder": str(each.folder)} for each in result])
+    faults = [fault for each in result for fault in each.faults]
     if faults:
         raise CheckpointError("\n".join(faults))
     if as_json:
         return
-    for each in found:
+    for each in result:
         counts = {"files": each.files, "scores": each.scores}
         agree = " and ".join(f"{count} {name}" for name, count in counts.items() if count)
         lacking = "" if each.files is not None else " No checksums: an older Temper wrote it."

@@ -93,8 +93,8 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         # A seed is uniform in [0, 2^63).
         if draw >= self.settings.augment_share * 2.0**63:
             return None
-        place = derive_seed(self.seed, "augmentation", self.epoch, self.examples.rows[index])
-        return self.settings.augment[place % len(self.settings.augment)]
+        position = derive_seed(self.seed, "augmentation", self.epoch, self.examples.rows[index])
+        return self.settings.augment[position % len(self.settings.augment)]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return one row's mapping, changed or as it is."""

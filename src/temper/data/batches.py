@@ -116,14 +116,14 @@ class EqualShares:
         """Yield the shares of each batch after each other."""
         first: list[int] = []
         batches = iter(self.batches)
-        while batch := [row for share in islice(batches, self.shares) for row in share]:
+        while batch := [row for fraction in islice(batches, self.shares) for row in fraction]:
             first = first or batch
             # Fewer rows than shares: rows of the epoch's first batch fill it up, and count again.
-            batch += [first[place % len(first)] for place in range(self.shares - len(batch))]
+            batch += [first[index % len(first)] for index in range(self.shares - len(batch))]
             size, larger = divmod(len(batch), self.shares)
             end = 0
-            for share in range(self.shares):
-                start, end = end, end + size + (share < larger)
+            for fraction in range(self.shares):
+                start, end = end, end + size + (fraction < larger)
                 yield batch[start:end]
 
 

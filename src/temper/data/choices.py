@@ -35,13 +35,13 @@ def choice_columns(table: Table) -> tuple[str, ...] | None:
     """
     known = {name.casefold(): name for name in table.names}
     roles = (QUESTION_COLUMNS, CHOICE_COLUMNS, ANSWER_COLUMNS)
-    found = [next((known[name] for name in role if name in known), None) for role in roles]
-    if found[0] is None or found[1] is None:
+    result = [next((known[name] for name in role if name in known), None) for role in roles]
+    if result[0] is None or result[1] is None:
         return None
-    first = next(iter(table.column(found[1])), None)
+    first = next(iter(table.column(result[1])), None)
     if not isinstance(first, list | tuple | Mapping):
         return None
-    return tuple(name for name in found if name is not None)
+    return tuple(name for name in result if name is not None)
 
 
 def choice_rows(

@@ -91,17 +91,17 @@ class Collator:
     def _context(self, items: Sequence[Mapping[str, Any]], tokens: int) -> dict[str, Tensor]:
         """Return which tokens an answer may have, and the positions of answers that are known."""
         marks = [[at >= 0 for at in item["starts"]] for item in items]
-        found = {CONTEXT: self._padded(marks, 0).bool()}
+        result = {CONTEXT: self._padded(marks, 0).bool()}
         for name in ("start_positions", "end_positions"):
             if name in items[0]:
                 before = [tokens - len(row) if self.side == "left" else 0 for row in marks]
-                found[name] = torch.tensor(
+                result[name] = torch.tensor(
                     [
                         item[name] if item[name] < 0 else item[name] + shift
                         for item, shift in zip(items, before, strict=True)
                     ]
                 )
-        return found
+        return result
 
     def _labels(self, labels: list[Any]) -> Tensor:
         if isinstance(labels[0], list):

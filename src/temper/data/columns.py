@@ -268,8 +268,8 @@ def _usual_pair(table: Table, taken: set[str]) -> tuple[str | None, str | None]:
 
 
 def _first(table: Table, names: Iterable[str], taken: set[str]) -> str | None:
-    found = (_lookup(table, name) for name in names)
-    return next((name for name in found if name is not None and name not in taken), None)
+    result = (_lookup(table, name) for name in names)
+    return next((name for name in result if name is not None and name not in taken), None)
 
 
 def read_texts(table: Table, column: str) -> Sequence[str]:
@@ -312,8 +312,8 @@ def text_faults(table: Table, column: str) -> dict[int, str]:
     Returns:
         What each of them holds, by index.
     """
-    found = ((index, _text_fault(value)) for index, value in enumerate(table.column(column)))
-    return {index: f"{fault} as text" for index, fault in found if fault is not None}
+    result = ((index, _text_fault(value)) for index, value in enumerate(table.column(column)))
+    return {index: f"{fault} as text" for index, fault in result if fault is not None}
 
 
 def _text_fault(value: object) -> str | None:

@@ -106,8 +106,8 @@ def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[
     if completion is None:
         *messages, last = messages
     else:
-        said = [{"role": "assistant", "content": completion}]
-        (last,) = _messages(said if isinstance(completion, str) else completion)
+        notes = [{"role": "assistant", "content": completion}]
+        (last,) = _messages(notes if isinstance(completion, str) else completion)
     if last["role"] != "assistant" or not last["content"] or not messages:
         raise ValueError("a conversation must end with a message of the assistant after others")
     return json.dumps(messages, ensure_ascii=False), last["content"], True
@@ -120,9 +120,9 @@ def _messages(value: object) -> list[dict[str, str]]:
         ValueError: It is none.
     """
     if isinstance(value, list | tuple) and value and all(isinstance(m, Mapping) for m in value):
-        found = [(each.get("role"), each.get("content")) for each in value]
-        if all(isinstance(part, str) for each in found for part in each):
-            return [{"role": str(role), "content": str(content)} for role, content in found]
+        result = [(each.get("role"), each.get("content")) for each in value]
+        if all(isinstance(part, str) for each in result for part in each):
+            return [{"role": str(role), "content": str(content)} for role, content in result]
     raise ValueError(
         'expected a text or a list of messages such as {"role": "user", "content": "..."}, got '
         f"{brief(value)}"
@@ -161,8 +161,8 @@ def encoded_completions(
             "The rows are conversations, and the tokenizer has no chat template. Give a model that "
             "has one, or rows with a text as `prompt` and as `completion`."
         )
-    for place, prompt in enumerate(prompts):
-        completion = None if completions is None else completions[place]
+    for index, prompt in enumerate(prompts):
+        completion = None if completions is None else completions[index]
         if chat:
             first, target = _of_chat(json.loads(prompt), completion, tokenizer)
         else:
@@ -193,8 +193,8 @@ def _of_chat(
 ) -> tuple[list[int], list[int]]:
     def ids(turns: list[dict[str, str]], *, asks: bool) -> list[int]:
         text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=asks)
-        found: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return found
+        result: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return result
 
     first = ids(messages, asks=True)
     if completion is None:

@@ -91,8 +91,10 @@ class _Writer:
         person = self.rng.choice(lexicon()["people"])
         right = self.rng.random() < 0.5
         verdict = self.frame("agreeing" if right else "disagreeing")
-        said = self.frame("sayings")
-        return f"{person} {said.format(aspect['noun'], self.adjective(good == right))}, {verdict}"
+        message = self.frame("sayings")
+        return (
+            f"{person} {message.format(aspect['noun'], self.adjective(good == right))}, {verdict}"
+        )
 
     def comparison(self, domain: _Table, good: bool) -> str:
         """Compare with the last product; its opinion decides by likeness or difference."""

@@ -129,7 +129,7 @@ def corrupt(
     if reason := vocabulary.lacks(kind):
         raise SettingError(f"Corruption {kind!r} is not possible: {reason}. Leave it out.")
     tokens = item["input_ids"]
-    free = [place for place, token in enumerate(tokens) if token not in vocabulary.spared]
+    free = [index for index, token in enumerate(tokens) if token not in vocabulary.spared]
     draws = generator(derive_seed(seed, "corruption", row, kind))
     levels = torch.rand(len(free), generator=draws, dtype=torch.float64).numpy()
     hit = np.flatnonzero(levels < rate)
@@ -137,16 +137,16 @@ def corrupt(
         if 0 < len(levels) == len(hit):
             # One token is left: the one that is hit last as the rate grows.
             hit = hit[hit != levels.argmax()]
-        return _without(item, {free[place] for place in hit})
+        return _without(item, {free[index] for index in hit})
     changed = list(tokens)
     if kind == "mask":
         swapped = np.full(len(free), vocabulary.mask)
     else:
         chance = torch.rand(len(free), generator=draws, dtype=torch.float64).numpy()
-        old = np.asarray([tokens[place] for place in free], dtype=np.int64)
+        old = np.asarray([tokens[index] for index in free], dtype=np.int64)
         swapped = _others(old, chance, vocabulary.ordinary)
-    for place in hit:
-        changed[free[place]] = int(swapped[place])
+    for index in hit:
+        changed[free[index]] = int(swapped[index])
     return {**item, "input_ids": changed}
 
 
@@ -162,7 +162,7 @@ def _others(old: IntegerArray, chance: FloatArray, ordinary: IntegerArray) -> In
 def _without(item: Mapping[str, Any], places: set[int]) -> dict[str, Any]:
     """Take tokens out of every list that has one entry a token."""
     return {
-        name: [value for place, value in enumerate(values) if place not in places]
+        name: [value for index, value in enumerate(values) if index not in places]
         if isinstance(values, list)
         else values
         for name, values in item.items()

@@ -58,14 +58,14 @@ def read_delimited(
         DataError: If names are missing or come twice, there are no rows, or a row has another
             number of fields than the first line.
     """
-    found = _Delimited.of(content, usual=usual)
-    (first, names), path = found.names(), str(content.path)
+    result = _Delimited.of(content, usual=usual)
+    (first, names), path = result.names(), str(content.path)
     lines, blank, bad = array("q"), array("q"), dict[int, str]()
     # Blank lines at the end are harmless; one in the middle may be a lost row.
     last_blank = array("q")
     needed = options.needed(names)
-    joined, kept = _JoinedLines(found.delimiter, len(names)), KeptColumns(names, options)
-    for line, record in found.rows(len(names), needed=needed, behind=first, joined=joined):
+    joined, kept = _JoinedLines(result.delimiter, len(names)), KeptColumns(names, options)
+    for line, record in result.rows(len(names), needed=needed, behind=first, joined=joined):
         if record is None:
             last_blank.append(line)
             continue
@@ -73,7 +73,7 @@ def read_delimited(
         del last_blank[:]
         if isinstance(record, str):
             if not options.skip_bad_rows:
-                hint = found.quotes.joined and not found.quotes.enclose
+                hint = result.quotes.joined and not result.quotes.enclose
                 raise _bad_row(path, line, record, names, hint=f" {_QUOTE_HEADER}" if hint else "")
             bad[len(lines)] = record
         kept.add(dict(zip(names, record, strict=True)) if isinstance(record, list) else None)
@@ -87,12 +87,12 @@ def read_delimited(
         return columns[name] if name in columns else read_again(name)
 
     def read_again(name: str) -> Iterator[object]:
-        place = names.index(name)
-        for _, record in found.rows(len(names), needed=needed, behind=first):
+        index = names.index(name)
+        for _, record in result.rows(len(names), needed=needed, behind=first):
             if record is not None:
-                yield record[place] if isinstance(record, list) else None
+                yield record[index] if isinstance(record, list) else None
 
-    notices = found.notices(usual) + joined.notices(path)
+    notices = result.notices(usual) + joined.notices(path)
     if blank:
         what = "1 blank line is" if len(blank) == 1 else f"{len(blank):,} blank lines are"
         which = "" if len(blank) == 1 else "the first is "
@@ -104,7 +104,7 @@ def read_delimited(
         len(lines),
         lines,
         source=source,
-        decimal_comma=found.delimiter == ";",
+        decimal_comma=result.delimiter == ";",
         notices=tuple(notices),
     )
     return table.without(bad)
@@ -239,8 +239,8 @@ def find_delimiter(content: TextFile, *, usual: str) -> str:
     if even or usual in named:
         return even[0] if even else usual
     # A file with some bad rows: most rows have as many fields as there are names.
-    shares = {sign: fields[sign].count(fields[sign][0]) / len(fields[sign]) for sign in named}
-    return max(named, key=lambda sign: shares[sign]) if named else usual
+    fractions = {sign: fields[sign].count(fields[sign][0]) / len(fields[sign]) for sign in named}
+    return max(named, key=lambda sign: fractions[sign]) if named else usual
 
 
 def _sample(content: TextFile) -> list[str]:
@@ -356,14 +356,14 @@ def _quoted(
     start, reader = 1, csv.reader(fed(), delimiter=delimiter, strict=True)
     is_done = False
     while not is_done:
-        found: list[tuple[int, list[str] | str]] = []
+        result: list[tuple[int, list[str] | str]] = []
         letters = 0
         # The limit is the process's; a long document is no fault: it is lifted while records are
         # read, some of them together.
         before = csv.field_size_limit(sys.maxsize)
         try:
             for record in reader:
-                found.append((start, record))
+                result.append((start, record))
                 if joined is not None and len(taken) > 1:
                     joined.add(start, taken)
                 start += len(taken)
@@ -374,14 +374,14 @@ def _quoted(
             else:
                 is_done = True
         except csv.Error as error:
-            found.append((start, f"quotes that do not close: {error}"))
+            result.append((start, f"quotes that do not close: {error}"))
             again += reversed(taken[1:])
             start += 1
             taken.clear()
             reader = csv.reader(fed(), delimiter=delimiter, strict=True)
         finally:
             csv.field_size_limit(before)
-        yield from found
+        yield from result
 
 
 def plain_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

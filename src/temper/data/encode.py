@@ -184,8 +184,8 @@ class LazilyEncoded:
 
     def _read(self, start: int, count: int) -> list[int]:
         read = np.frombuffer(self._ids.read(start, start + 4 * count), dtype=np.int32)
-        found: list[int] = read.tolist()
-        return found
+        result: list[int] = read.tolist()
+        return result
 
     def shortest(self, count: int) -> list[dict[str, Any]]:
         """Return some of the shortest of the first `ENCODED_FIRST` rows."""
@@ -200,8 +200,8 @@ class LazilyEncoded:
         new = np.unique(wanted[self._sizes[wanted] < 0])
         for first in range(0, len(new), _CHUNK):
             self._encode(new[first : first + _CHUNK].tolist())
-        found: list[int] = self._sizes[wanted].tolist()
-        return found
+        result: list[int] = self._sizes[wanted].tolist()
+        return result
 
     def _encode(self, rows: list[int]) -> None:
         items, cut = _encode_rows(
@@ -451,12 +451,12 @@ def _encode_rows(
     if located and (reason := lacks_spans(tokenizer)):
         raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
     whole = _call(tokenizer, examples, rows, truncation=False, **asked)
-    long = [place for place, item in enumerate(whole) if len(item["input_ids"]) > max_length]
+    long = [index for index, item in enumerate(whole) if len(item["input_ids"]) > max_length]
     if long and windows is None:
-        again = [rows[place] for place in long]
+        again = [rows[index] for index in long]
         short = _call(tokenizer, examples, again, truncation=True, max_length=max_length, **asked)
-        for place, item in zip(long, short, strict=True):
-            whole[place] = item
+        for index, item in zip(long, short, strict=True):
+            whole[index] = item
     for row, item in zip(rows, whole, strict=True):
         if not item["input_ids"]:
             raise DataError(
@@ -468,7 +468,7 @@ def _encode_rows(
     if kind == "seq2seq" and examples.labels is not None:
         targets = [examples.labels[row] for row in rows]
         written = tokenizer(text_target=targets, verbose=False)["input_ids"]
-        either = {*long, *(place for place, ids in enumerate(written) if len(ids) > max_length)}
+        either = {*long, *(index for index, ids in enumerate(written) if len(ids) > max_length)}
         if len(either) > len(long):
             limit = {"truncation": True, "max_length": max_length}
             written = tokenizer(text_target=targets, verbose=False, **limit)["input_ids"]
@@ -487,19 +487,19 @@ def _in_windows(
     max_length: int,
 ) -> tuple[list[dict[str, Any]], int]:
     """Split encoded rows that are too long, and count those that are not read to their end."""
-    long = [place for place, item in enumerate(whole) if len(item["input_ids"]) > max_length]
+    long = [index for index, item in enumerate(whole) if len(item["input_ids"]) > max_length]
     pairs = examples.text_pair
     split, cut = windows_of_rows(
-        [examples.text[rows[place]] for place in long],
-        None if pairs is None else [pairs[rows[place]] for place in long],
+        [examples.text[rows[index]] for index in long],
+        None if pairs is None else [pairs[rows[index]] for index in long],
         tokenizer,
         windows=windows,
         max_length=max_length,
         added=_added_tokens(examples, tokenizer),
     )
     items = [joined([item]) for item in whole]
-    for place, item in zip(long, split, strict=True):
-        items[place] = item
+    for index, item in zip(long, split, strict=True):
+        items[index] = item
     return items, cut
 
 
@@ -511,17 +511,17 @@ def _call(
     # verbose would warn of rows above the model's length before they are cut.
     encoded = tokenizer(texts, pairs, padding=False, verbose=False, **options)
     items: list[dict[str, Any]] = []
-    for place, ids in enumerate(encoded["input_ids"]):
+    for index, ids in enumerate(encoded["input_ids"]):
         item = {"input_ids": list(ids), "attention_mask": [1] * len(ids)}
         if "token_type_ids" in encoded:
-            item["token_type_ids"] = list(encoded["token_type_ids"][place])
+            item["token_type_ids"] = list(encoded["token_type_ids"][index])
         if "offset_mapping" in encoded and pairs is None:
-            item["words"] = first_tokens(texts[place], encoded["offset_mapping"][place])
+            item["words"] = first_tokens(texts[index], encoded["offset_mapping"][index])
         elif "offset_mapping" in encoded:
             assert pairs is not None
-            offsets, sides = encoded["offset_mapping"][place], encoded.sequence_ids(place)
+            offsets, sides = encoded["offset_mapping"][index], encoded.sequence_ids(index)
             spans = [
-                trimmed(pairs[place], 1, *offset) if side == 1 else Span(0, -1, -1)
+                trimmed(pairs[index], 1, *offset) if side == 1 else Span(0, -1, -1)
                 for side, offset in zip(sides, offsets, strict=True)
             ]
             item |= {"starts": [at.start for at in spans], "ends": [at.end for at in spans]}
@@ -534,7 +534,7 @@ def _with_completions(
 ) -> tuple[list[dict[str, Any]], int]:
     """Encode prompts with their completions, and count rows that had to be cut."""
     labels = examples.labels or []
-    found = encoded_completions(
+    result = encoded_completions(
         [examples.text[row] for row in rows],
         [labels[row] for row in rows],
         tokenizer,
@@ -542,7 +542,7 @@ def _with_completions(
         max_length=max_length,
     )
     items, cut = [], 0
-    for ids, targets, was_cut in found:
+    for ids, targets, was_cut in result:
         items.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": targets})
         cut += was_cut
     return items, cut
@@ -561,12 +561,12 @@ def _with_choices(
         )
     questions = [examples.text[row] for row, each in zip(rows, choices, strict=True) for _ in each]
     flat = Examples("choices", questions, [*chain.from_iterable(choices)])
-    found, _ = _encode_rows(
+    result, _ = _encode_rows(
         flat, [*range(len(flat))], tokenizer=tokenizer, max_length=max_length, kind="unlabeled"
     )
     items, cut, start = [], 0, 0
     for each in choices:
-        parts = found[start : start + len(each)]
+        parts = result[start : start + len(each)]
         start += len(each)
         item = {name: [*chain.from_iterable(part[name] for part in parts)] for name in parts[0]}
         item["sizes"] = [len(part["input_ids"]) for part in parts]

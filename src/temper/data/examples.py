@@ -199,8 +199,8 @@ class Examples:
         for label, count in counts.items():
             chosen.append(order[first : first + quotas[label]])
             first += count
-        found: list[int] = np.sort(np.concatenate(chosen)).tolist()
-        return found
+        result: list[int] = np.sort(np.concatenate(chosen)).tolist()
+        return result
 
     def overlap(self, other: Examples) -> list[int]:
         """Return the positions of the own rows whose text is also in another set.
@@ -290,19 +290,21 @@ class Examples:
             DataError: A label that applies to a row is unknown to the target.
         """
         own, rows = self.label_names or (), self.labels or []
-        places = match_names(own, target)
-        for place, name in enumerate(own):
-            if places[place] is None and any(row[place] for row in rows):
-                first = next(index for index, row in enumerate(rows) if row[place])
+        indices = match_names(own, target)
+        for position, name in enumerate(own):
+            if indices[position] is None and any(row[position] for row in rows):
+                first = next(index for index, row in enumerate(rows) if row[position])
                 raise DataError(
                     f"{unknown('label', name, target)} It occurs in {self._where(first)}."
                 )
-        known = [(place, found) for place, found in enumerate(places) if found is not None]
+        known = [
+            (position, result) for position, result in enumerate(indices) if result is not None
+        ]
         labels = []
         for row in rows:
             applies = [0] * len(target)
-            for place, found in known:
-                applies[found] = row[place]
+            for position, result in known:
+                applies[result] = row[position]
             labels.append(tuple(applies))
         return replace(self, labels=labels, label_names=target)
 
@@ -313,14 +315,14 @@ class Examples:
             DataError: A tag that occurs is unknown to the target.
         """
         own, rows = self.label_names or (), self.labels or []
-        places = match_names(own, target)
+        indices = match_names(own, target)
         for index, row in enumerate(rows):
-            lost = next((tag for tag in row if places[tag] is None), None)
+            lost = next((tag for tag in row if indices[tag] is None), None)
             if lost is not None:
                 raise DataError(
                     f"{unknown('tag', own[lost], target)} It occurs in {self._where(index)}."
                 )
-        labels = [tuple(places[tag] for tag in row) for row in rows]
+        labels = [tuple(indices[tag] for tag in row) for row in rows]
         return replace(self, labels=labels, label_names=target)
 
     def _by_name(self, names: Mapping[int, str], target: tuple[str, ...]) -> Examples:

@@ -75,17 +75,17 @@ def indices_of(
     if numbers:
         count = 1 + max((label for row in lists for label in row), default=0)
         own = tuple(names) if names is not None else tuple(map(str, range(count)))
-        places: dict[object, int] = {place: place for place in range(len(own))}
+        indices: dict[object, int] = {position: position for position in range(len(own))}
     else:
         own = tuple(names or sorted({label for row in lists for label in row}))
-        places = {name: place for place, name in enumerate(own)}
+        indices = {name: position for position, name in enumerate(own)}
     rows = []
     for index, row in enumerate(lists):
         applies = [0] * len(own)
         for label in row:
-            if label not in places:
+            if label not in indices:
                 raise ValueError(index, label)
-            applies[places[label]] = 1
+            applies[indices[label]] = 1
         rows.append(tuple(applies))
     return rows, own
 

@@ -42,16 +42,16 @@ _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 def _neighbors() -> dict[str, str]:
     """Return the keys next to each letter on a QWERTY keyboard, whose rows are half a key apart."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for number, row in enumerate(_ROWS):
-        for place, key in enumerate(row):
-            beside = [row[place - 1 : place], row[place + 1 : place + 2]]
+        for index, key in enumerate(row):
+            beside = [row[index - 1 : index], row[index + 1 : index + 2]]
             if number > 0:
-                beside.append(_ROWS[number - 1][place : place + 2])
+                beside.append(_ROWS[number - 1][index : index + 2])
             if number + 1 < len(_ROWS):
-                beside.append(_ROWS[number + 1][max(place - 1, 0) : place + 1])
-            found[key] = "".join(beside)
-    return found
+                beside.append(_ROWS[number + 1][max(index - 1, 0) : index + 1])
+            result[key] = "".join(beside)
+    return result
 
 
 KEYBOARD = _neighbors()
@@ -78,13 +78,13 @@ def letters(word: str) -> list[str]:
         >>> letters("cafés")
         ['c', 'a', 'f', 'é', 's']
     """
-    found: list[str] = []
+    result: list[str] = []
     for sign in word:
-        if found and unicodedata.category(sign)[0] == "M":
-            found[-1] += sign
+        if result and unicodedata.category(sign)[0] == "M":
+            result[-1] += sign
         else:
-            found.append(sign)
-    return found
+            result.append(sign)
+    return result
 
 
 def edits(word: str, kind: Edit) -> list[str]:
@@ -106,10 +106,10 @@ def edits(word: str, kind: Edit) -> list[str]:
     """
     signs = letters(word)
     edited: list[str] = []
-    for place, sign in enumerate(signs):
+    for index, sign in enumerate(signs):
         if not sign[0].isalpha():
             continue
-        before, behind = signs[:place], signs[place + 1 :]
+        before, behind = signs[:index], signs[index + 1 :]
         inner = bool(before and behind)
         endings: list[list[str]] = []
         if kind == "swap" and inner and len(behind) > 1 and behind[0][0].isalpha():
@@ -142,12 +142,12 @@ def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> lis
         >>> drawn_edits("film", seed=0, kinds=("swap",))
         ['flim']
     """
-    found = []
+    result = []
     for kind in kinds:
         every = edits(word, kind)
         if every:
-            found.append(every[derive_seed(seed, "edit", kind, word) % len(every)])
-    return list(dict.fromkeys(found))
+            result.append(every[derive_seed(seed, "edit", kind, word) % len(every)])
+    return list(dict.fromkeys(result))
 
 
 def _keys(sign: str) -> str:

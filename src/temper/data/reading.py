@@ -63,7 +63,7 @@ def split_files(folder: Path) -> dict[str, Path]:
     Raises:
         DataError: If there are none, one is a shard of a split, or two files claim one split.
     """
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         hidden = path.name.startswith(".") or path.name in _DESCRIPTIONS
         if hidden or format_of(path) is None or not path.is_file():
@@ -74,18 +74,18 @@ def split_files(folder: Path) -> dict[str, Path]:
                 f"{folder} holds a split in shards ({path.name}), as a clone of a Hub dataset "
                 "does. Give the dataset's Hub id, or write each split to one file."
             )
-        if stem in found:
+        if stem in result:
             raise DataError(
-                f"{folder} holds split {stem!r} twice: {found[stem].name} and {path.name}. "
+                f"{folder} holds split {stem!r} twice: {result[stem].name} and {path.name}. "
                 "Remove one."
             )
-        found[stem] = path
-    if not found:
+        result[stem] = path
+    if not result:
         raise DataError(
             f"{folder} holds no data: expected train.csv, dev.jsonl.gz, test.parquet or the like. "
             "Instead of a clone of a Hub dataset, give its Hub id."
         )
-    return found
+    return result
 
 
 def choose_split(splits: Mapping[str, Value], name: str, *, title: str) -> str:
@@ -105,21 +105,23 @@ def choose_split(splits: Mapping[str, Value], name: str, *, title: str) -> str:
     if name in splits:
         return name
     same = next((group for group in SAME_SPLIT if name in group), (name,))
-    found = [other for other in same if other in splits]
-    if len(found) > 1:
-        raise DataError(f"{title}: split {name!r} could be {' or '.join(found)}. Name one of them.")
-    if not found:
+    result = [other for other in same if other in splits]
+    if len(result) > 1:
+        raise DataError(
+            f"{title}: split {name!r} could be {' or '.join(result)}. Name one of them."
+        )
+    if not result:
         raise DataError(f"{title}: {unknown('split', name, splits)}")
-    return found[0]
+    return result[0]
 
 
 def first_split(splits: Mapping[str, Value], names: Iterable[str]) -> str | None:
     """Return the first of some splits that is there, under any of its names; None where none is."""
     for name in names:
         same = next((group for group in SAME_SPLIT if name in group), (name,))
-        found = next((other for other in same if other in splits), None)
-        if found is not None:
-            return found
+        result = next((other for other in same if other in splits), None)
+        if result is not None:
+            return result
     return None
 
 
@@ -288,13 +290,13 @@ def read_split(
 
 def _recognized(table: Table, name: str, *, labeled: bool, skip: bool) -> Examples | None:
     """Read rows that are recognized by several columns: choices, spans, completions; else None."""
-    for found, read in (
+    for result, read in (
         (choice_columns(table), choice_rows),
         (span_columns(table.names), span_rows),
         (completion_columns(table.names), completion_rows),
     ):
-        if found is not None:
-            return read(table, found, name=name, labeled=labeled, skip=skip)
+        if result is not None:
+            return read(table, result, name=name, labeled=labeled, skip=skip)
     return None
 
 
@@ -571,14 +573,14 @@ def read_set(
     """
     name = opened.name
     if split is not None:
-        found: str | None = choose_split(opened.splits, split, title=opened.title)
-        name = name if opened.single else f"{name}@{found}"
+        result: str | None = choose_split(opened.splits, split, title=opened.title)
+        name = name if opened.single else f"{name}@{result}"
     else:
-        found = first_split(opened.splits, order)
-    if found is None:
+        result = first_split(opened.splits, order)
+    if result is None:
         none = "no split train" if order == ("train",) else "none of the splits test, dev, train"
         raise DataError(
             f"{opened.title} has {none}; it has "
             f"{', '.join(sorted(opened.splits))}. Name one: {opened.title}@SPLIT."
         )
-    return read_split(opened, found, name=name, columns=columns, kind=kind, labeled=labeled)
+    return read_split(opened, result, name=name, columns=columns, kind=kind, labeled=labeled)

@@ -110,13 +110,13 @@ def _answers(value: Any, context: str) -> tuple[Answer, ...]:
             '\'answers\' must have one answer or more, {"text": [...], "answer_start": [...]}, '
             f"got {brief(value)} (questions without an answer are not supported)"
         )
-    found = []
+    result = []
     for text, start in zip(texts, starts, strict=True):
         fits = isinstance(text, str) and text.strip() and isinstance(start, int) and start >= 0
         if not fits or context[start : start + len(text)] != text:
             raise ValueError(f"the answer {brief(text)} does not begin at character {start!r}")
-        found.append((start, text))
-    return tuple(found)
+        result.append((start, text))
+    return tuple(result)
 
 
 def answer_place(item: Mapping[str, Any], first: int, last: int) -> tuple[int, int]:
@@ -169,8 +169,8 @@ def token_positions(
     # Some vocabularies count a space to the word behind it, and offsets here do not.
     end = start + len(text.rstrip())
     start += len(text) - len(text.lstrip())
-    inside = [place for place, at in enumerate(starts) if at >= 0]
-    touched = [place for place in inside if ends[place] > start and starts[place] < end]
+    inside = [index for index, at in enumerate(starts) if at >= 0]
+    touched = [index for index in inside if ends[index] > start and starts[index] < end]
     # An answer is whole if its last character is.
     if not touched or ends[inside[-1]] < end:
         return UNLABELED, UNLABELED

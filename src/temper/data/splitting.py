@@ -57,14 +57,14 @@ def finish_splits(
     for split in (train, *evaluations):
         notices += [*split.notices, *_empty(split)]
     if unlabeled is not None:
-        said: list[str] = []
+        messages: list[str] = []
         if settings.drop_overlap:
-            unlabeled = _apart(unlabeled, evaluations, notices=said)
-        unlabeled = _draw(unlabeled, settings.unlabeled_rows, seed=settings.seed, notices=said)
-        said += [*_shared(unlabeled, evaluated), *_empty(unlabeled)]
-        said.insert(0, f"{_rows(len(unlabeled))} of unlabeled text from {unlabeled.origin}")
-        unlabeled = replace(unlabeled, notices=tuple(said))
-        notices += said
+            unlabeled = _apart(unlabeled, evaluations, notices=messages)
+        unlabeled = _draw(unlabeled, settings.unlabeled_rows, seed=settings.seed, notices=messages)
+        messages += [*_shared(unlabeled, evaluated), *_empty(unlabeled)]
+        messages.insert(0, f"{_rows(len(unlabeled))} of unlabeled text from {unlabeled.origin}")
+        unlabeled = replace(unlabeled, notices=tuple(messages))
+        notices += messages
     # Train and dev may carry the same notice; once is enough.
     said_once = tuple(dict.fromkeys(notices))
     return replace(sets, train=train, dev=dev, unlabeled=unlabeled, notices=said_once)
@@ -130,7 +130,7 @@ def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
         texts = [row for row in first if first[row] == label]
         texts.sort(key=lambda row: (derive_seed(seed, "fold", row), row))
         # Classes begin at the fold that the one before ended with, so that all folds are alike.
-        of_row |= {row: (len(of_row) + place) % count for place, row in enumerate(texts)}
+        of_row |= {row: (len(of_row) + index) % count for index, row in enumerate(texts)}
     return [of_row[row] for row in train.rows]
 
 
@@ -174,16 +174,16 @@ def _apart(rows: Examples, evaluations: Sequence[Examples], *, notices: list[str
 
 def _shared(rows: Examples, evaluated: Sequence[Examples]) -> list[str]:
     """Say how many rows to train on are also evaluated."""
-    found = []
+    result = []
     for split in evaluated:
         shared = len(rows.overlap(split))
         if shared:
             some = "row is" if shared == 1 else "rows are"
-            found.append(
+            result.append(
                 f"{shared} {rows.name} {some} also in {split.name} "
                 "(--set data.drop_overlap=true leaves such rows out)"
             )
-    return found
+    return result
 
 
 def _empty(rows: Examples) -> list[str]:

@@ -360,14 +360,14 @@ class RowHashes(StoredStrings):
         # np.isin would sort the own ones too, which may be many times as many.
         theirs = np.sort(others._numbers)
         first, behind = (theirs.searchsorted(self._numbers, side) for side in ("left", "right"))
-        found: list[int] = np.flatnonzero(first < behind).tolist()
-        return found
+        result: list[int] = np.flatnonzero(first < behind).tolist()
+        return result
 
     def __iter__(self) -> Iterator[str]:
         """Yield the hashes."""
         for first in range(0, len(self), _BLOCK):
             digits = self._numbers[first : first + _BLOCK].astype(">u8").tobytes().hex()
-            yield from (digits[place : place + 16] for place in range(0, len(digits), 16))
+            yield from (digits[index : index + 16] for index in range(0, len(digits), 16))
 
     def _read(self, place: int) -> str:
         return f"{int(self._numbers[place]):016x}"

@@ -96,7 +96,7 @@ class Table:
         lines = range(1, self.size + 1) if self.lines is None else self.lines
         unit = "row" if self.lines is None else self.unit
         numbers = range(1, self.size + 1) if self.numbers is None else self.numbers
-        said = skipped_rows(self.title, {lines[row]: why for row, why in bad.items()}, unit=unit)
+        message = skipped_rows(self.title, {lines[row]: why for row, why in bad.items()}, unit=unit)
         return replace(
             self,
             column=lambda name: _others(self.column(name), bad),
@@ -104,7 +104,7 @@ class Table:
             lines=array("q", _others(lines, bad)),
             unit=unit,
             numbers=array("q", _others(numbers, bad)),
-            notices=(*self.notices, said),
+            notices=(*self.notices, message),
         )
 
 

@@ -142,8 +142,8 @@ def read_tags(
     notices: tuple[str, ...] = ()
     if scheme is not None:
         notices = (f"{table.title}: the tags are converted from {scheme} to IOB2.",)
-    places = {name: place for place, name in enumerate(ordered)}
-    values = [tuple(places[tag] for tag in row) for row in converted]
+    indices = {name: position for position, name in enumerate(ordered)}
+    values = [tuple(indices[tag] for tag in row) for row in converted]
     return Tags(values, ordered, notices)
 
 
@@ -219,7 +219,7 @@ def words_of(text: str) -> list[tuple[int, int]]:
         >>> [text[start:end] for start, end in words_of(text)]
         ['Merkel', "'s", 'U.S.', 'trip', 'cost', '$', '1,000', '.']
     """
-    return [found.span() for found in _WORD.finditer(text)]
+    return [result.span() for result in _WORD.finditer(text)]
 
 
 def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
@@ -240,13 +240,13 @@ def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
     for sign in text:
         word += sign == " "
         word_at.append(-1 if sign == " " else word)
-    found, last = [], -1
+    result, last = [], -1
     for start, end in offsets:
         # The last character decides, as some vocabularies count the space before a word to it.
         own = word_at[end - 1] if end > start else -1
-        found.append(own if own > last else -1)
+        result.append(own if own > last else -1)
         last = max(last, own)
-    return found
+    return result
 
 
 def of_words(values: NDArray[Any], words: Sequence[int], *, missing: float) -> NDArray[Any]:
@@ -264,8 +264,8 @@ def of_words(values: NDArray[Any], words: Sequence[int], *, missing: float) -> N
         >>> of_words(np.array([7, 1, 2, 3, 7]), [-1, 0, -1, 2, -1], missing=-1).tolist()
         [1, -1, 3]
     """
-    places = np.asarray(words)
-    begun = places >= 0
-    found = np.full((places.max(initial=-1) + 1, *values.shape[1:]), missing, dtype=values.dtype)
-    found[places[begun]] = values[: len(places)][begun]
-    return found
+    indices = np.asarray(words)
+    begun = indices >= 0
+    result = np.full((indices.max(initial=-1) + 1, *values.shape[1:]), missing, dtype=values.dtype)
+    result[indices[begun]] = values[: len(indices)][begun]
+    return result

@@ -66,18 +66,18 @@ def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[
         return_offsets_mapping=True,
         verbose=False,
     )
-    found = []
+    result = []
     for row, offsets in enumerate(encoded["offset_mapping"]):
         texts = [examples.text[row]]
         if examples.text_pair is not None:
             texts.append(examples.text_pair[row])
-        found.append(
+        result.append(
             [
                 None if side is None else trimmed(texts[side], side, *offset)
                 for side, offset in zip(encoded.sequence_ids(row), offsets, strict=True)
             ]
         )
-    return found
+    return result
 
 
 def trimmed(text: str, side: int, start: int, end: int) -> Span:

@@ -106,19 +106,19 @@ def windows_of_rows(
 
     parts: list[list[dict[str, list[int]]]] = [[] for _ in texts]
     if split := [row for row, fit in enumerate(fits) if fit]:
-        found = encoded(
+        result = encoded(
             split,
             truncation=True if pairs is None else "only_second",
             stride=windows.stride,
             return_overflowing_tokens=True,
         )
-        for place, number in enumerate(found["overflow_to_sample_mapping"]):
-            parts[split[number]].append(_row(found, place))
+        for index, number in enumerate(result["overflow_to_sample_mapping"]):
+            parts[split[number]].append(_row(result, index))
     cut = sum(len(each) > windows.max_windows for each in parts)
     if whole := [row for row, fit in enumerate(fits) if not fit]:
-        found = encoded(whole, truncation=True)
-        for place, row in enumerate(whole):
-            parts[row].append(_row(found, place))
+        result = encoded(whole, truncation=True)
+        for index, row in enumerate(whole):
+            parts[row].append(_row(result, index))
         cut += len(whole)
     return [joined(each[: windows.max_windows]) for each in parts], cut
 

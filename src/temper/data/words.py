@@ -66,10 +66,10 @@ class Words:
             text: Any text, the empty one too.
         """
         words, gaps, end = [], [], 0
-        for found in _pattern().finditer(text):
-            words.append(found.group())
-            gaps.append(text[end : found.start()])
-            end = found.end()
+        for result in _pattern().finditer(text):
+            words.append(result.group())
+            gaps.append(text[end : result.start()])
+            end = result.end()
         return cls(tuple(words), (*gaps, text[end:]))
 
     def __len__(self) -> int:

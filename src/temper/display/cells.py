@@ -343,12 +343,12 @@ class Comparison:
     @property
     def headings(self) -> list[tuple[str, str]]:
         """Kind (value or difference) and text of the headings of a table of scores."""
-        found = []
+        result = []
         for name in self.columns:
-            found.append(("value", name))
+            result.append(("value", name))
             if self.reference is not None and name != self.reference:
-                found.append(("difference", f"{name} \u2212 {self.reference}"))
-        return found
+                result.append(("difference", f"{name} \u2212 {self.reference}"))
+        return result
 
     def said(self, say: Callable[[str], str]) -> str:
         """Join the notes of the columns, each after its name if there are several.
@@ -381,7 +381,7 @@ class Comparison:
             KeyError: No row, or more than one, fits.
         """
         wanted = {"perspective": perspective, "name": name, **key}
-        found = [
+        result = [
             row
             for row in self.rows
             if all(
@@ -389,9 +389,9 @@ class Comparison:
                 for part, value in wanted.items()
             )
         ]
-        if len(found) != 1:
-            raise KeyError(f"Expected one row with {wanted}, found {len(found)}.")
-        return found[0]
+        if len(result) != 1:
+            raise KeyError(f"Expected one row with {wanted}, found {len(result)}.")
+        return result[0]
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON-ready data, the content of ``table.json``."""

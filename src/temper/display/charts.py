@@ -216,11 +216,11 @@ def style(names: Sequence[str], reference: str | None) -> dict[str, Look]:
     others = [name for name in names if name != reference]
     looks = {}
     for name in names:
-        place = 0 if name == reference else 1 + others.index(name) % (COLORS - 1)
+        index = 0 if name == reference else 1 + others.index(name) % (COLORS - 1)
         # After one round of colors the dashes shift, so that no two columns look alike.
         turn = 0 if name == reference else others.index(name) // (COLORS - 1)
-        shape = (place + turn) % len(SYMBOLS)
-        looks[name] = Look(place, SYMBOLS[shape], DASHES[shape])
+        shape = (index + turn) % len(SYMBOLS)
+        looks[name] = Look(index, SYMBOLS[shape], DASHES[shape])
     return looks
 
 
@@ -351,13 +351,13 @@ def labeled_bars(
     axis = title(first.key.name) + (f" ({shown.sign})" if shown.sign else "")
     marks = {key: mark_of_cell(cell, shown) for key, cell in cells.items()}
     if many_columns(comparison):
-        said = f"{axis}, the darker the higher."
+        message = f"{axis}, the darker the higher."
         labels = tuple(dict.fromkeys(name for _, name in marks))
         chart: HeatMap | Bars = HeatMap(comparison.columns, labels, marks)
     else:
         looks = style(comparison.columns, comparison.reference)
-        said, chart = lines_are(cells.values()), Bars(axis, marks, looks)
-    return [Figure(heading, f"{caption} {said}", chart)]
+        message, chart = lines_are(cells.values()), Bars(axis, marks, looks)
+    return [Figure(heading, f"{caption} {message}", chart)]
 
 
 def _by_set(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:

@@ -275,11 +275,11 @@ class Source:
 
         Scores of two models have no common scale, so that rows of several runs cannot be pooled.
         """
-        found: dict[str, Run] = {}
+        result: dict[str, Run] = {}
         for run in self.runs:
             if run.scores is not None:
-                found.setdefault(run.column, run)
-        return found
+                result.setdefault(run.column, run)
+        return result
 
     @property
     def drawn_seeds(self) -> str:
@@ -308,10 +308,10 @@ def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
         CheckpointError: What lies there is damaged.
     """
     whole = model.folder.resolve()
-    for found in (model.folder / "evaluation", whole.with_name(f"{whole.name}-evaluation")):
-        if (found / "scores.json").exists():
-            fault = evaluation_fault(found, model)
-            return (None, fault) if fault else (found, "")
+    for result in (model.folder / "evaluation", whole.with_name(f"{whole.name}-evaluation")):
+        if (result / "scores.json").exists():
+            fault = evaluation_fault(result, model)
+            return (None, fault) if fault else (result, "")
     return None, ""
 
 

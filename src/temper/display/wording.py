@@ -101,9 +101,11 @@ def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
     for name, value in parameters.items():
         if name in ("norm", "steps", "restarts"):
             continue
-        said = f"{value:g}" if isinstance(value, float) else str(value)
+        message = f"{value:g}" if isinstance(value, float) else str(value)
         plain = name.removesuffix("_relative")
-        sizes.append(f"{plain.replace('_', ' ')} {said}{'' if plain == name else f' of the {of}'}")
+        sizes.append(
+            f"{plain.replace('_', ' ')} {message}{'' if plain == name else f' of the {of}'}"
+        )
     symbol = "" if norm is None else _NORMS.get(str(norm), str(norm))
     return " ".join(part for part in (symbol, *sizes, effort and f"({', '.join(effort)})") if part)
 
@@ -175,12 +177,12 @@ def folded(notices: Iterable[str]) -> list[str]:
     kinds: dict[str, list[str]] = {}
     for notice in dict.fromkeys(notices):
         kinds.setdefault(_DETAIL.sub("", notice), []).append(notice)
-    said = []
+    messages = []
     for first, *others in kinds.values():
         # Two lines say more than one line and a count of one.
         counted = f"{first} (And {len(others)} more like it.)"
-        said += [counted] if len(others) > 1 else [first, *others]
-    return said
+        messages += [counted] if len(others) > 1 else [first, *others]
+    return messages
 
 
 def escaped(text: str) -> str:

@@ -128,8 +128,8 @@ def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: 
             drawn = torch.rand(tokens, width, generator=draws) * 2 - 1
         else:
             drawn = torch.randn(tokens, width, generator=draws)
-            share = torch.rand((), generator=draws) ** (1 / (tokens * width))
-            drawn = drawn / torch.linalg.vector_norm(drawn) * share
+            fraction = torch.rand((), generator=draws) ** (1 / (tokens * width))
+            drawn = drawn / torch.linalg.vector_norm(drawn) * fraction
         delta[place, mask] = drawn
     return delta.to(radius.device) * radius
 

@@ -182,7 +182,7 @@ class ClassifierPredictor(TextPredictor):
         if self.gives in ("choices", "spans"):
             self.label_names = None
         # A model that was trained on texts in windows answers them so.
-        self.windows = None if (found := windows_of(model)) is None else found.windows
+        self.windows = None if (result := windows_of(model)) is None else result.windows
         self._words: WholeWords | None = None
 
     @property
@@ -215,30 +215,30 @@ class ClassifierPredictor(TextPredictor):
             return self._tags(examples, batch_size)
         if self.gives == "spans":
             return self._spans(examples, batch_size)
-        found, cut = [], 0.0
+        result, cut = [], 0.0
         for chunk in self._chunks(examples):
             encoded = self.encoded(chunk)
-            found.append(self.outputs(encoded, batch_size=batch_size))
+            result.append(self.outputs(encoded, batch_size=batch_size))
             cut += encoded.truncated * len(encoded)
-        answers = np.concatenate(found)
+        answers = np.concatenate(result)
         truncated = cut / len(examples)
         return self._read(answers, truncated)
 
     def _tags(self, examples: Examples, batch_size: int | None) -> Prediction:
         """Return the tags of the words of each row."""
-        found: list[FloatArray] = [np.zeros((0, 0))] * len(examples)
+        result: list[FloatArray] = [np.zeros((0, 0))] * len(examples)
         truncated = None
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for part in self.parts(examples, batch_size=batch_size):
                 truncated = part.truncated
                 logits = self.model(**part.batch.inputs).logits.double().cpu().numpy()
                 for place, row in zip(part.indices, part.of_words(logits), strict=True):
-                    found[place] = row
-        return Prediction.of_tags(found, truncated=truncated)
+                    result[place] = row
+        return Prediction.of_tags(result, truncated=truncated)
 
     def _spans(self, examples: Examples, batch_size: int | None) -> Prediction:
         """Return the likeliest part of the context of each question."""
-        places = np.full((len(examples), 2), -1)
+        positions = np.full((len(examples), 2), -1)
         chances, cut, first = np.zeros(len(examples)), 0.0, 0
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for chunk in self._chunks(examples):
@@ -250,11 +250,11 @@ class ClassifierPredictor(TextPredictor):
                     for index, pair, chance in zip(
                         indices, ends.tolist(), likely.tolist(), strict=True
                     ):
-                        places[first + index] = answer_place(encoded[index], *pair)
+                        positions[first + index] = answer_place(encoded[index], *pair)
                         chances[first + index] = chance
                 cut += encoded.truncated * len(encoded)
                 first += len(chunk)
-        return Prediction.of_spans(places, chances, truncated=cut / len(examples))
+        return Prediction.of_spans(positions, chances, truncated=cut / len(examples))
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
@@ -326,9 +326,9 @@ class ClassifierPredictor(TextPredictor):
         indices: list[int] = []
         answers = []
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
-            for places, batch in self._batches(encoded, batch_size):
+            for positions, batch in self._batches(encoded, batch_size):
                 output = self.model(**batch.inputs)
-                indices += places
+                indices += positions
                 answers.append(output if isinstance(output, Tensor) else output.logits)
                 if tell is not None:
                     tell(len(indices), len(encoded))
@@ -351,11 +351,11 @@ class ClassifierPredictor(TextPredictor):
             for indices, batch in self._batches(encoded, batch_size):
                 marks = torch.isin(batch.ids, special) & batch.mask
                 rows = [chunk.rows[index] for index in indices]
-                places = [start + index for index in indices]
+                positions = [start + index for index in indices]
                 words = None
                 if self.gives == "tags":
                     words = [encoded[index]["words"] for index in indices]
-                yield RowBatch(batch, places, rows, marks, encoded.truncated, words)
+                yield RowBatch(batch, positions, rows, marks, encoded.truncated, words)
             start += len(chunk)
 
     @contextmanager
@@ -451,15 +451,15 @@ class ClassifierPredictor(TextPredictor):
         collate = Collator(self.tokenizer)
         size = self.batch_size if batch_size is None else batch_size
         for indices in ordered_batches(encoded.lengths, batch_size=size):
-            found = Batch.of(collate([encoded[index] for index in indices]))
-            inputs = {name: value.to(self.device) for name, value in found.inputs.items()}
-            context = None if found.context is None else found.context.to(self.device)
+            result = Batch.of(collate([encoded[index] for index in indices]))
+            inputs = {name: value.to(self.device) for name, value in result.inputs.items()}
+            context = None if result.context is None else result.context.to(self.device)
             yield list(indices), Batch(inputs, context=context)
 
     def _special_ids(self) -> Tensor:
         """Return the ids of special tokens."""
-        found = [getattr(self.tokenizer, f"{name}_token_id", None) for name in _SPECIAL]
-        return torch.tensor(sorted({int(i) for i in found if i is not None}), dtype=torch.int64)
+        result = [getattr(self.tokenizer, f"{name}_token_id", None) for name in _SPECIAL]
+        return torch.tensor(sorted({int(i) for i in result if i is not None}), dtype=torch.int64)
 
 
 class _ClassifierSession:

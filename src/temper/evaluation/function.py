@@ -110,7 +110,7 @@ class CallablePredictor:
     def _answer(self, texts: list[Any], start: int, name: str) -> FloatArray:
         """Ask for some texts, the first of which is row ``start`` of a set."""
         try:
-            found = np.asarray(self.function(texts), dtype=np.float64)
+            result = np.asarray(self.function(texts), dtype=np.float64)
         except TemperError:
             raise
         except Exception as error:
@@ -120,13 +120,13 @@ class CallablePredictor:
                 f"{name!r}: {type(error).__name__}: {error} ({place_of(error)}). It gets a list of "
                 f"{form} and must return an array of numbers."
             ) from error
-        given = len(found) if found.ndim else 1
-        if given != len(texts) or not found.ndim:
+        given = len(result) if result.ndim else 1
+        if given != len(texts) or not result.ndim:
             raise ModelError(
                 f"The predictor gave {given} answers for the {len(texts)} texts of set {name!r}, "
                 f"from row {start} on. It must give one a text."
             )
-        return found
+        return result
 
 
 class PipelinePredictor(CallablePredictor):
@@ -182,10 +182,10 @@ class PipelinePredictor(CallablePredictor):
         Raises:
             ModelError: The pipeline fails, or an answer is not finite.
         """
-        found = super().predict(examples, batch_size=batch_size or self.batch_size)
+        result = super().predict(examples, batch_size=batch_size or self.batch_size)
         bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
         encoded = encode(bare, self.pipeline.tokenizer, max_length=self.max_length)
-        return replace(found, truncated=encoded.truncated)
+        return replace(result, truncated=encoded.truncated)
 
 
 class EstimatorPredictor(CallablePredictor):
@@ -202,22 +202,22 @@ class EstimatorPredictor(CallablePredictor):
     """
 
     def __init__(self, estimator: Any, *, label_names: Sequence[str] | None = None) -> None:
-        found = estimator_answers(estimator)
-        own = found.label_names
+        result = estimator_answers(estimator)
+        own = result.label_names
         if own is not None and label_names is not None and own != tuple(label_names):
             raise ModelError(
                 f"The estimator's classes are {list(own)}, and `label_names` {list(label_names)}. "
                 "Leave `label_names` out."
             )
-        if label_names is not None and found.classes not in (0, len(label_names)):
+        if label_names is not None and result.classes not in (0, len(label_names)):
             raise ModelError(
-                f"The estimator has {found.classes} classes, and `label_names` are "
+                f"The estimator has {result.classes} classes, and `label_names` are "
                 f"{list(label_names)}. Give one name a class."
             )
         self.estimator = estimator
         super().__init__(
-            found.function,
-            gives="values" if found.regression else "probabilities",
+            result.function,
+            gives="values" if result.regression else "probabilities",
             label_names=own or label_names,
         )
 

@@ -76,8 +76,8 @@ class TextGenerator:
         targets = np.zeros((len(examples), 2))
         size = self.batch_size if batch_size is None else batch_size
         with torch.no_grad(), in_mode(self.model, training=False):
-            for places in ordered_batches(encoded.lengths, batch_size=size):
-                rows = collate([encoded[place] for place in places])
+            for indices in ordered_batches(encoded.lengths, batch_size=size):
+                rows = collate([encoded[index] for index in indices])
                 batch = Batch.of({name: value.to(device) for name, value in rows.items()})
                 further = head.inputs(batch, innermost(self.model))
                 taken = inspect.signature(innermost(self.model).forward).parameters
@@ -85,8 +85,8 @@ class TextGenerator:
                 logits = head.logits(self.model(**batch.inputs, **known), batch)
                 assert batch.labels is not None
                 mask = head.unit_mask(batch, logits)
-                targets[places, 0] = per_row(head.loss(logits, batch.labels), mask).double().cpu()
-                targets[places, 1] = mask.sum(1).cpu()
+                targets[indices, 0] = per_row(head.loss(logits, batch.labels), mask).double().cpu()
+                targets[indices, 1] = mask.sum(1).cpu()
         return Prediction.of_targets(targets, truncated=encoded.truncated)
 
     def complete(
@@ -107,13 +107,13 @@ class TextGenerator:
         ids = self._encoded(examples)
         order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
         device = next(self.model.parameters()).device
-        found = [""] * len(ids)
+        result = [""] * len(ids)
         with torch.no_grad(), in_mode(self.model, training=False):
             for start in range(0, len(order), self.batch_size):
-                places = order[start : start + self.batch_size]
+                indices = order[start : start + self.batch_size]
                 # A decoder's new tokens follow the last of a row, so padding stands before it.
                 batch = self.tokenizer.pad(
-                    [{"input_ids": ids[place]} for place in places],
+                    [{"input_ids": ids[place]} for place in indices],
                     padding_side="right" if self.reads_apart else "left",
                     return_tensors="pt",
                 ).to(device)
@@ -126,11 +126,11 @@ class TextGenerator:
                 # A decoder's output begins with what it has read, that of another one does not.
                 read = 0 if self.reads_apart else batch["input_ids"].shape[1]
                 texts = self.tokenizer.batch_decode(made[:, read:], skip_special_tokens=True)
-                for place, text in zip(places, texts, strict=True):
-                    found[place] = text
+                for place, text in zip(indices, texts, strict=True):
+                    result[place] = text
                 if tell is not None:
-                    tell(start + len(places), len(order))
-        return found
+                    tell(start + len(indices), len(order))
+        return result
 
     def _encoded(self, examples: Examples) -> list[list[int]]:
         """Return the token ids of prompts."""

@@ -111,7 +111,7 @@ class Int8Predictor(TextPredictor):
         """Return answers, and the last of the wanted outputs."""
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        found: list[list[Any]] = []
+        result: list[list[Any]] = []
         cut = 0.0
 
         def run(item: Mapping[str, Any]) -> list[Any]:
@@ -123,11 +123,11 @@ class Int8Predictor(TextPredictor):
             encoded = self.encoded(chunk)
             threads = min(torch.get_num_threads(), len(encoded))
             if threads == 1:
-                found += map(run, encoded.items)
+                result += map(run, encoded.items)
             else:
                 with ThreadPoolExecutor(threads) as pool:
-                    found += pool.map(run, encoded.items)
+                    result += pool.map(run, encoded.items)
             cut += encoded.truncated * len(encoded)
-        outputs = [np.concatenate(each) for each in zip(*found, strict=True)]
+        outputs = [np.concatenate(each) for each in zip(*result, strict=True)]
         answers = self._read(outputs[0].astype(np.float64), cut / len(examples))
         return answers, outputs[-1]

@@ -36,9 +36,9 @@ def length_of(model: Checkpoint, asked: int | None, network: Module | None = Non
         asked: The user's setting; None is the length that the model was trained with, else 128.
         network: The loaded model, whose config has them if its run is unknown.
     """
-    found = None if network is None else windows_of(network)
+    result = None if network is None else windows_of(network)
     # A published model has no record of its run.
-    own = DEFAULT_LENGTH if found is None else found.max_length
+    own = DEFAULT_LENGTH if result is None else result.max_length
     length: int = model.data.get("max_length", own) if asked is None else asked
     return length
 
@@ -57,20 +57,20 @@ def read_in_windows(
     Raises:
         SettingError: If its texts cannot be read in windows, or no stride is known.
     """
-    given, found = settings.given_windows, windows_of(network)
+    given, result = settings.given_windows, windows_of(network)
     if given:
         name = head or head_name(network)
         kind = next((kind for kind in NOT_IN_WINDOWS if kind == name), None)
         if kind is not None:
             check_windows(kind, setting="predictor.stride")
-        own = {} if found is None else asdict(found.windows)
+        own = {} if result is None else asdict(result.windows)
         if "stride" not in own | given:
             refuse_windows("the model reads each text as one sequence, and no stride is given")
         windows = Windows(**(own | given))
         one = windows.max_windows == 1
         set_windows(network, None if one else windows, max_length=max_length)
-    elif found is not None:
-        set_windows(network, found.windows, max_length=max_length)
+    elif result is not None:
+        set_windows(network, result.windows, max_length=max_length)
 
 
 def refuse_windows(why: str) -> NoReturn:

@@ -577,9 +577,9 @@ def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> di
     if prediction.targets is not None:
         return dict(zip(TARGETS, prediction.targets.T, strict=True))
     if prediction.spans is not None:
-        found = texts_at(prediction.spans.tolist(), examples.text_pair or ())
+        result = texts_at(prediction.spans.tolist(), examples.text_pair or ())
         right = ([text for _, text in answers] for answers in examples.labels)
-        return dict(zip(SPAN_SCORES, answer_scores(found, right).T, strict=True))
+        return dict(zip(SPAN_SCORES, answer_scores(result, right).T, strict=True))
     if prediction.words is None:
         assert prediction.applies is not None
         known = examples.label_names or ()

@@ -82,7 +82,7 @@ def paired_differences(
     """
     blocks, others = to_blocks(rows), to_blocks(reference)
     _check_same(blocks, others)
-    first, second = (_statistics(found, metric, chosen, seed) for found in (blocks, others))
+    first, second = (_statistics(result, metric, chosen, seed) for result in (blocks, others))
     both = [key for key in first if key in second and first[key][2] == second[key][2]]
     intervals: dict[tuple[Condition, str], Interval] = {}
     for size in {first[key][2] for key in both}:
@@ -90,13 +90,13 @@ def paired_differences(
         pairs = [(first[key][1], second[key][1]) for key in alike]
         drawn = difference_intervals(pairs, size, resamples=resamples, seed=seed)
         intervals |= dict(zip(alike, drawn, strict=True))
-    found = []
+    result = []
     for key in both:
         interval = intervals[key]
         if interval.low is not None:
             ends = {"low": interval.low, "high": interval.high}
-            found.append({**first[key][0], **ends, "p": interval.p})
-    return found
+            result.append({**first[key][0], **ends, "p": interval.p})
+    return result
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def row_variances(
         for condition, same in run.rows.items()
     ):
         return []
-    found = []
+    result = []
     for key, named in column[0].named.items():
         if any(key not in run.samples for run in runs):
             continue
@@ -172,8 +172,8 @@ def row_variances(
             continue
         first, second = defined[: len(column)], defined[len(column) :]
         of_difference = float((first.mean(axis=0) - second.mean(axis=0)).var(ddof=1))
-        found.append((named, RowVariance(of_difference, (_within(first), _within(second)))))
-    return found
+        result.append((named, RowVariance(of_difference, (_within(first), _within(second)))))
+    return result
 
 
 def _within(samples: FloatArray) -> float:

@@ -280,13 +280,13 @@ class Prediction:
             known = ~np.isnan(labels[rows])
             wanted = labels[rows][known]
             if self.regression:
-                found = (self.prediction[rows][known] - wanted) ** 2
+                result = (self.prediction[rows][known] - wanted) ** 2
             elif self.logits is not None:
-                found = negative_log_likelihood(wanted, self.logits[rows][known])
+                result = negative_log_likelihood(wanted, self.logits[rows][known])
             else:
                 with np.errstate(divide="ignore"):
-                    found = -np.log(self.probabilities[rows][known, wanted.astype(np.int64)])
-            loss[rows][known] = found
+                    result = -np.log(self.probabilities[rows][known, wanted.astype(np.int64)])
+            loss[rows][known] = result
         return loss
 
 
@@ -401,10 +401,10 @@ class RowBatch:
         assert self.words is not None
         labels = torch.full(self.batch.mask.shape, UNLABELED)
         begins = self.batch.mask.int().argmax(-1).tolist()
-        for place, (begin, words, row) in enumerate(zip(begins, self.words, tags, strict=True)):
+        for index, (begin, words, row) in enumerate(zip(begins, self.words, tags, strict=True)):
             for at, word in enumerate(words, begin):
                 if word >= 0:
-                    labels[place, at] = row[word]
+                    labels[index, at] = row[word]
         return labels.to(self.batch.mask.device)
 
 
@@ -548,17 +548,17 @@ def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
         indices: Position of each row, batch by batch; all of 0..n-1.
         parts: The answers to each batch, all of one kind.
     """
-    places = np.argsort(np.asarray(indices, dtype=np.int64))
+    positions = np.argsort(np.asarray(indices, dtype=np.int64))
 
     def whole(given: Sequence[FloatArray]) -> FloatArray:
-        return np.concatenate(given)[places]
+        return np.concatenate(given)[positions]
 
     logits = [part.logits for part in parts if part.logits is not None]
     applies = [part.applies for part in parts if part.applies is not None]
     words = [part.words for part in parts if part.words is not None]
     if words:
         rows = [row for part in parts for row in part.by_example(part.logits)]  # type: ignore[arg-type]
-        ordered = [rows[place] for place in places]
+        ordered = [rows[index] for index in positions]
         return Prediction.of_tags(ordered)
     spans = [part.spans for part in parts if part.spans is not None]
     cut = [part.truncated * len(part) for part in parts if part.truncated is not None]
@@ -566,9 +566,9 @@ def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
         whole([part.probabilities for part in parts]),
         whole([part.prediction for part in parts]),
         whole(logits) if len(logits) == len(parts) else None,
-        sum(cut) / len(places) if len(cut) == len(parts) else None,
-        np.concatenate(applies)[places] if applies else None,
-        spans=np.concatenate(spans)[places] if spans else None,
+        sum(cut) / len(positions) if len(cut) == len(parts) else None,
+        np.concatenate(applies)[positions] if applies else None,
+        spans=np.concatenate(spans)[positions] if spans else None,
     )
 
 

@@ -183,18 +183,18 @@ def rows_at(clean: Block, block: Block) -> Block:
         clean: Clean rows of the whole set, by position.
         block: Rows of some of them.
     """
-    places = np.searchsorted(clean.index, block.index)
+    indices = np.searchsorted(clean.index, block.index)
     return replace(
         clean,
-        row=values_at(clean.row, places),
-        index=clean.index[places],
-        label=clean.label[places],
-        prediction=clean.prediction[places],
-        probabilities=clean.probabilities[places],
-        loss=clean.loss[places],
-        measured={name: values[places] for name, values in clean.measured.items()},
-        group=None if clean.group is None else [clean.group[place] for place in places],
-        pair=None if clean.pair is None else [clean.pair[place] for place in places],
+        row=values_at(clean.row, indices),
+        index=clean.index[indices],
+        label=clean.label[indices],
+        prediction=clean.prediction[indices],
+        probabilities=clean.probabilities[indices],
+        loss=clean.loss[indices],
+        measured={name: values[indices] for name, values in clean.measured.items()},
+        group=None if clean.group is None else [clean.group[index] for index in indices],
+        pair=None if clean.pair is None else [clean.pair[index] for index in indices],
     )
 
 
@@ -290,10 +290,10 @@ def _check(table: pa.Table) -> None:
                 f"The rows have no column {wanted.name!r}, got {table.column_names}. "
                 "Evaluate the model again."
             )
-        found = table.schema.field(wanted.name).type
-        if not found.equals(wanted.type):
+        result = table.schema.field(wanted.name).type
+        if not result.equals(wanted.type):
             raise CheckpointError(
-                f"Column {wanted.name!r} of the rows must be {wanted.type}, got {found}. "
+                f"Column {wanted.name!r} of the rows must be {wanted.type}, got {result}. "
                 "Evaluate the model again."
             )
 
@@ -356,8 +356,8 @@ def _parameters(text: str) -> Parameters:
 
 def _names(part: pa.Table, column: str) -> list[str | None] | None:
     """Return a column of names, None where it holds none."""
-    found: list[str | None] = part.column(column).to_pylist()
-    return found if any(name is not None for name in found) else None
+    result: list[str | None] = part.column(column).to_pylist()
+    return result if any(name is not None for name in result) else None
 
 
 STRETCH = 4096
@@ -412,12 +412,12 @@ def _lists(values: FloatArray) -> pa.ChunkedArray:
     """
     rows, width = values.shape
     flat = pa.array(np.ascontiguousarray(values, dtype=np.float64).reshape(-1))
-    places = pa.array(np.arange(STRETCH + 1, dtype=np.int32) * width)
+    indices = pa.array(np.arange(STRETCH + 1, dtype=np.int32) * width)
     parts = []
     for start in range(0, rows, STRETCH):
         size = min(STRETCH, rows - start)
         own = flat.slice(start * width, size * width)
-        parts.append(pa.ListArray.from_arrays(places.slice(0, size + 1), own))
+        parts.append(pa.ListArray.from_arrays(indices.slice(0, size + 1), own))
     return pa.chunked_array(parts, pa.list_(pa.float64()))
 
 

@@ -72,8 +72,8 @@ def evaluate(
         told.append(f"{', '.join(without)}. {ONE_LABEL}")
     measurement.notices += [f"Not measured: {reason}" for reason in told]
     settings = settings.without(skipped)
-    found = _rows(measurement, settings)
-    blocks = [block for name in perspectives.names() for block in found.get(name, ())]
+    result = _rows(measurement, settings)
+    blocks = [block for name in perspectives.names() for block in result.get(name, ())]
     measurement.forget()
     # Scored before they are written, as blocks read from a table would stand in memory twice.
     scores = _score(blocks, data.metric, settings)
@@ -89,10 +89,10 @@ def evaluate(
     ]
     notices += measurement.notices
     notices += [
-        f"{share:.1%} of the rows of set {name!r} are cut to the model's length."
-        + (f" {_longer(predictor)}" if share >= WARNED else "")
-        for name, share in measurement.truncated.items()
-        if share > 0
+        f"{fraction:.1%} of the rows of set {name!r} are cut to the model's length."
+        + (f" {_longer(predictor)}" if fraction >= WARNED else "")
+        for name, fraction in measurement.truncated.items()
+        if fraction > 0
     ]
     for notice in notices:
         _LOG.info(notice)
@@ -103,7 +103,7 @@ def evaluate(
         task={
             "kind": KINDS[predictor.gives],
             "metric": data.metric,
-            "labels": _labels(measurement, found),
+            "labels": _labels(measurement, result),
         },
         truncated=measurement.truncated,
         notices=tuple(dict.fromkeys(notices)),
@@ -156,12 +156,12 @@ def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, l
     # The attack goes first: its first pass gives the clean answers, which are then not computed
     # again.
     chosen.sort(key=lambda entry: entry.needs != "embeddings")
-    found = {}
+    result = {}
     for number, entry in enumerate(chosen):
         measurement.tell(number, len(chosen), entry.name.replace("_", " "))
-        found[entry.name] = list(entry.rows(measurement))
+        result[entry.name] = list(entry.rows(measurement))
     measurement.tell(len(chosen), len(chosen), "all perspectives")
-    return found
+    return result
 
 
 def _check(
@@ -208,17 +208,17 @@ def _measurement(
     progress: Progress | None,
 ) -> Measurement:
     """Bring all labels into the predictor's order."""
-    found = _aligned(data, predictor.label_names)
+    result = _aligned(data, predictor.label_names)
     return Measurement(
         predictor,
-        found["dev"]["dev"].examples,
-        found["shift"],
+        result["dev"]["dev"].examples,
+        result["shift"],
         data.anomaly,
         settings,
         progress,
-        adversarial=found["adversarial"],
-        fit=next((aligned.examples for aligned in found["fit"].values()), None),
-        held_out=next((aligned.examples for aligned in found["held-out"].values()), None),
+        adversarial=result["adversarial"],
+        fit=next((aligned.examples for aligned in result["fit"].values()), None),
+        held_out=next((aligned.examples for aligned in result["held-out"].values()), None),
         reference=data.reference,
     )
 
@@ -286,20 +286,20 @@ def _refuse_misfits(
             "an evaluation does not score them."
         )
     metrics = METRICS_OF[kind]
-    found = list(faults)
+    result = list(faults)
     if data.metric not in metrics:
-        found.append(unknown("metric", data.metric, metrics))
+        result.append(unknown("metric", data.metric, metrics))
     for name in settings.perspectives:
         if name not in skipped:
-            found += perspectives.perspective(name).misfits(data, settings, label_names)
+            result += perspectives.perspective(name).misfits(data, settings, label_names)
     sets = ["dev", *data.shift, *data.adversarial, *data.anomaly]
     twice = sorted({name for name in sets if sets.count(name) > 1})
     if twice:
-        found.append(
+        result.append(
             f"Names of sets must be distinct and not 'dev', got {twice} twice. Rename one."
         )
-    if found:
-        raise SettingError("\n".join(found))
+    if result:
+        raise SettingError("\n".join(result))
     labeled = {"dev": data.dev, **data.shift, **data.adversarial}
     if data.held_out is not None:
         labeled[data.held_out.name] = data.held_out
@@ -340,10 +340,10 @@ def _aligned(
     sets = {"shift": data.shift, "adversarial": data.adversarial}
     for kind, examples in (("fit", data.fit), ("held-out", data.held_out)):
         sets[kind] = {} if examples is None else {examples.name: examples}
-    found = {"dev": {"dev": dev}}
+    result = {"dev": {"dev": dev}}
     faults: list[str] = []
     for kind, named in sets.items():
-        aligned = found.setdefault(kind, {})
+        aligned = result.setdefault(kind, {})
         for name, examples in named.items():
             try:
                 aligned[name] = align(examples, label_names)
@@ -357,4 +357,4 @@ def _aligned(
                 )
     if faults:
         raise DataError("\n".join(faults))
-    return found
+    return result

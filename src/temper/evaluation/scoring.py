@@ -164,8 +164,8 @@ class Scoring:
         if self.resamples and defined:
             of = [statistic for _, statistic in defined]
             intervals = score_intervals(of, rows, resamples=self.resamples, seed=self.seed)
-            for (made, _), found in zip(defined, intervals, strict=True):
-                made |= {"low": found.low, "high": found.high}
+            for (made, _), result in zip(defined, intervals, strict=True):
+                made |= {"low": result.low, "high": result.high}
 
     def entries(
         self, block: Block, names: Iterable[str], *, condition: Condition | None = None

@@ -268,10 +268,10 @@ class _Unseen:
         which = [str(index + 1) for index in range(len(examples)) if index not in whole]
         if count > ROWS_NAMED:
             which = [*which[:ROWS_NAMED], f"{count - ROWS_NAMED:,} more"]
-        places = f"{'row' if count == 1 else 'rows'} {listed(which)}"
+        indices = f"{'row' if count == 1 else 'rows'} {listed(which)}"
         if not self.drops:
             self.seen.append(
-                f"{sentence}: scores on them overstate performance on new rows ({places})."
+                f"{sentence}: scores on them overstate performance on new rows ({indices})."
             )
             return examples
         if examples.pair is not None:
@@ -285,7 +285,7 @@ class _Unseen:
                 "with --set sets.seen_rows=keep."
             )
         self.seen.append(
-            f"{sentence} and are left out of its scores ({places}; --set sets.seen_rows=keep "
+            f"{sentence} and are left out of its scores ({indices}; --set sets.seen_rows=keep "
             "scores them too)."
         )
         return examples.select(kept)
@@ -370,8 +370,8 @@ def seen_among(model: Checkpoint, rows: Examples) -> Seen:
             notices.append(_unknown(model, "is judged on rows among these", "dev rows"))
         judged.update(dev or ())
     return Seen(
-        tuple(place for place, row in enumerate(rows.rows) if row in trained),
-        tuple(place for place, row in enumerate(rows.rows) if row in judged - trained),
+        tuple(index for index, row in enumerate(rows.rows) if row in trained),
+        tuple(index for index, row in enumerate(rows.rows) if row in judged - trained),
         tuple(dict.fromkeys(notices)),
     )
 

@@ -86,13 +86,13 @@ def push(
     folder = Path(run)
     files = _checkpoint(folder)
     named = None if evaluation is None else Path(evaluation)
-    found = _evaluation(folder, named)
+    result = _evaluation(folder, named)
     shown = named or folder
     with tempfile.TemporaryDirectory() as made:
-        files[CARD] = _card(CardSources(folder, found, name=repo), Path(made))
+        files[CARD] = _card(CardSources(folder, result, name=repo), Path(made))
         files[PAGE] = build(shown, Path(made) / PAGE, examples=MOST if texts else 0)
-        if texts and found is not None:
-            present = [found / name for name in (ROWS, TEXTS) if (found / name).exists()]
+        if texts and result is not None:
+            present = [result / name for name in (ROWS, TEXTS) if (result / name).exists()]
             files |= {f"evaluation/{file.name}": file for file in present}
         api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
         try:
@@ -113,9 +113,9 @@ def push(
         except HubError:
             raise
         except Exception as error:
-            said = one_line(str(error).replace(token, "..."))
+            message = one_line(str(error).replace(token, "..."))
             raise HubError(
-                f"Nothing was uploaded to {repo}: {said or type(error).__name__}"
+                f"Nothing was uploaded to {repo}: {message or type(error).__name__}"
             ) from error
     kept = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     return Pushed(
@@ -186,12 +186,12 @@ def _evaluation(folder: Path, named: Path | None) -> Path | None:
     """Return the evaluation that card and page are made of; None where there is none."""
     model = Checkpoint.of(folder)
     if named is None:
-        found, fault = evaluation_of(model)
+        result, fault = evaluation_of(model)
     else:
-        found, fault = named, evaluation_fault(named, model)
+        result, fault = named, evaluation_fault(named, model)
     if fault:
         raise CheckpointError(fault)
-    return found
+    return result
 
 
 def _card(sources: CardSources, out: Path) -> Path:

@@ -59,13 +59,13 @@ def verify(folder: Path | str) -> list[Verified]:
     root = Path(folder)
     names = {*RECORDS, CHECKSUMS}
     files = sorted(file for file in root.rglob("*.json") if file.name in names)
-    found = [_verified(file) for file in files if file.name != "settings.json" or _is_scored(file)]
-    if not found:
+    result = [_verified(file) for file in files if file.name != "settings.json" or _is_scored(file)]
+    if not result:
         raise CheckpointError(
             f"{root} holds no {', '.join(sorted(names))}.{near_folder(root)} Give a folder that "
             "Temper wrote."
         )
-    return found
+    return result
 
 
 def _is_scored(settings: Path) -> bool:

@@ -195,7 +195,7 @@ def adaptive_calibration_error(
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     edges = np.arange(bins + 1) / bins
-    found = []
+    result = []
     for own in weights.reshape(-1, len(hits)):
         mass = own[order]
         np.cumsum(mass, out=mass)
@@ -206,8 +206,8 @@ def adaptive_calibration_error(
         ends = np.sort(np.append(ordered.searchsorted(at), ordered.searchsorted(at, "right")))
         gaps = _sums_before(ends, own, hits, values, order)
         sums = np.diff(np.interp(edges * total, np.where(ends > 0, mass[ends - 1], 0.0), gaps))
-        found.append(np.abs(sums).sum() / total if total > 0 else np.nan)
-    return np.asarray(found, dtype=np.float64).reshape(weights.shape[:-1])[()]
+        result.append(np.abs(sums).sum() / total if total > 0 else np.nan)
+    return np.asarray(result, dtype=np.float64).reshape(weights.shape[:-1])[()]
 
 
 def classwise_calibration_error(

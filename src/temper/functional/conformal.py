@@ -109,10 +109,12 @@ def conformal_quantiles(
     rows = np.bincount(own, minlength=classes)
     few = [f"{label} has {rows[label]}" for label in range(classes) if rows[label] < needed]
     if len(rows) > classes or few:
-        said = f"class {', '.join(few)}" if few else f"there are {len(rows)} classes, not {classes}"
+        message = (
+            f"class {', '.join(few)}" if few else f"there are {len(rows)} classes, not {classes}"
+        )
         raise ValueError(
             f"A coverage of {coverage:g} within each class needs at least {needed} held-out rows "
-            f"of each: {said}."
+            f"of each: {message}."
         )
     return np.array(
         [conformal_quantile(values[own == label], coverage=coverage) for label in range(classes)]

@@ -121,8 +121,8 @@ def decision_scores(applies: ArrayLike, predicted: ArrayLike) -> dict[str, float
         >>> decision_scores([[1], [1], [0]], [[1], [0], [0]])["recall"]
         0.5
     """
-    truth, found = (np.asarray(each, dtype=np.float64) for each in (applies, predicted))
-    hits, positives, count = (truth * found).sum(0), truth.sum(0), found.sum(0)
+    truth, result = (np.asarray(each, dtype=np.float64) for each in (applies, predicted))
+    hits, positives, count = (truth * result).sum(0), truth.sum(0), result.sum(0)
     known = positives > 0
 
     def mean(values: FloatArray) -> float:

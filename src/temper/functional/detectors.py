@@ -108,8 +108,8 @@ def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
     size = float(np.trace(covariance)) / D
     spread = float((covariance**2).sum()) / D - size**2
     noise = (float(((rows**2).sum(axis=1) ** 2).mean()) - float((covariance**2).sum())) / (m * D)
-    share = 1.0 if spread <= 0 else min(1.0, max(0.0, noise) / spread)
-    return np.asarray((1.0 - share) * covariance + share * size * np.eye(D))
+    fraction = 1.0 if spread <= 0 else min(1.0, max(0.0, noise) / spread)
+    return np.asarray((1.0 - fraction) * covariance + fraction * size * np.eye(D))
 
 
 @dataclass(frozen=True)

@@ -253,7 +253,7 @@ def _shift(freedom: float) -> float:
         # Beside so wide a reach the normal part of t is nothing, and its chi part decides alone.
         return float(reach * (scipy.stats.chi2.ppf(POWER, freedom) / freedom) ** 0.5)
     # The other tail's share of the power is below 1e-4 there.
-    found = scipy.optimize.brentq(
+    result = scipy.optimize.brentq(
         lambda shift: scipy.stats.nct.sf(reach, freedom, shift) - POWER, 0.0, 1e4
     )
-    return float(found)
+    return float(result)

@@ -42,17 +42,17 @@ def entities_of(tags: Sequence[str], *, strict: bool = True) -> list[Entity]:
         >>> entities_of(["B-PER", "I-PER", "O", "I-LOC"], strict=False)
         [('PER', 0, 2), ('LOC', 3, 4)]
     """
-    found: list[Entity] = []
+    result: list[Entity] = []
     kind, start = None, 0
-    for place, tag in enumerate([*tags, "O"]):
+    for index, tag in enumerate([*tags, "O"]):
         prefix, _, own = tag.partition("-")
         if prefix == "I" and own == kind:
             continue
         if kind is not None:
-            found.append((kind, start, place))
+            result.append((kind, start, index))
         begins = prefix == "B" or (prefix == "I" and not strict)
-        kind, start = (own, place) if begins else (None, place)
-    return found
+        kind, start = (own, index) if begins else (None, index)
+    return result
 
 
 def are_entities(names: Sequence[str]) -> bool:
@@ -117,10 +117,10 @@ def to_iob2(rows: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]
     converted = []
     for row in rows:
         made: list[str] = []
-        for place, tag in enumerate(row):
+        for index, tag in enumerate(row):
             prefix, dash, kind = tag.partition("-")
             prefix = _PREFIXES.get(prefix, prefix)
-            before = made[-1].partition("-")[2] if place else ""
+            before = made[-1].partition("-")[2] if index else ""
             if prefix == "I" and before != kind:
                 prefix, scheme = "B", scheme or "IOB1"
             made.append(prefix + dash + kind)

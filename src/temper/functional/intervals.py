@@ -101,11 +101,11 @@ def resampled(*statistics: Statistic, rows: int, resamples: int, seed: int) -> l
         >>> means.tolist()
         [1.0, 1.0, 1.0]
     """
-    found = [
+    result = [
         [np.atleast_1d(statistic(counts)) for statistic in statistics]
         for counts in resample_counts(rows, resamples=resamples, seed=seed)
     ]
-    return [np.concatenate(values) for values in zip(*found, strict=True)]
+    return [np.concatenate(values) for values in zip(*result, strict=True)]
 
 
 def resample_counts(rows: int, *, resamples: int, seed: int) -> Iterator[FloatArray]:
@@ -129,10 +129,10 @@ def resample_counts(rows: int, *, resamples: int, seed: int) -> Iterator[FloatAr
     if rows < 1 or resamples < 1:
         raise ValueError(f"A bootstrap needs rows and resamples >= 1, got {rows} and {resamples}.")
     draws = np.random.default_rng(derive_seed(seed, "bootstrap", rows))
-    shares = np.full(rows, 1.0 / rows)
+    fractions = np.full(rows, 1.0 / rows)
     block = max(1, _BLOCK // rows)
     for start in range(0, resamples, block):
-        counts = draws.multinomial(rows, shares, size=min(block, resamples - start))
+        counts = draws.multinomial(rows, fractions, size=min(block, resamples - start))
         yield counts.astype(np.float64)
 
 
@@ -174,21 +174,21 @@ def score_intervals(
     """
     drawn = [each for each in statistics if not isinstance(each, CLOSED)]
     values = iter(resampled(*drawn, rows=rows, resamples=resamples, seed=seed) if drawn else ())
-    found = []
+    result = []
     for each in statistics:
         if isinstance(each, CLOSED):
-            found.append(each.interval(confidence))
+            result.append(each.interval(confidence))
             continue
         if isinstance(each, Centered):
             score = each(np.ones((1, rows)))
             moved = np.maximum(_centered(next(values), score), 0.0)
-            found.append(_interval(moved, confidence=confidence))
+            result.append(_interval(moved, confidence=confidence))
             continue
         interval = _interval(next(values), confidence=confidence)
         if isinstance(each, Judged) and each.closed is not None:
             interval = _wider(interval, each.closed.interval(confidence))
-        found.append(interval)
-    return found
+        result.append(interval)
+    return result
 
 
 def difference_intervals(
@@ -225,17 +225,17 @@ def difference_intervals(
         if known is None or isinstance(pair[0], Judged)
     ]
     values = iter(resampled(*drawn, rows=rows, resamples=resamples, seed=seed) if drawn else ())
-    found = []
+    result = []
     for (first, second), known in zip(pairs, closed, strict=True):
         if known is not None and not isinstance(first, Judged):
-            found.append(known)
+            result.append(known)
             continue
         apart = next(values)
         if isinstance(first, Centered):
             apart = _centered(apart, _apart(first, second, np.ones((1, rows))))
         interval = _with_p(apart)
-        found.append(interval if known is None else _wider(interval, known))
-    return found
+        result.append(interval if known is None else _wider(interval, known))
+    return result
 
 
 def _shares_apart(first: Statistic, second: Statistic) -> Interval | None:
@@ -272,12 +272,12 @@ def _wider(first: Interval, second: Interval) -> Interval:
 
 def _with_p(values: FloatArray) -> Interval:
     """Take the interval of resampled differences, and their p."""
-    found = _interval(values, confidence=0.95)
-    if found.low is None:
-        return found
+    result = _interval(values, confidence=0.95)
+    if result.low is None:
+        return result
     defined = values[~np.isnan(values)]
     tail = 2.0 * min(float((defined <= 0).mean()), float((defined >= 0).mean()))
-    return replace(found, p=min(1.0, max(tail, 1.0 / len(defined))))
+    return replace(result, p=min(1.0, max(tail, 1.0 / len(defined))))
 
 
 def fewest_rows(statistic: Statistic, rows: int) -> int:
@@ -317,8 +317,8 @@ def standard_error(values: ArrayLike) -> float | None:
     array = np.asarray(values, dtype=np.float64)
     if len(array) < 2 or not bool(np.isfinite(array).all()):
         return None
-    found = float(array.std(ddof=1)) / len(array) ** 0.5
-    return found if np.isfinite(found) else None
+    result = float(array.std(ddof=1)) / len(array) ** 0.5
+    return result if np.isfinite(result) else None
 
 
 LEAST_ROWS = 50

@@ -449,11 +449,11 @@ def range_normalize(
     full = [tensor.abs().float() for tensor in tensors if tensor.numel()]
     most = largest(torch.stack([tensor.max() for tensor in full]))
     most = torch.where(most > 0, most, 1.0)
-    shares = [(tensor.float() / most).square() for tensor in tensors]
+    fractions = [(tensor.float() / most).square() for tensor in tensors]
     # Squares and quotients keep the order, so that these are the smallest share.
     low = (-largest(torch.stack([-tensor.min() for tensor in full])) / most).square()
     width = torch.where(low < 1, 1 - low, 1.0)
-    return [(share - low) / width for share in shares]
+    return [(fraction - low) / width for fraction in fractions]
 
 
 MANY_ROWS = 8192

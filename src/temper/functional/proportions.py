@@ -153,10 +153,10 @@ class GroupShares:
             corrected = 1.0 - (1.0 - confidence) / len(rows)
             _, high = wilson_ends(hits, rows, confidence=corrected)
             return Interval(float(low.min()), float(high.min()))
-        shares = hits / rows
-        mean = float(shares.mean())
-        below = math.sqrt(float(((shares - low) ** 2).sum())) / len(rows)
-        above = math.sqrt(float(((high - shares) ** 2).sum())) / len(rows)
+        fractions = hits / rows
+        mean = float(fractions.mean())
+        below = math.sqrt(float(((fractions - low) ** 2).sum())) / len(rows)
+        above = math.sqrt(float(((high - fractions) ** 2).sum())) / len(rows)
         return Interval(max(0.0, mean - below), min(1.0, mean + above))
 
 
@@ -199,9 +199,9 @@ def wilson_ends(
         confidence: Confidence of each interval, in (0, 1).
     """
     z = _quantile(confidence)
-    share, weight = right / rows, z * z / rows
-    middle = (share + weight / 2) / (1 + weight)
-    reach = z / (1 + weight) * np.sqrt(share * (1 - share) / rows + weight / (4 * rows))
+    fraction, weight = right / rows, z * z / rows
+    middle = (fraction + weight / 2) / (1 + weight)
+    reach = z / (1 + weight) * np.sqrt(fraction * (1 - fraction) / rows + weight / (4 * rows))
     # At 0 and at n right the end is the share itself, which rounding would miss by an ulp.
     low = np.where(right == 0, 0.0, middle - reach)
     return low, np.where(right == rows, 1.0, middle + reach)

@@ -92,11 +92,11 @@ def group_sums(values: ArrayLike, groups: ArrayLike, size: int, weights: FloatAr
         >>> group_sums([1.0, 2.0, 4.0], [0, 1, 0], 2, np.ones(3)).tolist()
         [5.0, 2.0]
     """
-    array, places = pair(values, groups)
+    array, indices = pair(values, groups)
     sums = np.zeros((*weights.shape[:-1], size))
     for rows in stretches(len(array), width=size):
         table = np.zeros((rows.stop - rows.start, size))
-        table[np.arange(len(table)), places[rows]] = array[rows]
+        table[np.arange(len(table)), indices[rows]] = array[rows]
         sums += weights[..., rows] @ table
     return sums
 

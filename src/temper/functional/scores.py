@@ -196,8 +196,8 @@ def least_accuracy(
         >>> float(least_accuracy([1, 1, 1, 0], [0, 0, 1, 1]))
         0.5
     """
-    shares, held = _group_shares(correct, groups, counts)
-    least = np.where(held, shares, np.inf).min(axis=-1, initial=np.inf)
+    fractions, held = _group_shares(correct, groups, counts)
+    least = np.where(held, fractions, np.inf).min(axis=-1, initial=np.inf)
     return np.where(np.isinf(least), np.nan, least)[()]
 
 
@@ -218,9 +218,9 @@ def mean_group_accuracy(
         >>> float(mean_group_accuracy([1, 1, 1, 0], [0, 0, 0, 1]))
         0.5
     """
-    shares, held = _group_shares(correct, groups, counts)
+    fractions, held = _group_shares(correct, groups, counts)
     number = held.sum(axis=-1)
-    mean = np.where(held, shares, 0.0).sum(axis=-1) / np.where(number > 0, number, 1)
+    mean = np.where(held, fractions, 0.0).sum(axis=-1) / np.where(number > 0, number, 1)
     return np.where(number > 0, mean, np.nan)[()]
 
 
@@ -228,12 +228,12 @@ def _group_shares(
     correct: ArrayLike, groups: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Return the share of right rows of every group, and whether it has rows, [..., groups]."""
-    right, places = pair(correct, groups)
-    size = _highest_class(places) + 1
-    places = places.astype(np.int64)
+    right, indices = pair(correct, groups)
+    size = _highest_class(indices) + 1
+    indices = indices.astype(np.int64)
     weights = row_counts(len(right), counts)
-    totals = group_sums(np.ones(len(right)), places, size, weights)
-    hits = group_sums(right, places, size, weights)
+    totals = group_sums(np.ones(len(right)), indices, size, weights)
+    hits = group_sums(right, indices, size, weights)
     held = totals > 0
     return hits / np.where(held, totals, 1.0), held
 
@@ -410,10 +410,10 @@ def _confusion(labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | No
     for rows in stretches(len(first)):
         occurring[cells(rows)] = True
     # Only cells that occur are summed: of 119 classes' 14,161 a few hundred are in use.
-    used, places = np.flatnonzero(occurring), np.cumsum(occurring) - 1
+    used, indices = np.flatnonzero(occurring), np.cumsum(occurring) - 1
     sums = np.zeros((*weights.shape[:-1], len(used)))
     for rows in stretches(len(first), width=max(len(used), 1)):
-        own = places[cells(rows)]
+        own = indices[cells(rows)]
         sums += group_sums(np.ones(len(own)), own, len(used), weights[..., rows])
     confusion = np.zeros((*weights.shape[:-1], classes * classes))
     confusion[..., used] = sums

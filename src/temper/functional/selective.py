@@ -41,12 +41,12 @@ def area_under_risk(
     """
     mass, errors = _summed(wrong, confidences, counts)
     harmonic = _harmonic(mass[..., -1].max(initial=0.0))
-    rows, found = np.diff(mass), np.diff(errors)
+    rows, result = np.diff(mass), np.diff(errors)
     # Within a group of share e the errors grow by e a row: sum_k (E + (k - M) e) / k.
-    share = np.divide(found, rows, out=np.zeros_like(rows), where=rows > 0)
-    offset = errors[..., :-1] - share * mass[..., :-1]
+    fraction = np.divide(result, rows, out=np.zeros_like(rows), where=rows > 0)
+    offset = errors[..., :-1] - fraction * mass[..., :-1]
     sums = np.diff(harmonic[mass.astype(np.int64)])
-    return divide((found + offset * sums).sum(axis=-1), mass[..., -1])
+    return divide((result + offset * sums).sum(axis=-1), mass[..., -1])
 
 
 def excess_area(
@@ -115,11 +115,11 @@ def risk_at_coverage(
     if not 0.0 < coverage <= 1.0:
         raise ValueError(f"`coverage` must lie in (0, 1], got {coverage}.")
     mass, errors = _summed(wrong, confidences, counts)
-    rows, found = np.diff(mass), np.diff(errors)
+    rows, result = np.diff(mass), np.diff(errors)
     answered = coverage * mass[..., -1:]
     kept = np.clip(answered - mass[..., :-1], 0.0, rows)
-    share = np.divide(found, rows, out=np.zeros_like(rows), where=rows > 0)
-    return divide((kept * share).sum(axis=-1), answered[..., 0])
+    fraction = np.divide(result, rows, out=np.zeros_like(rows), where=rows > 0)
+    return divide((kept * fraction).sum(axis=-1), answered[..., 0])
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ def risk_curve(wrong: ArrayLike, confidences: ArrayLike) -> RiskCurve:
         ([0.25, 0.75, 1.0], [0.0, 0.667, 0.5])
     """
     faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))
-    thresholds, places = np.unique(-sure, return_inverse=True)
-    answered = np.cumsum(np.bincount(places, minlength=len(thresholds)))
-    errors = np.cumsum(np.bincount(places, faults, len(thresholds)))
+    thresholds, indices = np.unique(-sure, return_inverse=True)
+    answered = np.cumsum(np.bincount(indices, minlength=len(thresholds)))
+    errors = np.cumsum(np.bincount(indices, faults, len(thresholds)))
     return RiskCurve(-thresholds, answered / max(len(sure), 1), errors / np.maximum(answered, 1))
 
 

@@ -113,7 +113,7 @@ def pulled_back(values: Tensor, words: Tensor, cotangent: Tensor, *, again: bool
     """
     if not values.requires_grad:
         return torch.zeros_like(words)
-    (found,) = torch.autograd.grad(
+    (result,) = torch.autograd.grad(
         values,
         words,
         cotangent.to(values.dtype),
@@ -121,7 +121,7 @@ def pulled_back(values: Tensor, words: Tensor, cotangent: Tensor, *, again: bool
         create_graph=again,
         allow_unused=True,
     )
-    return torch.zeros_like(words) if found is None else found
+    return torch.zeros_like(words) if result is None else result
 
 
 def squared_norm(values: Tensor, mask: Tensor) -> Tensor:

@@ -106,8 +106,8 @@ class Judged:
             limits, which = np.unique(self.thresholds.of_fold(fold, counts), return_inverse=True)
             for number, limit in enumerate(limits.tolist()):
                 alike = which == number
-                found = self.values(limit, self.rows[own])
-                sums[alike] += group_sums(found, groups[own], size, drawn[alike])
+                result = self.values(limit, self.rows[own])
+                sums[alike] += group_sums(result, groups[own], size, drawn[alike])
         everyone = counts[:, indices[self.rows]]
         means = divide(sums, group_sums(np.ones(len(self.rows)), groups, size, everyone))
         # A group without a row in a resample is ignored, as in `least_accuracy`.

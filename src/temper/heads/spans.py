@@ -34,13 +34,13 @@ class Spans(Classification):
             ModelError: If the output has no ``start_logits`` and ``end_logits`` [B, T].
         """
         ends = [getattr(output, f"{end}_logits", None) for end in ("start", "end")]
-        found = [each for each in ends if each is not None and each.shape == batch.ids.shape]
-        if len(found) < 2:
+        result = [each for each in ends if each is not None and each.shape == batch.ids.shape]
+        if len(result) < 2:
             raise ModelError(
                 f"Expected start_logits and end_logits {list(batch.ids.shape)} from {model}. Load "
                 "the checkpoint with AutoModelForQuestionAnswering."
             )
-        logits = torch.stack([at_least_single(each) for each in found], 1)
+        logits = torch.stack([at_least_single(each) for each in result], 1)
         allowed = batch.mask if batch.context is None else batch.mask & batch.context.bool()
         return logits.masked_fill(~allowed.unsqueeze(1), torch.finfo(logits.dtype).min)
 
@@ -118,8 +118,8 @@ def best_spans(logits: Tensor, *, longest: int = LONGEST) -> tuple[Tensor, Tenso
     tokens = pairs.shape[-1]
     allowed = torch.ones(tokens, tokens, dtype=torch.bool, device=pairs.device)
     allowed = allowed.triu().tril(longest - 1)
-    best, places = pairs.masked_fill(~allowed, -torch.inf).flatten(1).max(-1)
-    ends = (torch.div(places, tokens, rounding_mode="floor"), places % tokens)
+    best, indices = pairs.masked_fill(~allowed, -torch.inf).flatten(1).max(-1)
+    ends = (torch.div(indices, tokens, rounding_mode="floor"), indices % tokens)
     return torch.stack(ends, 1), best.exp()
 
 

@@ -60,29 +60,31 @@ class Composed(Method):
     @property
     def name(self) -> str:
         """The name of the composition on the command line."""
-        return " + ".join(share.label for share in self.shares)
+        return " + ".join(fraction.label for fraction in self.shares)
 
     @property
     def moves_embeddings(self) -> Method | None:
         """The one method that perturbs the embeddings; None if there is none."""
-        moving = (share.config.moves_embeddings for share in self.shares if share.half != "rule")
+        moving = (
+            fraction.config.moves_embeddings for fraction in self.shares if fraction.half != "rule"
+        )
         return next(filter(None, moving), None)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of each method, by its name."""
-        return {share.name: share.config.settings() for share in self.shares}
+        return {fraction.name: fraction.config.settings() for fraction in self.shares}
 
     def off(self) -> Self:
         """Switch every method off."""
-        shares = [
-            Share(name=share.name, config=share.config.off(), half=share.half)
-            for share in self.shares
+        fractions = [
+            Share(name=fraction.name, config=fraction.config.off(), half=fraction.half)
+            for fraction in self.shares
         ]
-        return type(self)(shares=tuple(shares))
+        return type(self)(shares=tuple(fractions))
 
     def composed(self) -> Sequence[Method]:
         """Return the methods whose losses are composed."""
-        return [share.config for share in self.shares if share.half != "rule"]
+        return [fraction.config for fraction in self.shares if fraction.half != "rule"]
 
     def plan(self, now: Step) -> Plan:
         """Return the merged plan.
@@ -94,8 +96,8 @@ class Composed(Method):
 
     def update(self) -> Sequence[UpdateRule]:
         """Return the update rules of all methods."""
-        owned = [share for share in self.shares if share.half != "objective"]
-        return [rule for share in owned for rule in share.config.update()]
+        owned = [fraction for fraction in self.shares if fraction.half != "objective"]
+        return [rule for fraction in owned for rule in fraction.config.update()]
 
     def check_head(self, head: type[Head]) -> None:
         """Raise if one of the methods cannot train on the labels."""
@@ -110,7 +112,9 @@ class Composed(Method):
                 rule.
         """
         rules = [
-            (share.name, share.config.rule) for share in self.shares if share.half != "objective"
+            (fraction.name, fraction.config.rule)
+            for fraction in self.shares
+            if fraction.half != "objective"
         ]
         for index, (later, rule) in enumerate(rules):
             for earlier, other in rules[:index]:
@@ -155,16 +159,16 @@ def compose(
     halves: list[tuple[Method | str, Half]] = [(method, "both") for method in methods]
     halves += [(objective, "objective")] if objective is not None else []
     halves += [(rule, "rule")] if rule is not None else []
-    shares: list[Share] = []
+    fractions: list[Share] = []
     for given, half in halves:
         config = configure(given) if isinstance(given, str) else given
         if not isinstance(config, Composed):
-            shares.append(Share(name=name_of(config), config=config, half=half))
+            fractions.append(Share(name=name_of(config), config=config, half=half))
         elif half == "both":
-            shares += config.shares
+            fractions += config.shares
         else:
-            shares += [share.model_copy(update={"half": half}) for share in config.shares]
-    return _checked(shares)
+            fractions += [fraction.model_copy(update={"half": half}) for fraction in config.shares]
+    return _checked(fractions)
 
 
 def configure(
@@ -256,7 +260,7 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
             )
         elif not isinstance(table, Mapping):
             faults.append(f"`method.{key}` must be a table of settings, got {table!r}.")
-    shares: list[Share] = []
+    fractions: list[Share] = []
     for method, half in labels:
         if half is not None and half not in HALVES:
             faults.append(unknown(f"half of {method}", half, HALVES))
@@ -271,27 +275,27 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
             taken = next((known for known in HALVES if known == half), "both")
             written = set(table) if isinstance(table, Mapping) else set()
             by_preset = config.model_fields_set - written if "preset" in written else set()
-            shares.append(
+            fractions.append(
                 Share(name=method, config=config, half=taken, preset=frozenset(by_preset))
             )
         except TemperError as error:
             faults += str(error).splitlines()
     if faults:
         raise SettingError("\n".join(dict.fromkeys(faults)))
-    return _checked(shares)
+    return _checked(fractions)
 
 
 def _checked(shares: list[Share]) -> Composed:
     if not shares:
         raise CompositionError("A composition needs at least one method, got none.")
-    names = [share.name for share in shares]
+    names = [fraction.name for fraction in shares]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise CompositionError(
             f"The method {twice!r} is named twice in {' + '.join(s.label for s in shares)!r}. "
             "Name each method once."
         )
-    composed = Composed(shares=tuple(_only_half(share) for share in shares))
+    composed = Composed(shares=tuple(_only_half(fraction) for fraction in shares))
     # Faults are raised when the composition is created, before any work.
     composed.check_composition()
     return composed

@@ -31,12 +31,12 @@ def settings(name: str) -> list[dict[str, Any]]:
         >>> settings("r_drop")[0]["bounds"]
         '≥ 0'
     """
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for setting, field in entry(name).config.model_fields.items():
         kinds = kinds_of(field)
         default = field.default.kind if kinds else field.default
         takes = " or ".join(kinds) or bounds(field)
-        found.append(_described(setting, default, takes, field.description or ""))
+        result.append(_described(setting, default, takes, field.description or ""))
         rows: dict[str, dict[str, Any]] = {}
         for kind, variant in kinds.items():
             for key, inner in variant.model_fields.items():
@@ -51,8 +51,8 @@ def settings(name: str) -> list[dict[str, Any]]:
         for row in rows.values():
             readers = row.pop("kinds")
             alone = "" if readers == [field.default.kind] else f"Of {' or '.join(readers)}: "
-            found.append({**row, "meaning": alone + row["meaning"]})
-    return found
+            result.append({**row, "meaning": alone + row["meaning"]})
+    return result
 
 
 def _described(setting: str, default: Any, takes: str, meaning: str) -> dict[str, Any]:
@@ -70,18 +70,18 @@ def flat(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         >>> flat("uegr", {"epsilon": 0.1, "adaptive": {"low": 0.3}, "mask": False})
         {'epsilon': 0.1, 'adaptive.low': 0.3, 'mask': 'off'}
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for setting, value in values.items():
         field = entry(name).config.model_fields[setting]
         if not kinds_of(field):
-            found[setting] = value
+            result[setting] = value
             continue
         table = as_table(value, field)
         kind = table.pop("kind")
         if kind != field.default.kind or not table:
-            found[setting] = kind
-        found |= {f"{setting}.{key}": inner for key, inner in table.items()}
-    return found
+            result[setting] = kind
+        result |= {f"{setting}.{key}": inner for key, inner in table.items()}
+    return result
 
 
 def bounds(field: FieldInfo) -> str:
@@ -109,7 +109,7 @@ def bounds(field: FieldInfo) -> str:
 
 def _metadata(annotation: Any) -> list[Any]:
     """Return what stands next to a type and next to those that it is made of."""
-    inner = [found for part in get_args(annotation) for found in _metadata(part)]
+    inner = [result for part in get_args(annotation) for result in _metadata(part)]
     return [*getattr(annotation, "__metadata__", ()), *inner]
 
 

@@ -234,12 +234,12 @@ def labels_of(name: str) -> list[tuple[str, str | None]]:
         >>> labels_of("uegr.objective + r_drop")
         [('uegr', 'objective'), ('r_drop', None)]
     """
-    found: list[tuple[str, str | None]] = []
+    result: list[tuple[str, str | None]] = []
     for label in name.split("+"):
         method, dot, half = label.strip().partition(".")
         method = method.strip()
-        found.append((ALIASES.get(method, method), half.strip() if dot else None))
-    return found
+        result.append((ALIASES.get(method, method), half.strip() if dot else None))
+    return result
 
 
 def name_faults(name: str) -> list[str]:
@@ -251,15 +251,15 @@ def name_faults(name: str) -> list[str]:
     Returns:
         One line per fault; none where every method and half is known.
     """
-    found = []
+    result = []
     for method, half in labels_of(name):
         if not method:
-            found.append(
+            result.append(
                 f"A method's name is missing in {name!r}. Write names with `+` between, for "
                 "example 'r_drop + at'."
             )
         elif method not in names():
-            found.append(unknown("method", method, names()))
+            result.append(unknown("method", method, names()))
         if half is not None and half not in HALVES:
-            found.append(unknown(f"half of {method}", half, HALVES))
-    return list(dict.fromkeys(found))
+            result.append(unknown(f"half of {method}", half, HALVES))
+    return list(dict.fromkeys(result))

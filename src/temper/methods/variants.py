@@ -128,10 +128,10 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, config: type[B
         above: Settings that come first.
         config: The class that they are settings of.
     """
-    found = {**below, **above}
+    result = {**below, **above}
     for name in below.keys() & above.keys() & config.model_fields.keys():
         field = config.model_fields[name]
         if kinds_of(field):
             first, second = as_table(below[name], field), as_table(above[name], field)
-            found[name] = {**first, **second} if first["kind"] == second["kind"] else second
-    return found
+            result[name] = {**first, **second} if first["kind"] == second["kind"] else second
+    return result

@@ -61,10 +61,10 @@ class Parameters:
     @torch.no_grad()
     def gradients(self) -> dict[str, Tensor]:
         """Return the present gradients by name; parameters without one are left out."""
-        found = {name: tensor.grad for name, tensor in self.of_model.items()}
+        result = {name: tensor.grad for name, tensor in self.of_model.items()}
         return {
             name: gradient.to_local() if self.shards else gradient
-            for name, gradient in found.items()
+            for name, gradient in result.items()
             if gradient is not None
         }
 
@@ -135,8 +135,8 @@ class Parameters:
                 number.
         """
         low = values.new_full((1,), -math.inf)
-        found = torch.cat([values, low]).max()
-        return reduced(found, self.shards.group, largest=True) if self.shards else found
+        result = torch.cat([values, low]).max()
+        return reduced(result, self.shards.group, largest=True) if self.shards else result
 
     def norm(self, norms: Tensor) -> Tensor:
         """Return the l2 norms of whole tensors, of those of each process's rows.
@@ -160,8 +160,8 @@ class Parameters:
         rank, size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
         counts = torch.zeros(size, dtype=torch.int64, device=device)
         counts[rank] = count
-        found: list[int] = reduced(counts, group).tolist()
-        return sum(found[:rank]), sum(found)
+        result: list[int] = reduced(counts, group).tolist()
+        return sum(result[:rank]), sum(result)
 
     def as_shard(self, name: str, part: Tensor) -> Tensor:
         """Return what this process has of a tensor as one that is sharded like a parameter.
@@ -246,7 +246,7 @@ def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
         (name, block) in the model's order: encoder layers, and decoder layers where there are some.
         Empty for a network that repeats nothing.
     """
-    found: list[tuple[str, nn.Module]] = []
+    result: list[tuple[str, nn.Module]] = []
     inside: list[str] = []
     for name, module in model.named_modules():
         if any(name.startswith(prefix) for prefix in inside) or not isinstance(
@@ -258,8 +258,8 @@ def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
         if not alike or sum(p.dim() >= 2 for p in members[0].parameters()) < 2:
             continue
         inside.append(name + ".")
-        found.extend((f"{name}.{index}", member) for index, member in enumerate(members))
-    return found
+        result.extend((f"{name}.{index}", member) for index, member in enumerate(members))
+    return result
 
 
 def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Parameters:
@@ -297,16 +297,16 @@ def _depths(
     embeddings: frozenset[str],
 ) -> dict[str, int]:
     """Return how far each trainable parameter lies below the head; see `Parameters.depths`."""
-    inside = {id(p): place for place, (_, block) in enumerate(blocks) for p in block.parameters()}
+    inside = {id(p): index for index, (_, block) in enumerate(blocks) for p in block.parameters()}
     lowest, depth = len(blocks) + 1, len(blocks) + 1 if blocks else 0
-    found = {}
+    result = {}
     for name, parameter in model.named_parameters():
         # A module between two blocks belongs to the one before it.
         depth = len(blocks) - inside[id(parameter)] if id(parameter) in inside else depth
         if parameter.requires_grad:
             own = lowest if name in embeddings else depth
-            found[name] = 0 if name in head else own
-    return found
+            result[name] = 0 if name in head else own
+    return result
 
 
 def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozenset[str]:
@@ -334,7 +334,7 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
         return frozenset()
     last = blocks[-1][0] + "."
     order = list(named)
-    ends = [place for place, name in enumerate(order) if name.startswith(last)]
+    ends = [index for index, name in enumerate(order) if name.startswith(last)]
     return frozenset(order[ends[-1] + 1 :]) if ends else frozenset()
 
 

@@ -139,18 +139,18 @@ class BlockCuts:
         if self._watched is None:
             return
         mask, self._watched = self._watched, None
-        found = getattr(output, "encoder_attentions", None) or getattr(output, "attentions", None)
-        found = tuple(found or ())
-        self._check_calls(len(found))
+        result = getattr(output, "encoder_attentions", None) or getattr(output, "attentions", None)
+        result = tuple(result or ())
+        self._check_calls(len(result))
         rows, tokens = mask.shape
-        for each in found:
+        for each in result:
             shape = None if each is None else tuple(each.shape)
             if shape is None or len(shape) != 4 or shape[0] != rows or shape[2:] != (tokens,) * 2:
                 raise ModelError(
                     f"Expected attention probabilities of shape ({rows}, heads, {tokens}, "
                     f"{tokens}), got {shape}. {INSTEAD}"
                 )
-        self.scores = tuple(attended(each, mask) for each in found)
+        self.scores = tuple(attended(each, mask) for each in result)
 
     def _check_calls(self, expected: int) -> None:
         if self._calls != expected or not expected:
@@ -219,11 +219,11 @@ def _last_matrices(
     whole counts, not its adapter.
     """
     hooks: list[RemovableHandle] = []
-    found: dict[str, nn.Module] = {}
+    result: dict[str, nn.Module] = {}
 
     def note(name: str) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            found[name] = module
+            result[name] = module
 
         return hook
 
@@ -237,9 +237,9 @@ def _last_matrices(
             model(**row, **extra)
     finally:
         remove_hooks(hooks)
-    missing = [name for name, _ in blocks if name not in found]
+    missing = [name for name, _ in blocks if name not in result]
     if missing:
         raise ModelError(
             f"The block {missing[0]!r} calls no matrix that a span could be cut from. {INSTEAD}"
         )
-    return found
+    return result

@@ -132,8 +132,8 @@ def load_classifier(
             reorder_head(model, tokenizer, order, name)
     if new_adapter is not None:
         model = add_adapter(model, new_adapter, drawn=drawn, seed=seed)
-    if (found := windows_of(model)) is not None:
-        set_windows(model, found.windows, max_length=found.max_length)
+    if (result := windows_of(model)) is not None:
+        set_windows(model, result.windows, max_length=result.max_length)
     return model.eval().to(where), tokenizer
 
 
@@ -260,13 +260,13 @@ class PretrainedReader:
         device = next(self.model.parameters()).device
         order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
         for start in range(0, len(order), self.batch_size):
-            places = order[start : start + self.batch_size]
+            indices = order[start : start + self.batch_size]
             batch = self.tokenizer.pad(
-                [{"input_ids": ids[at], "attention_mask": [1] * len(ids[at])} for at in places],
+                [{"input_ids": ids[at], "attention_mask": [1] * len(ids[at])} for at in indices],
                 return_tensors="pt",
                 verbose=False,
             )
-            yield places, {name: value.to(device) for name, value in batch.items()}
+            yield indices, {name: value.to(device) for name, value in batch.items()}
 
 
 def lasting_name(name: str) -> str:

@@ -307,8 +307,8 @@ def _check_alike(network: nn.Module, file: Path, row: Mapping[str, Tensor]) -> N
     """Raise if a network in fp32 answers otherwise once it is written as ONNX."""
     with torch.no_grad():
         wanted = network(**row).logits.numpy()
-    found = session(file).run(["logits"], {name: value.numpy() for name, value in row.items()})[0]
-    if not np.allclose(wanted, found, rtol=1e-3, atol=1e-3):
+    result = session(file).run(["logits"], {name: value.numpy() for name, value in row.items()})[0]
+    if not np.allclose(wanted, result, rtol=1e-3, atol=1e-3):
         raise ModelError(
             f"{type(network).__name__} answers otherwise once it is written as ONNX, so it cannot "
             "run in eight bits."

@@ -126,13 +126,13 @@ class MaskedModel(PretrainedReader):
             raise ModelError(f"`count` must be >= 1, got {count}.")
         distinct = list(dict.fromkeys(blanks))
         read = [self._read(blank) for blank in distinct]
-        found: dict[Blank, list[Proposal]] = {}
+        result: dict[Blank, list[Proposal]] = {}
         with in_mode(self.model, training=False), torch.no_grad():
-            for places, inputs in self.batches([ids for ids, _ in read]):
-                chances = self._chances(inputs, [read[place][1] for place in places])
-                for place, row in zip(places, chances, strict=True):
-                    found[distinct[place]] = self._best(distinct[place], row, count)
-        return [found[blank] for blank in blanks]
+            for indices, inputs in self.batches([ids for ids, _ in read]):
+                chances = self._chances(inputs, [read[index][1] for index in indices])
+                for index, row in zip(indices, chances, strict=True):
+                    result[distinct[index]] = self._best(distinct[index], row, count)
+        return [result[blank] for blank in blanks]
 
     def _read(self, blank: Blank) -> tuple[list[int], int]:
         """Return the ids of a text with the mask token in its blank, and where that stands."""

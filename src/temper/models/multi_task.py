@@ -180,8 +180,8 @@ class MTDNNForSequenceClassification(PreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the encoder's table of words."""
-        found: nn.Module = self.encoder.get_input_embeddings()
-        return found
+        result: nn.Module = self.encoder.get_input_embeddings()
+        return result
 
     def for_task(self, name: str) -> Any:
         """Return the plain classifier of one task.

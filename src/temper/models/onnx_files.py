@@ -71,10 +71,10 @@ def write_onnx(
             program.save(path)
         except Exception as error:
             # torch raises whatever one of its passes meets; the first line names it.
-            said = one_line(str(error).strip().partition("\n")[0])
+            message = one_line(str(error).strip().partition("\n")[0])
             raise ModelError(
                 f"{type(model).__name__} cannot be written as ONNX by torch {torch.__version__}: "
-                f"{said}."
+                f"{message}."
             ) from error
 
 
@@ -100,11 +100,11 @@ class _Outputs(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Any:
         given = dict(zip(self.names, inputs, strict=True))
-        found = self.model(**given, output_hidden_states=self.states)
+        result = self.model(**given, output_hidden_states=self.states)
         if not self.states:
-            return found.logits
+            return result.logits
         mask = given.get("attention_mask", torch.ones_like(given["input_ids"]))
-        return found.logits, layer_means(found, mask)
+        return result.logits, layer_means(result, mask)
 
 
 @contextmanager

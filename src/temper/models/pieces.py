@@ -63,13 +63,13 @@ def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
     listed = getattr(tokenizer, "get_vocab", None)
     special = set(getattr(tokenizer, "all_special_ids", None) or ())
     ids = sorted(set(listed().values()) if listed is not None else set())
-    found = {
+    result = {
         number: word
         for number in ids
         if number not in special and (size is None or number < size)
         if _is_word(word := str(tokenizer.decode([number])).strip())
     }
-    if not found:
+    if not result:
         return WholeWords({}, {})
     options = {
         "add_special_tokens": False,
@@ -78,17 +78,17 @@ def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
         "verbose": False,
     }
     before = list(tokenizer([_ANCHOR], **options)["input_ids"][0])
-    behind = tokenizer([f"{_ANCHOR} {word}" for word in found.values()], **options)["input_ids"]
-    alone = tokenizer(list(found.values()), **options)["input_ids"]
+    behind = tokenizer([f"{_ANCHOR} {word}" for word in result.values()], **options)["input_ids"]
+    alone = tokenizer(list(result.values()), **options)["input_ids"]
     return WholeWords(
         inside={
             number: word
-            for (number, word), read in zip(found.items(), behind, strict=True)
+            for (number, word), read in zip(result.items(), behind, strict=True)
             if list(read) == [*before, number]
         },
         leading={
             number: word
-            for (number, word), read in zip(found.items(), alone, strict=True)
+            for (number, word), read in zip(result.items(), alone, strict=True)
             if list(read) == [number]
         },
     )

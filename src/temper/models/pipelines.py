@@ -99,7 +99,7 @@ class TextPipeline:
         held = in_mode(model, training=False) if isinstance(model, nn.Module) else nullcontext()
         # Pipelines draw the seed of a data loader from the global generator.
         with held, torch.random.fork_rng(devices=[]):
-            found = self.pipeline(
+            result = self.pipeline(
                 inputs,
                 top_k=None,
                 function_to_apply=self.function_to_apply,
@@ -107,11 +107,11 @@ class TextPipeline:
                 max_length=self.max_length,
                 batch_size=len(rows),
             )
-        places = {label: place for place, label in enumerate(self.labels)}
-        answers = np.full((len(rows), len(places)), np.nan)
-        for place, scored in enumerate(found):
+        indices = {label: index for index, label in enumerate(self.labels)}
+        answers = np.full((len(rows), len(indices)), np.nan)
+        for index, scored in enumerate(result):
             for each in scored:
-                answers[place, places[each["label"]]] = each["score"]
+                answers[index, indices[each["label"]]] = each["score"]
         return answers[:, 0] if self.regression else answers
 
 
@@ -141,26 +141,26 @@ def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:
             f"Run: {install_command('sklearn')}"
         ) from None
     try:
-        found = list(get_untrusted_types(file=path))
+        result = list(get_untrusted_types(file=path))
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, OSError) as error:
         raise ModelError(
             f"{path} is no skops file, or damaged ({error}). Save it again with skops.io.dump."
         ) from error
-    asked = [name for name in found if name not in trusted]
+    asked = [name for name in result if name not in trusted]
     if asked:
         raise SettingError(
             f"{path} holds types that skops does not know to be harmless: {', '.join(asked)}. "
             f"Where you trust its maker, add {' '.join(f'--trust {name}' for name in asked)} "
             "(in Python, trusted=[...])."
         )
-    idle = [name for name in trusted if name not in found]
+    idle = [name for name in trusted if name not in result]
     if idle:
         raise SettingError(
             f"{path} has no untrusted type {', '.join(idle)}; it has "
-            f"{', '.join(found) or 'none'}. Leave --trust out for what needs none."
+            f"{', '.join(result) or 'none'}. Leave --trust out for what needs none."
         )
     try:
-        return load(path, trusted=found)
+        return load(path, trusted=result)
     except (ImportError, AttributeError) as error:
         raise ModelError(
             f"{path} holds a type that cannot be imported here ({error}). Install its package, or "

@@ -74,7 +74,7 @@ class SentenceEncoder(PretrainedReader):
         Raises:
             ModelError: A text gives no token, or its embedding is not finite or 0.
         """
-        distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         if not distinct:
             return np.zeros((0, 0))
         encoded = self.tokenizer(
@@ -84,15 +84,15 @@ class SentenceEncoder(PretrainedReader):
         for text, row in zip(distinct, ids, strict=True):
             if not row:
                 raise ModelError(f"The text {text!r:.40} gives no token with this tokenizer.")
-        found: FloatArray | None = None
+        result: FloatArray | None = None
         with in_mode(self.model, training=False), torch.no_grad():
-            for places, inputs in self.batches(ids):
+            for indices, inputs in self.batches(ids):
                 means = self._means(inputs)
-                if found is None:
-                    found = np.empty((len(ids), means.shape[1]))
-                found[places] = means
-        assert found is not None
-        return found[[distinct[text] for text in texts]]
+                if result is None:
+                    result = np.empty((len(ids), means.shape[1]))
+                result[indices] = means
+        assert result is not None
+        return result[[distinct[text] for text in texts]]
 
     def similarity(self, texts: Sequence[str], others: Sequence[str]) -> FloatArray:
         """Compare each text with its other.

@@ -69,11 +69,11 @@ def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor
     Returns:
         The shape of x.
     """
-    share = x.numel() // len(draws)
+    fraction = x.numel() // len(draws)
     levels = (
-        torch.cat([random_levels(share, draw) for draw in draws])
+        torch.cat([random_levels(fraction, draw) for draw in draws])
         if len(draws) > 1
-        else (random_levels(share, draws[0]))
+        else (random_levels(fraction, draws[0]))
     )
     q = quantize(1 - rate, p_min=0.0)
     factor = LEVELS / q.to(at_least_single(x).dtype)

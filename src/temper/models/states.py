@@ -122,8 +122,8 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
                 "one), so it is not known where the head reads them. Draw the head anew."
             )
         read = torch.where(dead.unsqueeze(1), usual, read)
-    share = at_least_single(read.to(last.dtype))
-    return share / share.sum(1, keepdim=True)
+    fraction = at_least_single(read.to(last.dtype))
+    return fraction / fraction.sum(1, keepdim=True)
 
 
 class StateTracer:

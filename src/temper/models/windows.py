@@ -70,9 +70,9 @@ def windows_of(model: nn.Module) -> TextWindows | None:
     if given is None:
         return None
     try:
-        found = dict(given)
-        length = found.pop("max_length")
-        windows = Windows(**found)
+        result = dict(given)
+        length = result.pop("max_length")
+        windows = Windows(**result)
         numbers = (length, windows.stride, windows.max_windows)
         whole = all(type(number) is int for number in numbers)
         if not whole or windows.pool not in POOLS or not 0 <= windows.stride < length:

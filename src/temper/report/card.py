@@ -88,7 +88,7 @@ def origin(told: str, name: str, split: str | None = None) -> Origin:
         Origin(type='reviews', config=None, split=None)
     """
     parts = [_part(part, name, split) for part in told.split(" + ")]
-    types, configs, splits = (list(dict.fromkeys(found)) for found in zip(*parts, strict=True))
+    types, configs, splits = (list(dict.fromkeys(result)) for result in zip(*parts, strict=True))
     if len(types) > 1 or len(configs) > 1:
         return Origin(name, None, None)
     # A set of two splits is neither of them.
@@ -122,7 +122,7 @@ def results(
         The scores; those of one set share an identity, and no other set's scores have it.
     """
     (column,) = comparison.columns
-    found = []
+    result = []
     for row in comparison.shown:
         value = row.cells[column].mean
         if value is None:
@@ -134,7 +134,7 @@ def results(
             source = record.data.get("dev", {}).get("source", {})
             told, split = str(source.get("path") or ""), source.get("split")
         where = origin(told, name, split)
-        found.append(
+        result.append(
             EvalResult(
                 task_type=TASK,
                 dataset_name=name,
@@ -147,14 +147,14 @@ def results(
             )
         )
     # Sets whose origins are the same have their own names in place of a configuration.
-    sets = {(one.unique_identifier, one.dataset_name) for one in found}
+    sets = {(one.unique_identifier, one.dataset_name) for one in result}
     sharing = Counter(identity for identity, _ in sets)
     return [
         # No configuration on the Hub has a space in its name, so this one is unique.
         replace(one, dataset_config=f"set {one.dataset_name}")
         if sharing[one.unique_identifier] > 1
         else one
-        for one in found
+        for one in result
     ]
 
 
@@ -289,7 +289,7 @@ def _front_matter(
     sources: CardSources, record: RunRecord | None, comparison: Comparison | None
 ) -> str:
     method = [] if record is None else re.findall(r"[A-Za-z0-9_]+", record.method)
-    found = [] if comparison is None else results(comparison, sources.data, record)
+    result = [] if comparison is None else results(comparison, sources.data, record)
     data = ModelCardData(
         base_model=hub_id("" if record is None else record.model),
         library_name="peft"
@@ -297,8 +297,8 @@ def _front_matter(
         else "transformers",
         pipeline_tag="text-classification",
         tags=["temper", "robustness", *dict.fromkeys(method)],
-        model_name=sources.title if found else None,
-        eval_results=found or None,
+        model_name=sources.title if result else None,
+        eval_results=result or None,
     )
     return str(data.to_yaml()).rstrip()
 
@@ -365,12 +365,12 @@ def _adapter_loading(model: Path, name: str) -> str:
         f"from peft import {'PeftModel' if packaged else 'PeftConfig, PeftModel'}",
         "from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer",
     ]
-    found = f"PeftConfig.from_pretrained({name}).base_model_name_or_path"
+    result = f"PeftConfig.from_pretrained({name}).base_model_name_or_path"
     return "\n".join(
         [
             *imports,
             "",
-            f"base = {'MODEL_DIR' if packaged else found}",
+            f"base = {'MODEL_DIR' if packaged else result}",
             f"config = AutoConfig.from_pretrained({name})  # with the labels",
             "model = AutoModelForSequenceClassification.from_pretrained(",
             "    base, config=config, ignore_mismatched_sizes=True  # the head is the adapter's",
@@ -419,23 +419,25 @@ def _kept(record: RunRecord) -> str:
 
 
 def _limits(record: RunRecord | None, source: Source | None, comparison: Comparison | None) -> str:
-    said = [
+    messages = [
         "One model of one seed: another seed gives other numbers, by more than the intervals over "
         "examples say.",
         "Attacks and perturbations are lower bounds of what a stronger attack would do.",
     ]
     if record is not None:
-        said.append(_kept(record))
-        said += record.notices
+        messages.append(_kept(record))
+        messages += record.notices
         if record.truncated:
-            said.append(
+            messages.append(
                 f"{record.truncated:.1%} of the training rows were cut at the maximum length."
             )
     if comparison is not None:
-        said += comparison.notices
+        messages += comparison.notices
     for run in source.runs if source is not None else ():
         extra = {} if run.scores is None else run.scores.model_dump()
         for key in ("skipped", "missing"):
-            found = extra.get(key)
-            said += [str(reason) for reason in found.values()] if isinstance(found, dict) else []
-    return bullets(folded(said))
+            result = extra.get(key)
+            messages += (
+                [str(reason) for reason in result.values()] if isinstance(result, dict) else []
+            )
+    return bullets(folded(messages))

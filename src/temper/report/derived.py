@@ -305,17 +305,17 @@ def add_mean_rank(scores: Scores) -> None:
     if len(columns) < COLUMNS:
         return
     for seed in sorted({seed for _, seed in scores.places}):
-        places = [(column, seed) for column in columns]
-        if any(place not in scores.places for place in places):
+        indices = [(column, seed) for column in columns]
+        if any(place not in scores.places for place in indices):
             continue
         votes: dict[str, list[list[float]]] = {}
         for key, at in scores.values.items():
-            values = [at[place].value if place in at else None for place in places]
+            values = [at[place].value if place in at else None for place in indices]
             known = [value for value in values if value is not None]
             if (
                 views().of(key.perspective).ranked
                 and views().of(key.perspective).is_lead(key, scores.metric)
-                and len(known) == len(places)
+                and len(known) == len(indices)
             ):
                 sign = -1.0 if _higher(key, scores.metric) else 1.0
                 ranks = rankdata([sign * value for value in known])
@@ -324,9 +324,9 @@ def add_mean_rank(scores: Scores) -> None:
             continue
         means = [
             fmean(fmean(ranks[number] for ranks in each) for each in votes.values())
-            for number in range(len(places))
+            for number in range(len(indices))
         ]
-        for place, mean in zip(places, means, strict=True):
+        for place, mean in zip(indices, means, strict=True):
             key = ScoreKey(RANK.name, "", "clean", RANK.leads)
             scores.put(key, place, mean, higher_is_better=False)
 

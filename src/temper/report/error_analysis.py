@@ -184,8 +184,8 @@ _COLUMNS = [*_KEYS, "row", "condition", "label", "prediction", "probabilities"]
 
 def _answers(run: Run) -> pd.DataFrame:
     """Return the predictions on unperturbed labeled texts, each row once."""
-    found = [run.rows(_COLUMNS, view.name) for view in views() if view.answered]
-    rows = pd.concat([each for each in found if len(each)] or found[:1])
+    result = [run.rows(_COLUMNS, view.name) for view in views() if view.answered]
+    rows = pd.concat([each for each in result if len(each)] or result[:1])
     rows = rows[(rows["condition"] == "clean") & rows["label"].notna()]
     return _with_confidence(rows.drop_duplicates(_KEYS))
 
@@ -193,7 +193,7 @@ def _answers(run: Run) -> pd.DataFrame:
 def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
     """Return the predictions on perturbed texts that are right without the perturbation."""
     right = answers.loc[answers["prediction"] == answers["label"], _KEYS]
-    found = []
+    result = []
     for view in views():
         if view.question != Question.HOLDS or view.answered:
             continue
@@ -204,9 +204,9 @@ def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
         middle = {condition: each[len(each) // 2] for condition, each in sizes.items()}
         rows = rows[rows["parameters"] == rows["condition"].map(middle)]
         names = {each: _perturbation(view, each) for each in rows["condition"].unique()}
-        found.append(rows.assign(perturbation=rows["condition"].map(names)))
-    found = [each for each in found if len(each)] or found[:1]
-    return _with_confidence(pd.concat(found))
+        result.append(rows.assign(perturbation=rows["condition"].map(names)))
+    result = [each for each in result if len(each)] or result[:1]
+    return _with_confidence(pd.concat(result))
 
 
 def _perturbation(view: View, condition: str) -> str:
@@ -228,13 +228,13 @@ def _by_class(confusion: IntegerArray, labels: tuple[str, ...]) -> tuple[ClassSc
         [None if np.isnan(value) else float(value) for value in each]
         for each in class_scores(confusion)
     ]
-    found = []
+    result = []
     for index, (label, precision, recall, f1) in enumerate(zip(labels, *scores, strict=True)):
         others = np.where(np.arange(len(labels)) == index, 0, confusion[index])
         mistaken_for = labels[int(others.argmax())] if others.any() else None
         texts, mistaken = int(confusion[index].sum()), int(others.max())
-        found.append(ClassScores(label, precision, recall, f1, texts, mistaken_for, mistaken))
-    return tuple(found)
+        result.append(ClassScores(label, precision, recall, f1, texts, mistaken_for, mistaken))
+    return tuple(result)
 
 
 def _confident(wrong: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tuple[Mistake, ...]:
@@ -258,10 +258,10 @@ def _fragile(perturbed: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> 
 
 
 def _mistakes(rows: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tuple[Mistake, ...]:
-    found = []
+    result = []
     for row in rows.to_dict("records"):
         text, text_pair = texts.get((row["set"], row["index"]), ("", ""))
-        found.append(
+        result.append(
             Mistake(
                 row["set"],
                 int(row["index"]),
@@ -273,7 +273,7 @@ def _mistakes(rows: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tupl
                 row["under"],
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def _texts(run: Run) -> Texts:
@@ -346,12 +346,12 @@ def _findings(
 def _miscalibrated(run: Run, trained: _Trained) -> Iterator[Finding]:
     """Recommend temperature scaling if it removes a significant calibration error."""
     assert run.scores is not None
-    found = {
+    result = {
         score.condition: score
         for score in run.scores.scores
         if (score.perspective, score.set, score.name) == ("calibration", "dev", "ece_10")
     }
-    raw, scaled = (found.get(condition) for condition in ("clean", "temperature"))
+    raw, scaled = (result.get(condition) for condition in ("clean", "temperature"))
     if raw is None or scaled is None or raw.value is None or scaled.value is None:
         return
     certain = raw.low is None or raw.low > scaled.value

@@ -85,8 +85,8 @@ def shorten(segments: Sequence[Segment], *, longest: int) -> list[Segment]:
 
 
 def _changed(removed: str, added: str) -> list[Segment]:
-    found: list[Segment] = [("removed", removed)] if removed else []
-    return [*found, ("added", added)] if added else found
+    result: list[Segment] = [("removed", removed)] if removed else []
+    return [*result, ("added", added)] if added else result
 
 
 MOST = 300
@@ -308,4 +308,4 @@ def _segments(text: Any, changed: Any) -> tuple[Segment, ...]:
 
 def _in_turn(parts: Iterable[Iterable[_Any]]) -> Iterator[_Any]:
     """Take one of each part, then the next of each, until all are taken."""
-    return (found for turn in zip_longest(*parts) for found in turn if found is not None)
+    return (result for turn in zip_longest(*parts) for result in turn if result is not None)

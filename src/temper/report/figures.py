@@ -73,7 +73,7 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
         Question.COST: training(source),
     }
     scored = {row.key.perspective for row in comparison.rows}
-    found = []
+    result = []
     for heading, asking in asked.items():
         drawn = [figure for view in asking for figure in view.figures(source, comparison)]
         drawn += of_all.get(heading, [])
@@ -82,8 +82,8 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
             # Two columns stand against each other on the first screen.
             continue
         rows = tuple(row for view in told for row in leading(comparison, view.name))
-        found.append(Section(heading, told, rows, tuple(drawn)))
-    return found
+        result.append(Section(heading, told, rows, tuple(drawn)))
+    return result
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
@@ -113,13 +113,13 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
             difference = row.cells[name].difference
             if gap is None or difference is None or difference.mean is None:
                 continue
-            reach, said = None, ABSENT
+            reach, message = None, ABSENT
             if difference.low is not None and difference.high is not None:
                 low, high = sorted((100 * difference.low / gap, 100 * difference.high / gap))
-                reach, said = (low, high), f"[{low:+.2f}, {high:+.2f}]"
+                reach, message = (low, high), f"[{low:+.2f}, {high:+.2f}]"
             value = 100 * difference.mean / gap
             seeds = plural(len(difference.seeds), "common seed")
-            marks[name, _score_name(row)] = Mark(value, f"{value:+.2f}", said, seeds, reach)
+            marks[name, _score_name(row)] = Mark(value, f"{value:+.2f}", message, seeds, reach)
     if not marks:
         return []
     caption = (

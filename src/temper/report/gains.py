@@ -57,9 +57,9 @@ class Gain:
     @property
     def difference(self) -> Difference:
         """The difference that it was made of."""
-        found = self.row.cells[self.column].difference
-        assert found is not None
-        return found
+        result = self.row.cells[self.column].difference
+        assert result is not None
+        return result
 
     @property
     def natural(self) -> str:
@@ -97,8 +97,8 @@ class Gain:
         if self.decided:
             return f"`{self.column}` {self.clause(reference)}: {self.natural}."
         outlook = self.row.outlook(self.column)
-        said = f"{self.said}{f'; {outlook}' if outlook else ''}"
-        return f"{self.view.title}: `{self.column}` {self.natural}, {said}."
+        message = f"{self.said}{f'; {outlook}' if outlook else ''}"
+        return f"{self.view.title}: `{self.column}` {self.natural}, {message}."
 
     def at(self, reach: float) -> float:
         """Return where the share stands on a scale, in per cent of its width.
@@ -216,8 +216,8 @@ def given_gains(comparison: Comparison, column: str) -> list[Gain]:
         comparison: All scores.
         column: Whose.
     """
-    found = _by_perspective(comparison, column)
-    return [gain for gains in found for gain in gains if gain.given]
+    result = _by_perspective(comparison, column)
+    return [gain for gains in result for gain in gains if gain.given]
 
 
 def improvement_of(comparison: Comparison, column: str, view: View = SUMMARY) -> Gain | None:
@@ -333,19 +333,19 @@ def remaining(
     every = [claim for of_column in claims.values() for claim in of_column]
     corrected = holm([claim.hardest[0] for claim in every])
     kept = {id(claim) for claim, p in zip(every, corrected, strict=True) if p <= LEVEL}
-    found = {}
+    result = {}
     for name, of_column in claims.items():
         significant = [claim for claim in of_column if claim.gain.decided > 0]
         left = [claim.gain for claim in significant if id(claim) in kept]
         lost = [claim.hardest[1] for claim in significant if id(claim) not in kept]
-        found[name] = Claims(
+        result[name] = Claims(
             tuple(gain for gain in left if gain is not improved[name]),
             any(gain is improved[name] for gain in left),
             _words(how for claim in of_column for how in claim.further),
             _words(lost),
             tuple(claim.gain for claim in of_column if claim.loses),
         )
-    return found
+    return result
 
 
 def _words(tests: Iterable[str]) -> str:
@@ -399,9 +399,9 @@ def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str
     times = {
         name: math.floor(cost.passes / base + 0.5) for name, cost in costs.items() if cost.passes
     }
-    found = {}
+    result = {}
     for name, wanted in times.items():
         enough = [each for each in plain if times.get(each, 0) >= wanted]
         if name not in plain and wanted > 1 and enough:
-            found[name] = min(enough, key=times.__getitem__)
-    return found
+            result[name] = min(enough, key=times.__getitem__)
+    return result

@@ -94,10 +94,10 @@ class Level:
     @property
     def detail(self) -> str:
         """Details of the mark."""
-        said = [self.row.heading(), self.text, *([self.standing] if self.standing else [])]
+        messages = [self.row.heading(), self.text, *([self.standing] if self.standing else [])]
         if self.usual is not None:
-            said.append(f"for orientation, {USUAL}: {self.usual:.0f}%")
-        return "; ".join(said).replace("-", "\u2212")
+            messages.append(f"for orientation, {USUAL}: {self.usual:.0f}%")
+        return "; ".join(messages).replace("-", "\u2212")
 
     @staticmethod
     def place(share: float) -> float:
@@ -107,8 +107,8 @@ class Level:
 
 @cache
 def _usual() -> dict[str, float]:
-    found = json.loads(asset("temper.report", "usual.json"))
-    return {str(name): float(share) for name, share in found.items()}
+    result = json.loads(asset("temper.report", "usual.json"))
+    return {str(name): float(fraction) for name, fraction in result.items()}
 
 
 def condition_of(row: Row) -> str:
@@ -130,11 +130,11 @@ def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
         comparison: All scores.
         column: Its name.
     """
-    found: list[Level] = []
+    result: list[Level] = []
     for rows in judged_rows(comparison):
         scored = [row for row in rows if row.cells[column].mean is not None]
-        found += hardest([_level(comparison, row, column) for row in scored])
-    return tuple(found)
+        result += hardest([_level(comparison, row, column) for row in scored])
+    return tuple(result)
 
 
 def _level(comparison: Comparison, row: Row, column: str) -> Level:
@@ -305,14 +305,14 @@ def headline(comparison: Comparison) -> Headline:
 def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
     """Say where one model stands, where it is weakest, and what to do next."""
     (column, *_) = comparison.columns
-    found = levels(comparison, column)
-    if not found:
+    result = levels(comparison, column)
+    if not result:
         return Headline(f"`{column}` has no scores yet.", unmeasured=unmeasured)
-    said = [f"{level.text} {level.score}" for level in found if _is_task(level)]
+    messages = [f"{level.text} {level.score}" for level in result if _is_task(level)]
     # A bare evaluation has a column of no name of its own.
     name = comparison.model if comparison.kind == "evaluation" else column
-    sentence = f"`{name}` reaches {listed(said)}" if said else f"`{name}` was measured"
-    placed = [level for level in found if level.share is not None and not _is_task(level)]
+    sentence = f"`{name}` reaches {listed(messages)}" if messages else f"`{name}` was measured"
+    placed = [level for level in result if level.share is not None and not _is_task(level)]
     if placed:
         weakest = min(placed, key=lambda level: level.share or 0.0)
         named = weakest.view.title.lower()
@@ -323,7 +323,7 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
         "The intervals are over rows: another seed would move the scores further. `temper compare` "
         "with the same model and data says whether a robust method does better."
     )
-    return Headline(f"{sentence}.", sure, column, unmeasured=unmeasured, levels=found)
+    return Headline(f"{sentence}.", sure, column, unmeasured=unmeasured, levels=result)
 
 
 def _not_learned(comparison: Comparison) -> str:
@@ -334,8 +334,8 @@ def _not_learned(comparison: Comparison) -> str:
         for level in levels(comparison, column)
         if _is_task(level)
     }
-    shares = [level.share for level in tasks.values()]
-    if not shares or any(share is None or share >= LEARNED for share in shares):
+    fractions = [level.share for level in tasks.values()]
+    if not fractions or any(share is None or share >= LEARNED for share in fractions):
         return ""
     best = max(tasks.values(), key=lambda level: level.share or 0.0)
     return (
@@ -360,11 +360,11 @@ def _is_better(comparison: Comparison, gains: Sequence[Gain], claims: Claims) ->
 def _task(comparison: Comparison, gains: Sequence[Gain]) -> list[tuple[Gain, str]]:
     """Return the gains on the task and what they are over: the reference, then equal compute."""
     own = [gain for gain in gains if _is_task(gain)]
-    found = [(gain, str(comparison.reference)) for gain in own]
+    result = [(gain, str(comparison.reference)) for gain in own]
     for gain in own:
         if (at_equal := at_equal_compute(comparison, gain)) is not None:
-            found.append((at_equal, str(comparison.equal[gain.column].reference)))
-    return found
+            result.append((at_equal, str(comparison.equal[gain.column].reference)))
+    return result
 
 
 def _may_lose(gain: Gain, margin: float) -> bool:
@@ -461,19 +461,19 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
     if all(gain.low is None for gain in gains):
         return ""
     seeds = min((len(gain.difference.seeds) for gain in gains), default=0)
-    said = []
+    messages = []
     if any(gain.difference.examples is not None for gain in gains):
-        said.append(
+        messages.append(
             "The intervals are over the rows of one seed: they compare these two models, and three "
             "seeds (--seeds 0,1,2) would compare the methods."
         )
     elif any(gain.decided for gain in gains):
         holm = f", after Holm's correction over {plural(tests, 'comparison')}" if tests > 1 else ""
-        said.append(
+        messages.append(
             f"The differences named are significant (95% CI) over {plural(seeds, 'seed')}{holm}."
         )
     else:
-        said.append(f"{plural(seeds, 'seed').capitalize()}.")
+        messages.append(f"{plural(seeds, 'seed').capitalize()}.")
     open_ = [gain for gain in gains if not gain.decided and gain.difference.least is not None]
     if open_:
         sizes = listed(
@@ -483,9 +483,9 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
                 for gain in open_
             ]
         )
-        said.append(f"Minimum detectable difference ({100 * POWER:.0f}% power): {sizes}.")
-    said += _detection(comparison, gains)
-    return " ".join(said)
+        messages.append(f"Minimum detectable difference ({100 * POWER:.0f}% power): {sizes}.")
+    messages += _detection(comparison, gains)
+    return " ".join(messages)
 
 
 def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
@@ -535,11 +535,11 @@ def _price(comparison: Comparison, column: str) -> str:
     ours, theirs = (
         comparison.costs.get(str(name), TrainingCost()) for name in (column, comparison.reference)
     )
-    said = []
+    messages = []
     if times := _compute(comparison, column):
-        said.append(f"trains with {times:.1f}x the compute (forward passes)")
+        messages.append(f"trains with {times:.1f}x the compute (forward passes)")
     if ours.memory and theirs.memory:
-        said.append(f"uses {ours.memory / theirs.memory:.1f}x the memory")
+        messages.append(f"uses {ours.memory / theirs.memory:.1f}x the memory")
     if ours.parameters and ours.parameters == theirs.parameters:
-        said.append("costs the same at inference (same network size)")
-    return listed(said) if said else ""
+        messages.append("costs the same at inference (same network size)")
+    return listed(messages) if messages else ""

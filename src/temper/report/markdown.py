@@ -127,8 +127,8 @@ def bullets(sentences: Iterable[str]) -> str:
 
 
 def _counts(counts: Iterable[int], noun: str) -> str:
-    said = " or ".join(str(count) for count in sorted(counts)) or ABSENT
-    return f"{said} {noun}{'' if said == '1' else 's'}"
+    message = " or ".join(str(count) for count in sorted(counts)) or ABSENT
+    return f"{message} {noun}{'' if message == '1' else 's'}"
 
 
 def _legend(comparison: Comparison) -> str:

@@ -216,8 +216,8 @@ def export_figures(folder: Path | str) -> list[Path]:
     source = read(folder)
     target = Path(folder) / "figures"
     drawn = {
-        target / f"{place:02d}-{slug(figure.title)[:60].strip('-')}.svg": svg(figure, alone=True)
-        for place, figure in enumerate(figures(source, compare(source)), start=1)
+        target / f"{index:02d}-{slug(figure.title)[:60].strip('-')}.svg": svg(figure, alone=True)
+        for index, figure in enumerate(figures(source, compare(source)), start=1)
     }
     make_folder(target)
     try:

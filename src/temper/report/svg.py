@@ -92,11 +92,11 @@ def _lines(root: Element, chart: Lines, alone: bool) -> tuple[float, float]:
     points = [point for curve in chart.curves for point in curve.points]
     names = list(dict.fromkeys(point.x for point in points if isinstance(point.x, str)))
     if names:
-        places: dict[float | str, float] = {name: place for place, name in enumerate(names)}
+        indices: dict[float | str, float] = {name: index for index, name in enumerate(names)}
         low, high = -0.3, len(names) - 0.7
-        stops = [(float(place), str(name)) for name, place in places.items()]
+        stops = [(float(index), str(name)) for name, index in indices.items()]
     else:
-        places = {}
+        indices = {}
         low, high = _limits(chart.x, [float(point.x) for point in points])
         stops = [(at, _number(at)) for at in ticks(low, high, most=6)]
     heights = [end for point in points for end in (point.y, *(point.ends or ()))]
@@ -109,7 +109,7 @@ def _lines(root: Element, chart: Lines, alone: bool) -> tuple[float, float]:
     right, top, bottom = WIDTH - 8.0, 8.0, chart.height - 40.0
 
     def across(x: float | str) -> float:
-        at = places[x] if x in places else float(x)
+        at = indices[x] if x in indices else float(x)
         return left + (at - low) / (high - low) * (right - left)
 
     def up(y: float) -> float:
@@ -249,8 +249,8 @@ def _heat_map(root: Element, chart: HeatMap) -> tuple[float, float]:
     if chart.axis:
         _text(root, chart.axis, left, 12, class_="axis")
         top += _LINE
-    for place, name in enumerate(chart.columns):
-        x = left + (place + (0.35 if turned else 0.5)) * width
+    for index, name in enumerate(chart.columns):
+        x = left + (index + (0.35 if turned else 0.5)) * width
         if turned:
             text = _add(root, "text", transform=f"translate({x:.1f} {top - 5:.1f}) rotate(-48)")
             text.text = textwrap.shorten(name, 30, placeholder="\u2026") or name[:30]
@@ -267,12 +267,12 @@ def _heat_map(root: Element, chart: HeatMap) -> tuple[float, float]:
             anchor="end",
             wrap=26,
         )
-        for place, name in enumerate(chart.columns):
+        for index, name in enumerate(chart.columns):
             mark = chart.marks.get((name, label))
             if mark is None:
                 continue
             shade, kind = _shade(mark.value, numbers, chart.limits)
-            x = left + place * width
+            x = left + index * width
             cell = _add(root, "g")
             _add(cell, "title").text = f"{name}; {label}: {mark.detail}"
             box = {
@@ -296,10 +296,10 @@ def _shade(
     """Return how full a cell's color is, from 0 to 1, and which one it is."""
     low, high = limits or (min(numbers), max(numbers))
     if limits is not None and low < 0:
-        share, kind = (value / high, "gain") if value >= 0 else (value / low, "loss")
+        fraction, kind = (value / high, "gain") if value >= 0 else (value / low, "loss")
     else:
-        share, kind = ((value - low) / (high - low) if high > low else 0.5), "share"
-    return max(0.0, min(1.0, share)), kind
+        fraction, kind = ((value - low) / (high - low) if high > low else 0.5), "share"
+    return max(0.0, min(1.0, fraction)), kind
 
 
 def _limits(axis: Axis, values: Iterable[float]) -> tuple[float, float]:
@@ -333,7 +333,7 @@ def ticks(low: float, high: float, *, most: int) -> list[float]:
         power * times for times in (1, 2, 5, 10, 20) if (high - low) / (power * times) <= most
     )
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(place * step, 12) for place in range(first, last + 1)]
+    return [round(index * step, 12) for index in range(first, last + 1)]
 
 
 def _powers(low: float, high: float) -> list[float]:
@@ -372,8 +372,8 @@ def _text(
 ) -> float:
     """Add text, line by line where it is wrapped; return its height."""
     lines = textwrap.wrap(text, wrap) if wrap else [text]
-    for place, line in enumerate(lines):
-        at = {"x": f"{x:.1f}", "y": f"{y + place * _LINE:.1f}"}
+    for index, line in enumerate(lines):
+        at = {"x": f"{x:.1f}", "y": f"{y + index * _LINE:.1f}"}
         _add(parent, "text", text_anchor=anchor, class_=class_, **at).text = line
     return len(lines) * _LINE
 

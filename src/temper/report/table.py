@@ -132,18 +132,20 @@ def read_paired(
     file = folder / FILE
     if not file.exists():
         return {}
-    found: dict[tuple[str, ScoreKey], Paired | OverRows] = {}
+    result: dict[tuple[str, ScoreKey], Paired | OverRows] = {}
     record = parse(file, PairedRecord)
     columns = record.columns if against is None else record.equal_compute.get(against, {})
     for column, kept in columns.items():
         for one in kept.scores:
             # A file without the seed is of no use, and says nothing wrong.
             if kept.seed is not None:
-                found[column, ScoreKey.of(one)] = Paired(kept.seed, one.low, one.high, one.p, one.n)
+                result[column, ScoreKey.of(one)] = Paired(
+                    kept.seed, one.low, one.high, one.p, one.n
+                )
         for many in kept.variances:
             variance = RowVariance(many.rows, many.columns)
-            found[column, ScoreKey.of(many)] = OverRows(frozenset(kept.seeds), variance)
-    return found
+            result[column, ScoreKey.of(many)] = OverRows(frozenset(kept.seeds), variance)
+    return result
 
 
 def comparison(
@@ -175,14 +177,14 @@ def comparison(
 def compare(source: Source, *, margin: float = MARGIN, detect: float | None = None) -> Comparison:
     """Compare the columns of a folder that was read already; see `comparison`."""
     check_detect(detect)
-    found = _compared(source, margin=margin, detect=detect)
-    names = equal_compute(source, found.costs)
+    result = _compared(source, margin=margin, detect=detect)
+    names = equal_compute(source, result.costs)
     others = {
         name: _compared(replace(source, reference=name), against=name, margin=margin)
         for name in dict.fromkeys(names.values())
     }
-    found = replace(found, equal={column: others[name] for column, name in names.items()})
-    return replace(found, answer=with_seen(headline(found), found).text)
+    result = replace(result, equal={column: others[name] for column, name in names.items()})
+    return replace(result, answer=with_seen(headline(result), result).text)
 
 
 def _compared(
@@ -219,7 +221,10 @@ def _compared(
         classes=max((len(run.scores.task.labels) for run in source.runs if run.scores), default=0),
         seen=tuple(
             folded(
-                said for run in source.runs if run.scores is not None for said in run.scores.seen
+                message
+                for run in source.runs
+                if run.scores is not None
+                for message in run.scores.seen
             )
         ),
     )
@@ -227,7 +232,7 @@ def _compared(
 
 def _costs(source: Source) -> dict[str, TrainingCost]:
     """Return what a training of each column took, as its runs recorded it."""
-    found = {}
+    result = {}
     for column in source.columns:
         records = [run.record for run in column.runs.values() if run.record is not None]
         steps = [record.times.get("steps") for record in records]
@@ -238,8 +243,8 @@ def _costs(source: Source) -> dict[str, TrainingCost]:
         ]
         memory = [record.times.get("memory_mib") for record in records]
         sizes = [record.parameters.get("all") for record in records]
-        found[column.name] = TrainingCost(_mean(passes), _mean(memory), _mean(sizes))
-    return found
+        result[column.name] = TrainingCost(_mean(passes), _mean(memory), _mean(sizes))
+    return result
 
 
 def _mean(numbers: Iterable[object]) -> float | None:
@@ -258,7 +263,7 @@ def _of_means(
         scores: Means over sets, and what each is over.
         columns: Names of the columns.
     """
-    found = {}
+    result = {}
     own = [key for key in scores.means if views().of(key.perspective).own_rows]
     for key, column in product(own, columns):
         kept = [paired.get((column, member)) for member in scores.means[key]]
@@ -267,8 +272,8 @@ def _of_means(
             continue
         parts = [(one.variance.difference, *one.variance.columns) for one in sets]
         whole, first, second = (sum(part) / len(sets) ** 2 for part in zip(*parts, strict=True))
-        found[column, key] = OverRows(sets[0].seeds, RowVariance(whole, (first, second)))
-    return found
+        result[column, key] = OverRows(sets[0].seeds, RowVariance(whole, (first, second)))
+    return result
 
 
 def _minor(keys: Sequence[ScoreKey]) -> set[ScoreKey]:
@@ -287,18 +292,18 @@ def _undefined(rows: Sequence[Row]) -> list[str]:
             for reason in cell.reasons:
                 scores = lacking.setdefault(reason, {}).setdefault(f"{row.group}, {row.label}", [])
                 scores.append(column)
-    said = []
-    for reason, found in lacking.items():
-        (name, columns), *others = found.items()
+    messages = []
+    for reason, result in lacking.items():
+        (name, columns), *others = result.items()
         if not others:
-            said.append(f"{name}: undefined for {listed(columns)}. {reason}")
+            messages.append(f"{name}: undefined for {listed(columns)}. {reason}")
             continue
-        concerned = list(dict.fromkeys(each for own in found.values() for each in own))
-        said.append(
-            f"{len(found)} scores are undefined for {listed(concerned)}, the first of them "
+        concerned = list(dict.fromkeys(each for own in result.values() for each in own))
+        messages.append(
+            f"{len(result)} scores are undefined for {listed(concerned)}, the first of them "
             f"{name}: {reason}"
         )
-    return sorted(said)
+    return sorted(messages)
 
 
 def _collect(source: Source) -> Scores:
@@ -331,7 +336,7 @@ WITHOUT_ROWS = (
 
 def _notices(source: Source) -> list[str]:
     """Gather the runs' notices, each once, with the runs that it holds for."""
-    said: dict[str, list[str]] = {}
+    message: dict[str, list[str]] = {}
     for run in source.runs:
         name = f"{run.column}, seed {run.seed}"
         notices = list(run.record.notices) if run.record is not None else []
@@ -344,11 +349,11 @@ def _notices(source: Source) -> list[str]:
         if run.scores is not None and not run.rows_kept:
             notices.append(WITHOUT_ROWS)
         for notice in dict.fromkeys(notices):
-            said.setdefault(notice, []).append(name)
+            message.setdefault(notice, []).append(name)
     total = len(source.runs)
     return [
         notice if len(names) == total else f"{notice} ({_some(names)})"
-        for notice, names in said.items()
+        for notice, names in message.items()
     ]
 
 
@@ -440,7 +445,7 @@ def _with_differences(
         margin: Difference that would matter, None of a score that has none.
     """
     base = cells[reference]
-    found = {
+    result = {
         name: _judged(
             _difference(
                 cell,
@@ -455,9 +460,9 @@ def _with_differences(
         for name, cell in cells.items()
         if name != reference
     }
-    tested = {name: item.p for name, item in found.items() if item.p is not None}
+    tested = {name: item.p for name, item in result.items() if item.p is not None}
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True)) if tested else {}
-    differences = {name: replace(item, holm_p=corrected.get(name)) for name, item in found.items()}
+    differences = {name: replace(item, holm_p=corrected.get(name)) for name, item in result.items()}
     return {name: replace(cell, difference=differences.get(name)) for name, cell in cells.items()}
 
 
@@ -472,15 +477,15 @@ def _difference(
     """Return a column's difference with its interval, or why there is none."""
     shared = [seed for seed in cell.seeds if seed in base.seeds]
     seeds = {seed: cell.seeds[seed] - base.seeds[seed] for seed in shared}
-    found = partial(Difference, seeds, mean(seeds.values()) if seeds else None)
+    result = partial(Difference, seeds, mean(seeds.values()) if seeds else None)
     if not common:
-        return found(verdict="no common seed")
+        return result(verdict="no common seed")
     if len(seeds) < common:
-        return found(verdict="seeds missing", why=f"{len(seeds)} of {plural(common, 'seed')}")
+        return result(verdict="seeds missing", why=f"{len(seeds)} of {plural(common, 'seed')}")
     if rows is not None and rows < LEAST_ROWS:
-        return found(verdict="too few rows", why=f"{rows} of at least {LEAST_ROWS}")
+        return result(verdict="too few rows", why=f"{rows} of at least {LEAST_ROWS}")
     if isinstance(paired, Paired) and shared == [paired.seed]:
-        return found(low=paired.low, high=paired.high, p=paired.p, examples=paired.examples)
+        return result(low=paired.low, high=paired.high, p=paired.p, examples=paired.examples)
     kept = isinstance(paired, OverRows) and paired.seeds == set(shared)
     test = effect(
         [cell.seeds[seed] for seed in shared],
@@ -488,10 +493,10 @@ def _difference(
         rows=paired.variance if isinstance(paired, OverRows) and kept else None,
     )
     if test is None and len(seeds) < LEAST_SEEDS:
-        return found(why=f"{plural(len(seeds), 'common seed')} of at least {LEAST_SEEDS}")
+        return result(why=f"{plural(len(seeds), 'common seed')} of at least {LEAST_SEEDS}")
     if test is None:
-        return found(why="the same scores at every seed")
-    return found(
+        return result(why="the same scores at every seed")
+    return result(
         low=test.low,
         high=test.high,
         p=test.p,

@@ -60,15 +60,15 @@ def groups(comparison: Comparison) -> list[tuple[str, list[tuple[Row, list[Table
     Args:
         comparison: All scores.
     """
-    found: dict[str, list[tuple[Row, list[TableCell]]]] = {}
+    result: dict[str, list[tuple[Row, list[TableCell]]]] = {}
     for row in comparison.shown:
         cells = []
         for name, cell in row.cells.items():
             cells.append(_value(row, name))
             if cell.difference is not None:
                 cells.append(_difference(row, name, cell.difference))
-        found.setdefault(row.group, []).append((row, cells))
-    return list(found.items())
+        result.setdefault(row.group, []).append((row, cells))
+    return list(result.items())
 
 
 def _value(row: Row, column: str) -> TableCell:
@@ -219,20 +219,20 @@ def _facts(source: Source, read: Callable[[RunRecord], dict[str, str]]) -> list[
     """
     columns: list[dict[str, list[str]]] = []
     for column in source.columns:
-        said: dict[str, list[str]] = {}
+        message: dict[str, list[str]] = {}
         for run in column.runs.values():
             record = {} if run.record is None else read(run.record)
             for name, value in record.items():
-                values = said.setdefault(name, [])
+                values = message.setdefault(name, [])
                 if value not in values:
                     values.append(value)
-        columns.append(said)
-    names = dict.fromkeys(name for said in columns for name in said)
-    found = []
+        columns.append(message)
+    names = dict.fromkeys(name for message in columns for name in message)
+    result = []
     for name in names:
-        shown = tuple(" | ".join(said.get(name, [])) or ABSENT for said in columns)
-        found.append(Fact(name, shown, len(set(shown)) > 1))
-    return sorted(found, key=lambda fact: not fact.differs)
+        shown = tuple(" | ".join(message.get(name, [])) or ABSENT for message in columns)
+        result.append(Fact(name, shown, len(set(shown)) > 1))
+    return sorted(result, key=lambda fact: not fact.differs)
 
 
 def facts(source: Source) -> dict[str, list[Fact]]:
@@ -245,8 +245,8 @@ def facts(source: Source) -> dict[str, list[Fact]]:
         },
         "Data": lambda record: flatten(record.data),
     }
-    found = {heading: _facts(source, read) for heading, read in records.items()}
-    return {heading: lines for heading, lines in found.items() if lines}
+    result = {heading: _facts(source, read) for heading, read in records.items()}
+    return {heading: lines for heading, lines in result.items() if lines}
 
 
 def costs(source: Source) -> list[tuple[str, str, str]]:
@@ -286,20 +286,20 @@ def _time(run: Run, name: str) -> str:
 
 def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
     """Return what was compared, as terms and values for the head of the page."""
-    said = [("model", source.model)]
+    messages = [("model", source.model)]
     if source.data is not None:
-        said.append(("data", _data_name(source.data)))
+        messages.append(("data", _data_name(source.data)))
     if source.kind != "evaluation":
-        said.append(("seeds", ", ".join(str(seed) for seed in source.seeds)))
+        messages.append(("seeds", ", ".join(str(seed) for seed in source.seeds)))
     if source.kind == "study" and source.missing:
         done = len(source.runs)
-        said.append(("runs", f"{done} of {done + len(source.missing)} finished and measured"))
-    said += [("reference", source.reference)] if source.reference is not None else []
+        messages.append(("runs", f"{done} of {done + len(source.missing)} finished and measured"))
+    messages += [("reference", source.reference)] if source.reference is not None else []
     counted = _sizes(comparison.rows)
     if others := [name for name in source.sets if name not in counted]:
-        said.append(("other sets" if counted else "sets other than dev", ", ".join(others)))
+        messages.append(("other sets" if counted else "sets other than dev", ", ".join(others)))
     sizes = ", ".join(f"{name} {count}" for name, count in counted.items())
-    return [*said, ("examples", sizes)] if sizes else said
+    return [*messages, ("examples", sizes)] if sizes else messages
 
 
 def _data_name(told: Any) -> str:
@@ -361,10 +361,10 @@ class Overview:
         names = [f"`{texts[0]}`" for texts in self.lines]
         cells = [
             [
-                f"**{texts[1 + score]}**" if place in self.best[score] else texts[1 + score]
+                f"**{texts[1 + score]}**" if index in self.best[score] else texts[1 + score]
                 for score in range(len(self.best))
             ]
-            for place, texts in enumerate(self.lines)
+            for index, texts in enumerate(self.lines)
         ]
         if not self.turned:
             return pipe_table(self.header, [[n, *own] for n, own in zip(names, cells, strict=True)])
@@ -438,8 +438,8 @@ def _heading(row: Row) -> str:
 
 def _best(comparison: Comparison, row: Row) -> frozenset[int]:
     means = {
-        place: mean
-        for place, name in enumerate(comparison.columns)
+        index: mean
+        for index, name in enumerate(comparison.columns)
         if (mean := row.cells[name].mean) is not None
     }
     # One seed or two show nothing, and a value that all share distinguishes none.
@@ -447,4 +447,4 @@ def _best(comparison: Comparison, row: Row) -> frozenset[int]:
     if len(set(means.values())) < 2 or seeds < SEEDS or row.higher_is_better is None:
         return frozenset()
     best = max(means.values()) if row.higher_is_better else min(means.values())
-    return frozenset(place for place, mean in means.items() if mean == best)
+    return frozenset(index for index, mean in means.items() if mean == best)

@@ -153,7 +153,7 @@ class Batcher:
         rows, begin = [row for each in part for row in each.rows], time.monotonic()
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(self._thread, self._answer, part[0].key, rows)
+            result = await loop.run_in_executor(self._thread, self._answer, part[0].key, rows)
         except Exception as error:  # noqa: BLE001 - the client gets any error
             if len(part) > 1:
                 for each in part:
@@ -165,7 +165,7 @@ class Batcher:
             return
         seconds = (time.monotonic() - begin) / len(rows)
         self._seconds_a_row = 0.8 * (self._seconds_a_row or seconds) + 0.2 * seconds
-        replies = iter(found)
+        replies = iter(result)
         for each in part:
             self._working -= len(each.rows)
             own = [next(replies) for _ in each.rows]

@@ -173,12 +173,12 @@ def embeddings(predictor: ClassifierPredictor, rows: Examples) -> FloatArray:
     """
     network: Any = predictor.model
     indices: list[int] = []
-    found = []
+    result = []
     with in_mode(network, training=False), torch.no_grad():
         for part in predictor.parts(rows, batch_size=BATCH):
             indices += part.indices
-            found.append(network.embed(**part.batch.inputs)[0])
-    return in_order(indices, found)
+            result.append(network.embed(**part.batch.inputs)[0])
+    return in_order(indices, result)
 
 
 def logistic_regression(
@@ -213,14 +213,14 @@ def logistic_regression(
         gradient = np.concatenate([(slope.T @ features + penalty).ravel(), slope.sum(0)])
         return float(loss), gradient
 
-    found = minimize(
+    result = minimize(
         objective,
         np.zeros(classes * (width + 1)),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": 1000, "ftol": 1e-14, "gtol": tolerance},
     ).x
-    return found[: classes * width].reshape(classes, width), found[classes * width :]
+    return result[: classes * width].reshape(classes, width), result[classes * width :]
 
 
 def choose_strength(

@@ -324,10 +324,10 @@ class Search:
             if number and not self._time_for(alive[0], rest):
                 break
             trained, planned = [], len(alive)
-            for place, trial in enumerate(alive, start=1):
+            for index, trial in enumerate(alive, start=1):
                 if self.choice.trials and not self._time_for(trial, rest):
                     continue
-                self.progress.runs(place, len(alive), f"{trial.candidate.name}, fold {number + 1}")
+                self.progress.runs(index, len(alive), f"{trial.candidate.name}, fold {number + 1}")
                 try:
                     self._train(trial, rest, fold)
                 except NonFiniteError as error:

@@ -116,23 +116,23 @@ def part_scores(evaluation: Path, parts: Collection[str]) -> dict[str, float]:
             and entry["value"] is not None
         ]
 
-    found = {ACCURACY: values("task", metric)}
+    result = {ACCURACY: values("task", metric)}
     if metric == "completion_loss":
-        found[ACCURACY] = [math.exp(-loss) for loss in found[ACCURACY]]
+        result[ACCURACY] = [math.exp(-loss) for loss in result[ACCURACY]]
     if CALIBRATION in parts:
         scaled = values("calibration", "brier", "temperature")
         brier = scaled or values("calibration", "brier", "clean")
-        found[CALIBRATION] = [1 - value / 2 for value in brier]
+        result[CALIBRATION] = [1 - value / 2 for value in brier]
     if ROBUSTNESS in parts:
         each = [values(perspective, "accuracy") for perspective in PARTS[ROBUSTNESS]]
-        found[ROBUSTNESS] = [fmean(part) for part in each if part]
-    for part, scores in found.items():
+        result[ROBUSTNESS] = [fmean(part) for part in each if part]
+    for part, scores in result.items():
         if not scores:
             raise DataError(
                 f"The part {part!r} of the goal has no score on a dev fold ({evaluation}). Give "
                 "more rows, or another --goal."
             )
-    return {part: fmean(scores) for part, scores in found.items()}
+    return {part: fmean(scores) for part, scores in result.items()}
 
 
 def improvement(

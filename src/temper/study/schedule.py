@@ -333,8 +333,8 @@ def _pair_columns(work: Work) -> None:
             return before
         if len(config.seeds) > 1:
             scores = [
-                {**named, "rows": found.difference, "columns": found.columns}
-                for named, found in row_variances(*(list(map(samples_of, side)) for side in sides))
+                {**named, "rows": result.difference, "columns": result.columns}
+                for named, result in row_variances(*(list(map(samples_of, side)) for side in sides))
             ]
             return {"seeds": list(config.seeds), "keys": keys, "variances": scores}
         differences = paired_differences(
@@ -382,12 +382,12 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
     reference = config.columns[0]
     if not _plain(reference) or all(_plain(column) for column in config.columns):
         return config
-    found = costs(config, splits)
+    result = costs(config, splits)
     others = [column.name for column in config.columns if not _plain(column)]
-    costliest = max(others, key=lambda name: found.get(name, 0.0))
-    times = math.floor(found.get(costliest, 0.0) + 0.5)
+    costliest = max(others, key=lambda name: result.get(name, 0.0))
+    times = math.floor(result.get(costliest, 0.0) + 0.5)
     name = f"{reference.name}_x{times}"
-    longest = max(found[column.name] for column in config.columns if _plain(column))
+    longest = max(result[column.name] for column in config.columns if _plain(column))
     # A column of that name stands for what its author says.
     if times < 2 or longest >= times - 0.5 or name in [column.name for column in config.columns]:
         return config
@@ -398,7 +398,7 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
     settings = override(reference.settings, [(("train", length[0]), length[1])])
     progress.notice(
         f"Column `{name}` is added: plain fine-tuning with {times} times the training, since "
-        f"`{costliest}` costs about {found[costliest]:.1f}x plain fine-tuning. "
+        f"`{costliest}` costs about {result[costliest]:.1f}x plain fine-tuning. "
         "--no-equal-compute leaves it out."
     )
     return config.with_column(Column(name, reference.method, settings))

@@ -76,7 +76,7 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
             f"{len(splits.train)}. Give more rows."
         )
     parts = folds(splits.train, PARTS, seed=seed)
-    found = []
+    result = []
     for number in range(FOLDS):
         held = set(parts[number].rows)
         rest = splits.train.select(
@@ -89,8 +89,8 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
             unlabeled=splits.unlabeled,
         )
         check_apart(fold, [splits.dev, *([splits.test] if splits.test is not None else [])])
-        found.append(fold)
-    return found
+        result.append(fold)
+    return result
 
 
 def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
@@ -417,13 +417,13 @@ def _finished(study: Any) -> list[Any]:
 def _allowed(search: Search, study: Any) -> Allowed:
     """Return what the budget allows, decided once: Optuna needs one set of recipes."""
     if "allowed" not in study.user_attrs:
-        found = _measured(search, _finished(study)[0])
-        study.set_user_attr("allowed", vars(found))
+        result = _measured(search, _finished(study)[0])
+        study.set_user_attr("allowed", vars(result))
         wanted = [*search.recipes, *(each.name for each in search.alternatives)]
-        skipped = [n for n in wanted if n not in (*found.recipes, *found.alternatives)]
-        if skipped or found.seeds < len(search.request.seeds):
+        skipped = [n for n in wanted if n not in (*result.recipes, *result.alternatives)]
+        if skipped or result.seeds < len(search.request.seeds):
             search.progress.notice(
-                f"The budget allows {found.seeds} of {len(search.request.seeds)} seeds in the "
+                f"The budget allows {result.seeds} of {len(search.request.seeds)} seeds in the "
                 f"final comparison. Skipped: {', '.join(skipped) or 'nothing'}. For more, give a "
                 "larger --budget."
             )

@@ -103,8 +103,8 @@ class StudyFolder:
             return
         begun = [
             column
-            for column, places in planned.items()
-            if any(RunFolder(self.path / place).record() for place in places.values())
+            for column, indices in planned.items()
+            if any(RunFolder(self.path / index).record() for index in indices.values())
         ]
         if begun:
             raise CheckpointError(

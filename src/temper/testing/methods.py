@@ -105,17 +105,17 @@ def check_method(
     if wrong := [unknown("law", law, LAWS) for law in chosen if law not in LAWS]:
         raise SettingError("\n".join(wrong))
     subject = Subject(config, draws_by_row)
-    found: list[str] = []
+    result: list[str] = []
     cause: Exception | None = None
     for law in chosen:
         try:
             for fault in LAWS[law](subject):
-                found.append(f"{law}: {fault}")
+                result.append(f"{law}: {fault}")
         except Exception as error:  # noqa: BLE001 - whatever it raises is a fault of the method
             cause = cause or error
-            found.append(f"{law}: {type(error).__name__}: {error}")
-    if found:
-        lines = "\n".join(f"- {fault}" for fault in found)
+            result.append(f"{law}: {type(error).__name__}: {error}")
+    if result:
+        lines = "\n".join(f"- {fault}" for fault in result)
         raise TemperError(f"{type(config).__name__} breaks laws of methods:\n{lines}") from cause
 
 
@@ -151,8 +151,8 @@ def off(subject: Subject) -> Iterator[str]:
     model = tiny_bert()
     generator = torch.get_rng_state()
     with _noted_draws() as drawn:
-        found = subject.train(model, subject.config.off())
-    yield from _told("off() is not plain fine-tuning", differences(found, plain))
+        result = subject.train(model, subject.config.off())
+    yield from _told("off() is not plain fine-tuning", differences(result, plain))
     yield from _told("off() draws", sorted(drawn - {"dropout clean"}))
     if not torch.equal(torch.get_rng_state(), generator):
         yield "off() draws from the global generator."
@@ -358,12 +358,12 @@ def memory(subject: Subject) -> Iterator[str]:
     held = [leaf for leaf in tree_leaves(stepper.state_dict()) if isinstance(leaf, Tensor)]
     inside = sum(stepper.params.tensors[name].numel() for name in stepper.params.blocks)
     weights, kept = _bytes(model.parameters()), _bytes(held)
-    said = entry(name_of(subject.config)).memory
-    copies = 2 if "two copies" in said else 1
+    message = entry(name_of(subject.config)).memory
+    copies = 2 if "two copies" in message else 1
     # Beside the copies, a byte for each entry that a mask covers, and some scalars.
     if kept > copies * weights + inside + 256:
         yield f"Its state holds {kept} bytes, more than {copies} times the weights' {weights}."
-    if (kept > weights / 3) != ("copy" in said or copies == 2):
+    if (kept > weights / 3) != ("copy" in message or copies == 2):
         yield f"@register's memory must say whether it holds a copy; its state has {kept} bytes."
 
 
@@ -395,10 +395,10 @@ def composition(subject: Subject) -> Iterator[str]:
 
 def batches_of(stepper: Stepper, step: int) -> list[dict[str, Tensor]]:
     """Return two micro-batches; the second has no labels where the method learns from such."""
-    found = [rows(5, 3, seed=step), rows(4, seed=step + 10)]
+    result = [rows(5, 3, seed=step), rows(4, seed=step + 10)]
     if wants_unlabeled(stepper.method):
-        del found[1]["labels"]
-    return found
+        del result[1]["labels"]
+    return result
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

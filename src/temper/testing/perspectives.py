@@ -68,7 +68,7 @@ def check_perspective(
         changed = differences(before, snapshot(predictor))
         faults = [
             *_of_declaration(perspective),
-            *(f"Measuring changes the {said}." for said in changed),
+            *(f"Measuring changes the {message}." for message in changed),
             *_of_measurement(perspective, data, asked, measured, tolerance),
             *_of_report(perspective, data, asked, measured),
         ]
@@ -166,8 +166,8 @@ def _of_report(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         _write_study(folder, data, asked, measured)
-        found = comparison(folder)
-        rows = found.of(perspective.name)
+        result = comparison(folder)
+        rows = result.of(perspective.name)
         if not rows:
             yield "The comparison has no row of it."
             return
@@ -182,17 +182,17 @@ def _of_report(
         with (folder / "scores.csv").open(encoding="utf-8", newline="") as lines:
             if perspective.name not in {line["perspective"] for line in csv.DictReader(lines)}:
                 yield "scores.csv has no line of it."
-        if "| score |" not in markdown(found, (perspective.name,)):
+        if "| score |" not in markdown(result, (perspective.name,)):
             yield "The Markdown table does not show it."
         shown = [row.label for row in rows if not row.minor]
         if not shown or shown[0] not in card(CardSources(folder / "runs" / COLUMNS[0])):
             yield "A model card does not show it."
         view = views().of(perspective.name)
         if view.leads and not any(row.leads for row in rows):
-            yield f"No row is of the score that leads, {view.lead(found.metric)!r}."
-        if view.leads and len(overview(found).header) == 1:
+            yield f"No row is of the score that leads, {view.lead(result.metric)!r}."
+        if view.leads and len(overview(result).header) == 1:
             yield "The overview does not show it."
-        if view.leads and view.ranked and not found.of(RANK.name):
+        if view.leads and view.ranked and not result.of(RANK.name):
             yield "It has no vote in the mean ranks."
 
 
@@ -202,10 +202,10 @@ def _write_study(
     """Write a study of three models, of which the first is evaluated already."""
     columns = []
     for number, name in enumerate(COLUMNS):
-        found = evaluate(tiny_classifier(seed=number), data, asked) if number else first
+        result = evaluate(tiny_classifier(seed=number), data, asked) if number else first
         run = folder / "runs" / name
         run.mkdir(parents=True)
-        write(found, run / "evaluation")
+        write(result, run / "evaluation")
         record = {"status": "finished", "key": name, "model": "tiny", "method": name, "seed": 0}
         (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
         columns.append({"name": name, "method": name})

@@ -74,14 +74,14 @@ def check_predictor(
             f"`batch_size` must be in [1, {len(examples)}), got {batch_size}: all rows at once are "
             "asked anyway."
         )
-    found = list(_of_form(predictor))
-    if not found:
+    result = list(_of_form(predictor))
+    if not result:
         assert isinstance(predictor, Predictor)
-        found = _Check(predictor, examples, tolerance, batch_size).faults()
-    if found:
+        result = _Check(predictor, examples, tolerance, batch_size).faults()
+    if result:
         raise ModelError(
             f"{type(predictor).__name__} breaks the contract of predictors:\n"
-            + "\n".join(f"- {fault}" for fault in found)
+            + "\n".join(f"- {fault}" for fault in result)
         )
 
 
@@ -118,81 +118,83 @@ class _Check:
     def faults(self) -> list[str]:
         """Return all faults; without answers there is nothing more to compare."""
         before = copy.deepcopy(self.examples)
-        found = self._collect("predict", self._kind)
+        result = self._collect("predict", self._kind)
         if not len(self.answers):
-            return found
-        found += self._collect("predict", self._answers)
-        found += self._collect("predict", self._without_labels)
+            return result
+        result += self._collect("predict", self._answers)
+        result += self._collect("predict", self._without_labels)
         if isinstance(self.predictor, TokenPredictor):
-            found += self._collect("outputs", self._tokens)
+            result += self._collect("outputs", self._tokens)
         if isinstance(self.predictor, PerturbablePredictor):
-            found += self._collect("session", self._session)
+            result += self._collect("session", self._session)
         if isinstance(self.predictor, StatePredictor):
-            found += self._collect("states", self._states)
+            result += self._collect("states", self._states)
         changed = [
             field.name
             for field in fields(before)
             if getattr(before, field.name) != getattr(self.examples, field.name)
         ]
         if changed:
-            found.append(f"It changes the examples that it is given ({', '.join(changed)}).")
-        return list(dict.fromkeys(found))
+            result.append(f"It changes the examples that it is given ({', '.join(changed)}).")
+        return list(dict.fromkeys(result))
 
     def _collect(self, name: str, step: Callable[[], Iterator[str]]) -> list[str]:
         """Run a step; that the predictor raises is a fault like others."""
-        found: list[str] = []
+        result: list[str] = []
         before = snapshot(self.predictor)
         try:
             for fault in step():
-                found.append(fault)
+                result.append(fault)
         except Exception as error:  # noqa: BLE001 - whatever it raises is a fault of the predictor
             _LOG.info("`%s` failed in a check.", name, exc_info=True)
-            found.append(f"`{name}` fails: {type(error).__name__}: {error}")
+            result.append(f"`{name}` fails: {type(error).__name__}: {error}")
         left = differences(before, snapshot(self.predictor))
         if left:
-            found.append(f"`{name}` leaves the model or the generators changed: {', '.join(left)}.")
-        return found
+            result.append(
+                f"`{name}` leaves the model or the generators changed: {', '.join(left)}."
+            )
+        return result
 
     def _ask(self, examples: Examples, batch_size: int | None = None) -> FloatArray:
         return self.predictor.predict(examples, batch_size=batch_size).decoded
 
     def _kind(self) -> Iterator[str]:
         """Check form and kind of the answers."""
-        found = cast("object", self.predictor.predict(self.examples))
+        result = cast("object", self.predictor.predict(self.examples))
         n, gives, names = len(self.examples), self.predictor.gives, self.predictor.label_names
-        if not isinstance(found, Prediction):
-            yield f"`predict` must return a Prediction, got {type(found).__name__}."
+        if not isinstance(result, Prediction):
+            yield f"`predict` must return a Prediction, got {type(result).__name__}."
             return
-        if len(found.prediction) != n or len(found.probabilities) != n:
+        if len(result.prediction) != n or len(result.probabilities) != n:
             yield (
-                f"`predict` must answer every row once: {n} rows got {len(found.prediction)} "
-                f"predictions and {len(found.probabilities)} rows of probabilities."
+                f"`predict` must answer every row once: {n} rows got {len(result.prediction)} "
+                f"predictions and {len(result.probabilities)} rows of probabilities."
             )
             return
-        if found.regression != (gives == "values"):
-            came = "values" if found.regression else "classes"
+        if result.regression != (gives == "values"):
+            came = "values" if result.regression else "classes"
             yield f"`gives` is {gives!r}, but `predict` answers with {came}."
             return
-        if found.regression:
-            Prediction.of_values(found.prediction)
-            self.answers = found.decoded
+        if result.regression:
+            Prediction.of_values(result.prediction)
+            self.answers = result.decoded
             return
-        Prediction.of_probabilities(found.probabilities)
-        classes = found.probabilities.shape[1]
+        Prediction.of_probabilities(result.probabilities)
+        classes = result.probabilities.shape[1]
         if names is not None and len(names) != classes:
             yield f"`label_names` has {len(names)} names, the answers have {classes} classes."
-        if gives == "logits" and found.logits is None:
+        if gives == "logits" and result.logits is None:
             yield "`gives` is 'logits', but the prediction holds none. Use Prediction.of_logits."
-        if found.logits is not None:
-            implied = probabilities_of(np.asarray(found.logits))
-            if implied.shape != found.probabilities.shape or self._far(
-                implied, found.probabilities
+        if result.logits is not None:
+            implied = probabilities_of(np.asarray(result.logits))
+            if implied.shape != result.probabilities.shape or self._far(
+                implied, result.probabilities
             ):
                 yield "The softmax of the logits is not the probabilities."
-        chosen = found.probabilities[np.arange(n), found.prediction.astype(np.int64)]
-        if bool((found.probabilities.max(axis=1) - chosen > self.tolerance).any()):
+        chosen = result.probabilities[np.arange(n), result.prediction.astype(np.int64)]
+        if bool((result.probabilities.max(axis=1) - chosen > self.tolerance).any()):
             yield "The predicted class is not the one of the highest probability."
-        self.answers = found.probabilities
+        self.answers = result.probabilities
 
     def _answers(self) -> Iterator[str]:
         """Check that nothing but a row's text decides its answer."""
@@ -232,10 +234,10 @@ class _Check:
         items = copy.deepcopy(encoded.items)
         heard: list[tuple[int, int]] = []
         for size in (None, self.batch_size):
-            found = predictor.outputs(
+            result = predictor.outputs(
                 encoded, batch_size=size, tell=lambda *told: heard.append(told)
             )
-            yield from self._same(found, "`outputs` of the token ids")
+            yield from self._same(result, "`outputs` of the token ids")
         if not heard or heard[-1] != (len(items), len(items)):
             yield "`outputs` does not tell when all rows are done."
         if encoded.items != items:
@@ -246,9 +248,9 @@ class _Check:
         """Check the clean answers of a session, what a perturbation reaches, and how it closes."""
         predictor = self.predictor
         assert isinstance(predictor, PerturbablePredictor)
-        share = predictor.truncated(self.examples)
-        if not 0 <= share <= 1:
-            yield f"`truncated` must be in [0, 1], got {share}."
+        fraction = predictor.truncated(self.examples)
+        if not 0 <= fraction <= 1:
+            yield f"`truncated` must be in [0, 1], got {fraction}."
         if not isinstance(predictor.lacks_second_derivative(), str):
             yield "`lacks_second_derivative` must return a text, empty where nothing lacks."
         plain: FloatArray | None = None
@@ -303,7 +305,7 @@ class _Check:
         """Check that hidden states come for every row, in one form whatever the batch."""
         predictor = self.predictor
         assert isinstance(predictor, StatePredictor)
-        found: list[list[Tensor]] = []
+        result: list[list[Tensor]] = []
         for size in (len(self.examples), self.batch_size):
             rows: dict[int, list[Tensor]] = {}
             for states in predictor.states(self.examples, batch_size=size):
@@ -329,8 +331,8 @@ class _Check:
                 yield "`states` must give every row the same layers, one or more."
                 return
             ordered = [rows[place] for place in sorted(rows)]
-            found.append([torch.stack(layer) for layer in zip(*ordered, strict=True)])
-        for one, two in zip(*found, strict=True):
+            result.append([torch.stack(layer) for layer in zip(*ordered, strict=True)])
+        for one, two in zip(*result, strict=True):
             if float((one - two).abs().max()) > self.tolerance * max(1.0, float(one.abs().max())):
                 yield "Hidden states depend on the batch size."
                 return
@@ -367,7 +369,7 @@ def snapshot(predictor: object) -> dict[str, Any]:
         Copies, by what they are in words.
     """
     numpy_state = np.random.get_state()
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "random state of torch": torch.random.get_rng_state().tolist(),
         "random state of NumPy": [np.asarray(each).tolist() for each in numpy_state],
         "random state of Python": random.getstate(),
@@ -375,7 +377,7 @@ def snapshot(predictor: object) -> dict[str, Any]:
     for name, model in _modules(predictor).items():
         modules = list(model.modules())
         weights = list(model.parameters())
-        found |= {
+        result |= {
             f"training flags of {name}": [module.training for module in modules],
             f"modules of {name}": [type(module) for module in modules],
             f"hooks of {name}": [
@@ -387,7 +389,7 @@ def snapshot(predictor: object) -> dict[str, Any]:
             ],
             f"weights of {name}": {key: each.clone() for key, each in model.state_dict().items()},
         }
-    return found
+    return result
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
@@ -412,12 +414,12 @@ def _hooks(module: nn.Module) -> list[int]:
 
 def _modules(predictor: object) -> dict[str, nn.Module]:
     """Return the networks that a predictor holds, by the names of the attributes."""
-    found = {}
+    result = {}
     for name, value in getattr(predictor, "__dict__", {}).items():
         inner = value if isinstance(value, nn.Module) else getattr(value, "model", None)
         if isinstance(inner, nn.Module):
-            found[name] = inner
-    return found
+            result[name] = inner
+    return result
 
 
 def _equal(one: Any, two: Any) -> bool:

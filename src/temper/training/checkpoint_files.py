@@ -106,7 +106,7 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, where: str) -> Any:
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
         parts = [
-            _encode(each, tensors, where=f"{where}[{place}]") for place, each in enumerate(value)
+            _encode(each, tensors, where=f"{where}[{index}]") for index, each in enumerate(value)
         ]
         return {kind: parts}
     if isinstance(value, np.generic):

@@ -88,12 +88,12 @@ def check_device_map(model: Any) -> None:
     """
     spread = getattr(unwrap(model), "hf_device_map", None) or {}
     # A number is a GPU's; what lies on the disk has no device.
-    places = {
+    indices = {
         str(place) if place == "disk" else str(torch.device(place)) for place in spread.values()
     }
-    if len(places) > 1:
+    if len(indices) > 1:
         raise SettingError(
-            f"The model lies on several devices ({', '.join(sorted(places))}: `device_map`), and "
+            f"The model lies on several devices ({', '.join(sorted(indices))}: `device_map`), and "
             "methods train one that lies on one. Load it without, and share it out by "
             "TrainingArguments(fsdp=True) (`train.fsdp`)."
         )

@@ -93,7 +93,7 @@ class RunConfig(BaseModel):
         Raises:
             SettingError: Where anything is wrong; it lists every fault, not only the first.
         """
-        found = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
+        result = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
         table = tree.get("method", {})
         if isinstance(table, Mapping) and "name" not in table:
             tree = {**tree, "method": {"name": methods.DEFAULT, **table}}
@@ -109,16 +109,16 @@ class RunConfig(BaseModel):
             ).model_dump(mode="json")
         checked: Tree = {name: tree[name] for name in ("model", "seed") if name in tree}
         for name, check in checks.items():
-            with found.caught():
+            with result.caught():
                 checked[name] = check(tree.get(name, {}))
         try:
             config = cls.model_validate(checked)
         except ValidationError as error:
             # A table that failed above is missing here; its own faults are on the list already.
             failed = tuple(f"`{name}`" for name in checks if name not in checked)
-            found += [fault for fault in faults(error, cls, "") if not fault.startswith(failed)]
+            result += [fault for fault in faults(error, cls, "") if not fault.startswith(failed)]
         if "data" in checked and "method" in checked:
-            with found.caught():
+            with result.caught():
                 given = checked["data"].unlabeled is not None
                 method = _built(checked["method"])
                 check_unlabeled(method, given=given)
@@ -126,25 +126,25 @@ class RunConfig(BaseModel):
                     check_kept(method, "`train.keep` 'best'")
                 adapted = "train" in checked and checked["train"].adapter is not None
                 if adapted and implements(method.rule, InitialWeightsRule):
-                    found.append(
+                    result.append(
                         f"The method {method.name!r} sets the weights against those before "
                         "training, and next to an adapter these are frozen: it would act on the "
                         "adapter's random start. Use another method, or leave --lora and --peft "
                         "out."
                     )
                 if adapted and implements(method.rule, TopLayers):
-                    found.append(
+                    result.append(
                         f"The method {method.name!r} draws layers anew, and next to an adapter "
                         "these are frozen. Use another method, or leave --lora and --peft out."
                     )
                 if "architecture" in checked and adapted:
-                    found.append(
+                    result.append(
                         "An adapter (--lora, --peft) changes pre-trained weights, and "
                         f"{tree['model']!r} is trained from scratch. Leave it out."
                     )
                 if "architecture" in checked:
                     check_method(tree["model"], method)
-        found.refuse()
+        result.refuse()
         return config
 
     @property
@@ -388,8 +388,10 @@ def check_method(model: str, config: Method) -> None:
     Raises:
         SettingError: If it, or one of a composition, does.
     """
-    shares = config.shares if isinstance(config, Composed) else ()
-    parts = [(share.name, share.config) for share in shares] or [(methods.name_of(config), config)]
+    fractions = config.shares if isinstance(config, Composed) else ()
+    parts = [(fraction.name, fraction.config) for fraction in fractions] or [
+        (methods.name_of(config), config)
+    ]
     Faults(
         f"The method {name!r} {each.PRETRAINED}, and {model!r} is trained from scratch, so it has "
         "none. Use another method, or a pre-trained model."
@@ -424,13 +426,13 @@ def _suited(method: Mapping[str, Any]) -> Tree:
         suits = type(config).from_scratch(given)
         return {**merged(suits, given, config=type(config)), "name": method["name"]}
     tables = {}
-    for share in config.shares:
-        table, settings = given.get(share.name, {}), type(share.config)
+    for fraction in config.shares:
+        table, settings = given.get(fraction.name, {}), type(fraction.config)
         suits = settings.from_scratch(table)
-        if share.half != "both":
+        if fraction.half != "both":
             # A half of a method refuses settings that only its other half reads.
-            suits = {name: suits[name] for name in suits if settings.reads(name, share.half)}
-        tables[share.name] = merged(suits, table, config=settings)
+            suits = {name: suits[name] for name in suits if settings.reads(name, fraction.half)}
+        tables[fraction.name] = merged(suits, table, config=settings)
     return {**method, **tables}
 
 

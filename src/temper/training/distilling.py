@@ -119,9 +119,9 @@ def _answers(
     except ModelError as error:
         raise ModelError(f"Of the teachers (`teacher.folders`): {error}") from error
     predictor = ClassifierPredictor(model, tokenizer, max_length=max_length)
-    found = predictor.predict(examples.select(missing))
-    values, names = found.decoded, None
-    if not found.regression:
+    result = predictor.predict(examples.select(missing))
+    values, names = result.decoded, None
+    if not result.regression:
         names = list(predictor.label_names or placeholders(values.shape[1]))
     by_row |= zip([examples.rows[at] for at in missing], values.tolist(), strict=True)
     # Without the file the model is asked again; the folder may not be writable.

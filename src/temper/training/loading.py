@@ -127,7 +127,7 @@ def token_counts(dataset: Any, *, column: str = "") -> Sequence[int] | None:
         return None
     if hasattr(dataset, "column_names"):
         return [len(ids) for ids in dataset["input_ids"]]
-    return [len(dataset[place]["input_ids"]) for place in range(len(dataset))]
+    return [len(dataset[index]["input_ids"]) for index in range(len(dataset))]
 
 
 class TaskRows(ConcatDataset[Any]):

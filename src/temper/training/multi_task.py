@@ -81,18 +81,18 @@ class MultiTaskConfig:
         Raises:
             SettingError: Where anything is wrong; it lists every fault, not only the first.
         """
-        places = (*PLACES, "tasks")
-        found = Faults(unknown("setting", name, places) for name in tree if name not in places)
+        indices = (*PLACES, "tasks")
+        result = Faults(unknown("setting", name, indices) for name in tree if name not in indices)
         tables, shared = tree.get("tasks", {}), tree.get("data", {})
         if not isinstance(tables, Mapping) or len(tables) < 2:
-            found.append(
+            result.append(
                 "`tasks` must be a table with a table of settings for each of two or more tasks. "
                 "Give --task NAME=PATH for each, or --task and --data for one."
             )
             tables = {}
         if not isinstance(shared, Mapping):
             raise SettingError(f"`data` must be a table of settings, got {shared!r}.")
-        found += [
+        result += [
             f"`data.{name}` says which data are meant and cannot be shared by tasks. Write "
             f"`tasks.NAME.{name}`."
             for name in OF_ONE_TASK
@@ -105,14 +105,14 @@ class MultiTaskConfig:
             with wrong[name].caught():
                 tasks[name] = _config_of(name, table, {**whole, "data": dict(shared)})
         # A fault of all tasks is one of the settings that they share.
-        found += [
+        result += [
             fault
             if all(fault in others for others in wrong.values())
             else f"Task {name!r} (`tasks.{name}`): {fault}"
             for name, faults in wrong.items()
             for fault in faults
         ]
-        found.refuse()
+        result.refuse()
         return cls(tasks)
 
     @property
@@ -193,14 +193,14 @@ def train_tasks(
     check_one_process()
     progress = progress or Progress()
     folder = RunFolder(Path(out))
-    found = folder.record()
+    result = folder.record()
     loaded = splits or {name: load_splits(run.data) for name, run in config.tasks.items()}
     notices = notices_of(loaded)
     for name, each in loaded.items():
         progress.info_all(f"{name}: {sentence}" for sentence in splits_read_as(each))
     progress.notice_all(notices)
     key = tasks_key(config, loaded)
-    if is_finished(folder, found, config, key, progress):
+    if is_finished(folder, result, config, key, progress):
         folder.sweep_finished()
         return folder.path
     prepared = prepare_tasks(config, loaded)
@@ -300,13 +300,13 @@ def notices_of(splits: Mapping[str, Splits]) -> list[str]:
     Args:
         splits: The data of each task; one whose rows to train on are evaluated by another is told.
     """
-    said = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
+    messages = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
     for name, each in splits.items():
         for other, its in splits.items():
             shared = [] if name == other else each.train.overlap(its.dev)
             if shared:
-                said.append(f"{name}: {len(shared)} train rows are also in dev of {other}")
-    return said
+                messages.append(f"{name}: {len(shared)} train rows are also in dev of {other}")
+    return messages
 
 
 class _ActiveTasks(ActiveRun):
@@ -374,8 +374,8 @@ class _ActiveTasks(ActiveRun):
         return {**batch, TASK: torch.zeros(len(batch["labels"]), dtype=torch.int64)}
 
     def _epochs(self) -> dict[str, Any]:
-        found = {name: self.scores.record(name) for name in self.whole.tasks}
-        told = {name: each for name, each in found.items() if each is not None}
+        result = {name: self.scores.record(name) for name in self.whole.tasks}
+        told = {name: each for name, each in result.items() if each is not None}
         return {"epochs": told} if told else {}
 
     def _of_task(self, name: str) -> ActiveRun:

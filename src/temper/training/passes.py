@@ -89,7 +89,7 @@ def _products(
     stepper = Stepper(model, method, total=max(numbers) + 1)
     # A run that is under way: a method that acts on the weights at its beginning leaves them alone.
     stepper.number = numbers[0]
-    found = []
+    result = []
     try:
         stepper.prepare([batch])
         stepper.begin_epoch(0)
@@ -100,10 +100,10 @@ def _products(
             with FlopCounterMode(display=False) as counter:
                 stepper.backward(batch)
             stepper.discard()
-            found.append(counter.get_total_flops())
+            result.append(counter.get_total_flops())
     finally:
         stepper.release()
-    return found
+    return result
 
 
 @contextmanager

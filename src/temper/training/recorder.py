@@ -185,41 +185,41 @@ class ScoredSet:
             return self._loss_per_token(model, collate, batch_size)
         # A DataLoader would draw from the global generator, which training may use.
         order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
-        found: list[Any] = [0.0] * len(order)
+        result: list[Any] = [0.0] * len(order)
         further = {} if self.task is None else {"task": self.task}
         device = next(model.parameters()).device
         with torch.no_grad(), in_mode(model, training=False):
             for start in range(0, len(order), batch_size):
-                places = order[start : start + batch_size]
-                collated = collate([self.rows[place] for place in places])
+                indices = order[start : start + batch_size]
+                collated = collate([self.rows[index] for index in indices])
                 batch = Batch.of({name: tensor.to(device) for name, tensor in collated.items()})
                 output = model(**batch.inputs, **further)
                 if self.kind == "spans":
-                    spans = self._spans(batch, places, Spans().logits(output, batch))
-                    for place, answer in zip(places, spans, strict=True):
-                        found[place] = answer
+                    spans = self._spans(batch, indices, Spans().logits(output, batch))
+                    for index, answer in zip(indices, spans, strict=True):
+                        result[index] = answer
                     continue
                 logits = output.logits.float()
                 answers = _answers(logits, self.kind).cpu()
                 if self.kind == "tokens":
                     # Padding may stand before or behind a row.
                     begins = batch.mask.int().argmax(-1).tolist()
-                    for place, row, begin in zip(places, answers.numpy(), begins, strict=True):
-                        words = self.rows[place]["words"]
-                        found[place] = of_words(row[begin:], words, missing=-1).tolist()
+                    for index, row, begin in zip(indices, answers.numpy(), begins, strict=True):
+                        words = self.rows[index]["words"]
+                        result[index] = of_words(row[begin:], words, missing=-1).tolist()
                     continue
-                for place, answer in zip(places, answers.tolist(), strict=True):
-                    found[place] = answer
+                for index, answer in zip(indices, answers.tolist(), strict=True):
+                    result[index] = answer
         labels = self.rows.columns["labels"]
         if self.kind == "spans":
             right = [[text for _, text in answers] for answers in labels]
             column = SPAN_SCORES.index(self.metric)
-            value = float(answer_scores(found, right)[:, column].mean())
+            value = float(answer_scores(result, right)[:, column].mean())
         elif self.kind == "tokens":
-            counts = tag_counts(labels, found, self.names).sum(0)
+            counts = tag_counts(labels, result, self.names).sum(0)
             value = float(tag_score(self.metric, dict(zip(COUNTS, counts, strict=True))))
         else:
-            value = float(scores.measure_of(self.metric)(labels, found))
+            value = float(scores.measure_of(self.metric)(labels, result))
         return value if math.isfinite(value) else None
 
     def _spans(self, batch: Batch, places: Sequence[int], logits: Tensor) -> list[str]:
@@ -229,8 +229,8 @@ class ScoredSet:
         begins = batch.mask.int().argmax(-1)
         ends = (best_spans(logits)[0] - begins.unsqueeze(1)).tolist()
         rows = zip(places, ends, strict=True)
-        spans = [answer_place(self.rows[place], *pair) for place, pair in rows]
-        return texts_at(spans, [contexts[place] for place in places])
+        spans = [answer_place(self.rows[index], *pair) for index, pair in rows]
+        return texts_at(spans, [contexts[index] for index in places])
 
     def _loss_per_token(
         self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
@@ -281,15 +281,15 @@ def carve(rows: Examples, share: float, *, seed: int) -> tuple[Examples, Example
         [4, 2]
     """
     drawn = rows.draw(max(1, round(share * len(rows))), seed=seed)
-    texts = {rows.rows[place] for place in drawn}
-    chosen = [place for place in range(len(rows)) if rows.rows[place] in texts]
+    texts = {rows.rows[index] for index in drawn}
+    chosen = [index for index in range(len(rows)) if rows.rows[index] in texts]
     if rows.kind == "classification" and rows.labels is not None:
         labels = rows.labels
-        left = {labels[place] for place in range(len(rows)) if rows.rows[place] not in texts}
-        kept = {rows.rows[place] for place in chosen if labels[place] not in left}
-        chosen = [place for place in chosen if rows.rows[place] not in kept]
+        left = {labels[index] for index in range(len(rows)) if rows.rows[index] not in texts}
+        kept = {rows.rows[index] for index in chosen if labels[index] not in left}
+        chosen = [index for index in chosen if rows.rows[index] not in kept]
     taken = set(chosen)
-    rest = [place for place in range(len(rows)) if place not in taken]
+    rest = [index for index in range(len(rows)) if index not in taken]
     if not chosen or not rest:
         raise SettingError(
             f"`train.keep` is 'best', which takes {share:g} of the training rows out to choose the "
@@ -414,8 +414,8 @@ class EpochScores(Listener):
     def _score(self, model: nn.Module, state: Any) -> None:
         if not self.sets:
             return
-        found = self._all(model)
-        entry = {"step": state.global_step, "epoch": state.epoch, **found}
+        result = self._all(model)
+        entry = {"step": state.global_step, "epoch": state.epoch, **result}
         self.entries.append(entry)
         # The weights come first: a line without them would name an epoch that cannot be kept.
         if self.best is entry and self.folder.writes:
@@ -427,7 +427,7 @@ class EpochScores(Listener):
         self.folder.append_metrics(entry)
         self.progress.logged(entry)
         if self.send is not None:
-            self.send(found, state.global_step)
+            self.send(result, state.global_step)
 
     def _all(self, model: nn.Module) -> dict[str, float | None]:
         return {

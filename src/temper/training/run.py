@@ -91,7 +91,7 @@ def train(
     folder = processes.folder(Path(out))
     with processes.together():
         check_run(config, processes)
-        found = folder.record()
+        result = folder.record()
         if splits is None:
             splits = load_splits(config.data)
             progress.info_all(splits_read_as(splits))
@@ -109,9 +109,9 @@ def train(
             "resume": resume,
         }
     )
-    found = processes.of_first(found)
+    result = processes.of_first(result)
     with processes.together():
-        if finished := is_finished(folder, found, config, key, progress):
+        if finished := is_finished(folder, result, config, key, progress):
             folder.sweep_finished()
         else:
             splits, prepared = _prepared(config, splits, progress)
@@ -214,21 +214,21 @@ class ActiveRun:
             WriteError: The file system refuses what must be written.
         """
         with ExitStack() as held:
-            is_new, found = False, None
+            is_new, result = False, None
             with self.processes.together():
                 is_new = held.enter_context(self.folder.held())
                 if self.folder.writes:
                     # Another process may have come to its end since the folder was looked at.
-                    found = self.folder.record()
-            found = self.processes.of_first(found)
+                    result = self.folder.record()
+            result = self.processes.of_first(result)
             with self.processes.together():
-                if is_finished(self.folder, found, self.plan, self.key, self.progress):
+                if is_finished(self.folder, result, self.plan, self.key, self.progress):
                     return
                 if self.folder.writes:
-                    self._check_goes_on(found if resume else None)
-                if found is None and self.folder.writes:
+                    self._check_goes_on(result if resume else None)
+                if result is None and self.folder.writes:
                     check_disk(self.folder.path, self.prepared.model)
-            self._train(found if resume else None, is_new=is_new)
+            self._train(result if resume else None, is_new=is_new)
 
     def _check_goes_on(self, found: dict[str, Any] | None) -> None:
         """Refuse to go on with another number of processes, whose draws by row are others.
@@ -292,8 +292,8 @@ class ActiveRun:
         }
 
     def _epochs(self) -> dict[str, Any]:
-        found = self.scores.record(self.task)
-        return {} if found is None else {"epochs": found}
+        result = self.scores.record(self.task)
+        return {} if result is None else {"epochs": result}
 
     def _sets(self) -> dict[str, Any]:
         splits, unlabeled = self.splits, self.prepared.unlabeled

@@ -141,7 +141,7 @@ def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:
         Squared l2 norm over the micro-batch, a scalar, by term. Those of a step's micro-batches
         add.
     """
-    found = {}
+    result = {}
     for term in terms:
         reached = [each for each in term.logits if each.requires_grad]
         if not reached or not term.rows.requires_grad:
@@ -149,8 +149,8 @@ def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:
         grads = torch.autograd.grad(term.value(step), reached, retain_graph=True, allow_unused=True)
         squares = [grad.float().square().sum() for grad in grads if grad is not None]
         if squares:
-            found[term.name] = torch.stack(squares).sum() / step.ranks**2
-    return found
+            result[term.name] = torch.stack(squares).sum() / step.ranks**2
+    return result
 
 
 def moved(value: Any, device: torch.device) -> Any:

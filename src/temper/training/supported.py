@@ -47,12 +47,12 @@ def _refused(rule: str, value: Any) -> bool:
 
 
 def _supported(kind: str) -> dict[str, Support]:
-    found: dict[str, Support] = {}
+    result: dict[str, Support] = {}
     for entry in _CONTENT[kind]:
         verdict, note = entry["verdict"], entry.get("note", "")
         support = Support(verdict, note, entry.get("refuses", verdict))
-        found |= dict.fromkeys(entry["names"], support)
-    return found
+        result |= dict.fromkeys(entry["names"], support)
+    return result
 
 
 _CONTENT = tomllib.loads(asset("temper.training", "supported.toml"))

@@ -131,8 +131,8 @@ class Suite(BaseModel):
         Args:
             kind: One of `KINDS`.
         """
-        found: dict[str, SuiteSet] = getattr(self, kind)
-        return found
+        result: dict[str, SuiteSet] = getattr(self, kind)
+        return result
 
 
 def suite_names() -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def read_suite(name: str) -> Suite:
 
 def _faults(error: ValidationError, path: Path) -> list[str]:
     """Say of each fault where it is."""
-    found = []
+    result = []
     for fault in error.errors():
         where = [str(part) for part in fault["loc"]]
         if fault["type"] == "extra_forbidden":
@@ -184,8 +184,8 @@ def _faults(error: ValidationError, path: Path) -> list[str]:
             text = unknown("key", where.pop(), keys)
         else:
             text = f"{fault['msg'].removeprefix('Value error, ')}."
-        found.append(f"The suite {path}, {'.'.join(where) or 'top'}: {text}")
-    return found
+        result.append(f"The suite {path}, {'.'.join(where) or 'top'}: {text}")
+    return result
 
 
 Place = tuple[Path, str | None]
@@ -237,8 +237,8 @@ class FoundSuite:
         Args:
             kind: One of `temper.data.suites.KINDS`.
         """
-        found: dict[str, FoundSet] = getattr(self, kind)
-        return found
+        result: dict[str, FoundSet] = getattr(self, kind)
+        return result
 
 
 def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
@@ -264,18 +264,18 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
     missing: dict[str, str] = {}
     for kind in KINDS:
         for name, entry in suite.sets(kind).items():
-            places, lacking = {}, []
+            indices, lacking = {}, []
             for part, path in entry.paths.items():
                 place = _place(folder, path)
                 if place is None:
                     lacking.append(path)
                 else:
-                    places[part] = place
+                    indices[part] = place
             if lacking:
                 origin = "" if entry.hub is None else f" (on the Hub as {entry.hub})"
                 missing[name] = f"{', '.join(lacking)} is not under {folder}{origin}"
             else:
-                sets[kind][name] = FoundSet(name, entry, places)
+                sets[kind][name] = FoundSet(name, entry, indices)
     if not any(sets.values()):
         first = next(iter(missing.values()))
         raise SettingError(

@@ -100,9 +100,9 @@ class TaskCopy:
         splits = self.opened.splits
         if self.settings.train_split != "train":
             return choose_split(splits, self.settings.train_split, title=self.opened.title)
-        found = first_split(splits, ("train",))
-        if found is not None:
-            return found
+        result = first_split(splits, ("train",))
+        if result is not None:
+            return result
         if set(RECUT) <= splits.keys():
             return RECUT[0]
         raise DataError(
@@ -118,8 +118,8 @@ class TaskCopy:
         if wanted == CARVE and train_split is not None:
             return []
         if wanted is not None and wanted not in _DEV:
-            found = self._find(wanted, others)
-            return [found or choose_split(others, wanted, title=self.opened.title)]
+            result = self._find(wanted, others)
+            return [result or choose_split(others, wanted, title=self.opened.title)]
         # Rows of a re-cut are also in the set that it was cut from.
         if train_split == RECUT[0] and RECUT[1] in others:
             return [RECUT[1]]
@@ -134,9 +134,9 @@ class TaskCopy:
 
     def _find(self, name: str, splits: Mapping[str, Any]) -> str | None:
         """Find a published split, or what a partial copy has in its place."""
-        found = first_split(splits, (name,))
+        result = first_split(splits, (name,))
         stand_in = self.task.stand_ins.get(name)
-        return stand_in if found is None and stand_in in splits else found
+        return stand_in if result is None and stand_in in splits else result
 
     def read(self, split: str, name: str, *, sized: bool = True, labeled: bool = True) -> Examples:
         """Read a split with the task's labels, and compare its size with the published one."""
@@ -156,8 +156,8 @@ class TaskCopy:
         )
         if examples.labels is not None and self.task.labels is not None:
             examples = self._with_labels(examples, split, self.task.labels)
-        said = self._size(split, len(examples)) if sized else ()
-        return replace(examples, notices=(*examples.notices, *said))
+        message = self._size(split, len(examples)) if sized else ()
+        return replace(examples, notices=(*examples.notices, *message))
 
     def _with_labels(self, examples: Examples, split: str, labels: tuple[str, ...]) -> Examples:
         named = examples.label_names
@@ -221,8 +221,10 @@ class TaskCopy:
         if len(parts) == 1:
             if asked or len(self.task.evaluated) == 1 or next(iter(parts)) in ("dev", "test"):
                 return first
-            said = f"{self.task.name}: {lacking[0]} is not there, dev is {next(iter(parts))} alone."
-            return replace(first, notices=(*first.notices, said))
+            message = (
+                f"{self.task.name}: {lacking[0]} is not there, dev is {next(iter(parts))} alone."
+            )
+            return replace(first, notices=(*first.notices, message))
         for split, part in zip(splits, parts.values(), strict=True):
             self.check_labels(part, [split])
         if self.settings.group_column is None:

@@ -56,8 +56,8 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             try:
                 statistic = _alarms(dev, block)
             except ValueError as error:
-                said = str(error).partition(". ")[0]
-                entry = scoring.undefined(condition, name, reason=said, rows=len(block))
+                message = str(error).partition(". ")[0]
+                entry = scoring.undefined(condition, name, reason=message, rows=len(block))
             else:
                 entry = scoring.entry(
                     condition,
@@ -106,15 +106,15 @@ def in_words(comparison: Comparison) -> str:
     Args:
         comparison: All scores.
     """
-    found = comparison.of("alarms", "detections")
+    result = comparison.of("alarms", "detections")
     false = {row.key.condition: row for row in comparison.of("alarms", "false_alarms")}
-    sets = list(dict.fromkeys(row.key.set for row in found))
+    sets = list(dict.fromkeys(row.key.set for row in result))
     where = f"of {sets[0]}" if len(sets) == 1 else f"in the mean of {len(sets)} sets"
 
     def say(column: str) -> str:
         means: dict[str, float] = {}
         for detector in false:
-            values = [row.cells[column].mean for row in found if row.key.condition == detector]
+            values = [row.cells[column].mean for row in result if row.key.condition == detector]
             known = [value for value in values if value is not None]
             if known:
                 means[detector] = sum(known) / len(known)
@@ -133,10 +133,10 @@ def in_words(comparison: Comparison) -> str:
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw the share of each set that raises an alarm, by detector."""
-    found = comparison.of("alarms")
+    result = comparison.of("alarms")
     return labeled_bars(
         comparison,
-        {f"{row.key.set}, {CONDITIONS.get(row.key.condition, '')}": row for row in found},
+        {f"{row.key.set}, {CONDITIONS.get(row.key.condition, '')}": row for row in result},
         "Alarms",
         f"Share of the texts that raise an alarm: of dev at most {STATED} by construction, of "
         "the others the more the better.",

@@ -216,8 +216,8 @@ class _States:
         try:
             _, states = self._read(examples, lambda states: states)
         except ModelError as error:
-            said = str(error).rstrip(".")
-            raise ValueError(f"the hidden states cannot be read ({said})") from error
+            message = str(error).rstrip(".")
+            raise ValueError(f"the hidden states cannot be read ({message})") from error
         try:
             return Mahalanobis.of(states)
         except ValueError as error:
@@ -304,10 +304,10 @@ def roc_curves(source: Source) -> list[Figure]:
     curves: dict[str, dict[tuple[str, str], tuple[FloatArray, FloatArray]]] = {}
     for column_name, run in source.first_runs.items():
         # Max softmax is read from the answers, of dev rows those of the task.
-        found = {**_scores(run, "task"), **_scores(run, "anomaly")}
-        for (name, detector), scores in found.items():
-            if name != "dev" and ("dev", detector) in found:
-                curve = roc(found["dev", detector], scores)
+        result = {**_scores(run, "task"), **_scores(run, "anomaly")}
+        for (name, detector), scores in result.items():
+            if name != "dev" and ("dev", detector) in result:
+                curve = roc(result["dev", detector], scores)
                 curves.setdefault(name, {})[column_name, detector] = curve
     drawn = []
     for name, of_set in curves.items():
@@ -315,16 +315,16 @@ def roc_curves(source: Source) -> list[Figure]:
         several = len({column for column, _ in of_set}) > 1
         drawn_curves = [diagonal("chance")]
         for (column_name, detector), (false, true) in of_set.items():
-            place = detectors.index(detector)
-            said = CONDITIONS.get(detector, detector)
+            index = detectors.index(detector)
+            message = CONDITIONS.get(detector, detector)
             corners = np.linspace(0, len(false) - 1, min(len(false), CORNERS)).round().astype(int)
             # One column's detectors differ in color, several columns' in the dash.
-            color = looks[column_name].color if several else 1 + place % (COLORS - 1)
+            color = looks[column_name].color if several else 1 + index % (COLORS - 1)
             drawn_curves.append(
                 Curve(
-                    f"{column_name}, {said}" if several else said,
+                    f"{column_name}, {message}" if several else message,
                     tuple(map(Point, false[corners].tolist(), true[corners].tolist())),
-                    Look(color, dash=DASHES[place % len(DASHES)]),
+                    Look(color, dash=DASHES[index % len(DASHES)]),
                     column=column_name if several else None,
                     marked=False,
                 )
@@ -346,7 +346,7 @@ def roc_curves(source: Source) -> list[Figure]:
 def _scores(run: Run, perspective: str) -> dict[tuple[str, str], FloatArray]:
     """Return the scores of anomaly by set and detector; NaN are left out."""
     rows = run.rows(["set", "condition", "probabilities"], perspective, optional=["value"])
-    found = {}
+    result = {}
     for (name, detector), part in rows.groupby(["set", "condition"], sort=False):
         if detector == CLEAN:
             filled = part[part["probabilities"].map(len) > 0]
@@ -356,8 +356,8 @@ def _scores(run: Run, perspective: str) -> dict[tuple[str, str], FloatArray]:
         else:
             continue
         if len(values):
-            found[str(name), str(detector)] = values
-    return found
+            result[str(name), str(detector)] = values
+    return result
 
 
 ANOMALY = Perspective(

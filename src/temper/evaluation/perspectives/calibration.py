@@ -196,8 +196,8 @@ def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
         rows: Hash of each row's text.
         seed: The evaluation's seed.
     """
-    found = (derive_seed(seed, "calibration", row) % 2 for row in rows)
-    return np.fromiter(found, dtype=np.int64)
+    result = (derive_seed(seed, "calibration", row) % 2 for row in rows)
+    return np.fromiter(result, dtype=np.int64)
 
 
 def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Prediction:

@@ -62,7 +62,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         measurement.notices.append(
             "Cost is measured without memory: this system says nothing about a process's peak."
         )
-    found = passes(
+    result = passes(
         {
             "batched": lambda: predictor.predict(examples, batch_size=settings.batch),
             "alone": lambda: predictor.predict(few, batch_size=1),
@@ -71,13 +71,13 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         gauge=gauge,
         tell=measurement.teller("cost"),
     )
-    measures = {"rows_per_second": len(examples) / found["batched"]}
+    measures = {"rows_per_second": len(examples) / result["batched"]}
     if isinstance(predictor, TokenPredictor):
         tokens = sum(predictor.encoded(examples).lengths)
-        measures["tokens_per_second"] = tokens / found["batched"]
-    measures["seconds_per_row"] = found["alone"] / len(few)
+        measures["tokens_per_second"] = tokens / result["batched"]
+    measures["seconds_per_row"] = result["alone"] / len(few)
     if gauge is not None:
-        measures[gauge.name] = found[gauge.name] / MEBIBYTE
+        measures[gauge.name] = result[gauge.name] / MEBIBYTE
     for name, values in measures.items():
         index = np.arange(len(values))
         yield Block.of_values(
@@ -125,19 +125,19 @@ def passes(
     for run in work.values():
         run()
     first = next(iter(work))
-    found: dict[str, list[float]] = {name: [] for name in work}
+    result: dict[str, list[float]] = {name: [] for name in work}
     for done in range(1, repetitions + 1):
         for name, run in work.items():
             if gauge is not None and name == first:
                 gauge.start()
             started = clock()
             run()
-            found[name].append(clock() - started)
+            result[name].append(clock() - started)
             if gauge is not None and name == first:
-                found.setdefault(gauge.name, []).append(float(gauge.peak()))
+                result.setdefault(gauge.name, []).append(float(gauge.peak()))
         if tell is not None:
             tell(done, repetitions)
-    return {name: np.asarray(values, dtype=np.float64) for name, values in found.items()}
+    return {name: np.asarray(values, dtype=np.float64) for name, values in result.items()}
 
 
 COST = Perspective(

@@ -94,7 +94,7 @@ class _Sets:
 def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score the sets on dev, shift and adversarial sets, and under attacks."""
     dev = scoring.clean
-    found: list[ScoreEntry] = []
+    result: list[ScoreEntry] = []
     for block in scoring.of(*RESCORED, *ATTACKED):
         attacked = block.condition.perspective in ATTACKED
         condition = Condition("coverage", block.condition.set, LAC)
@@ -104,8 +104,8 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         try:
             sets = _sets(dev, block)
         except ValueError as error:
-            said = str(error).partition(". ")[0]
-            found.append(scoring.undefined(condition, "set_size", reason=said, rows=len(block)))
+            message = str(error).partition(". ")[0]
+            result.append(scoring.undefined(condition, "set_size", reason=message, rows=len(block)))
             continue
         every = np.arange(len(block))
         parts: list[tuple[Condition, str, Judged]] = [
@@ -114,7 +114,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         ]
         if not attacked:
             parts += _by_part(condition, block, sets)
-        found += [
+        result += [
             scoring.entry(
                 place,
                 name,
@@ -124,7 +124,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             )
             for place, name, statistic in parts
         ]
-    return found
+    return result
 
 
 def _by_part(
@@ -135,15 +135,15 @@ def _by_part(
     if block.group is not None:
         parts["group"] = np.array([name or "" for name in block.group])
     for what, names in parts.items():
-        known, places, rows = np.unique(names, return_inverse=True, return_counts=True)
-        for place, name in enumerate(known.tolist()):
+        known, indices, rows = np.unique(names, return_inverse=True, return_counts=True)
+        for index, name in enumerate(known.tolist()):
             if name and len(known) <= MOST:
                 value = int(name) if what == "class" else name
                 own = replace(condition, parameters=Parameters({what: value}))
-                yield own, "coverage", sets.share(np.flatnonzero(places == place))
+                yield own, "coverage", sets.share(np.flatnonzero(indices == index))
         enough = np.flatnonzero((rows >= ENOUGH) & (known != ""))
-        kept = np.flatnonzero(np.isin(places, enough))
-        groups = np.searchsorted(enough, places[kept]).astype(np.int64)
+        kept = np.flatnonzero(np.isin(indices, enough))
+        groups = np.searchsorted(enough, indices[kept]).astype(np.int64)
         yield condition, f"worst_{what}_coverage", sets.share(kept, groups)
 
 
@@ -213,7 +213,7 @@ def on_dev(rows: Sequence[Row]) -> list[Row]:
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw coverage by set and attack, by class and by group, and the size of the sets."""
-    found = comparison.of("coverage", "coverage")
+    result = comparison.of("coverage", "coverage")
     drawn = labeled_bars(
         comparison,
         of_whole_sets(comparison),
@@ -226,7 +226,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
             comparison,
             {
                 f"{row.key.set}, {part} {row.key.parameters[part]}": row
-                for row in found
+                for row in result
                 if part in row.key.parameters
             },
             f"Coverage by {part}",
@@ -277,18 +277,18 @@ def in_words(comparison: Comparison) -> str:
         }
         if "dev" not in covered:
             return ""
-        shares = {place: whole[place].value_text(column) for place in covered}
+        fractions = {place: whole[place].value_text(column) for place in covered}
         least = min(covered, key=lambda place: covered[place])
-        elsewhere = "" if least == "dev" else f", least often on {least} ({shares[least]})"
+        elsewhere = "" if least == "dev" else f", least often on {least} ({fractions[least]})"
         known = min(whole["dev"].cells[column].examples, default=0) // 2
         broken = [
-            f"{place} ({shares[place]})"
+            f"{place} ({fractions[place]})"
             for place in covered
             if _breaks(whole[place].cells[column], known)
         ]
         verdict = f"Coverage breaks on {listed(broken)}." if broken else NOWHERE
         return (
-            f"The set holds the label of {shares['dev']} of dev, with "
+            f"The set holds the label of {fractions['dev']} of dev, with "
             f"{sizes[0].value_text(column)} a set{elsewhere}. {verdict}"
         )
 

@@ -132,8 +132,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         answers = measurement.read_all(indices, clean)
         measurement.keep("dev", replace(answers, truncated=truncated))
     for batches in zip(*attacked, strict=True):
-        found = [outcome for outcome, _ in batches]
-        outcome = found[0]
+        result = [outcome for outcome, _ in batches]
+        outcome = result[0]
         parameters = Parameters(
             {"radius_relative" if settings.relative else "radius": outcome.asked},
             norm=outcome.norm,
@@ -144,8 +144,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         answers = measurement.read_all(indices, [kept for _, kept in batches])
         # The budget that it makes for each row, in the norm's unit and over the row's own norm.
         measured = {
-            "radius": in_order(indices, [each.radius for each in found]),
-            "radius_relative": in_order(indices, [each.radius_relative for each in found]),
+            "radius": in_order(indices, [each.radius for each in result]),
+            "radius_relative": in_order(indices, [each.radius_relative for each in result]),
         }
         block = block_of(condition, examples, answers, index=index)
         yield replace(block, measured={**block.measured, **measured})

@@ -106,9 +106,9 @@ def standard_noise(part: RowBatch, embeddings: Tensor, *, seed: int, key: int) -
         [B, T, D] fp32, zero at padding, on the embeddings' device.
     """
     noise = torch.zeros(embeddings.shape, dtype=torch.float32)
-    for place, (row, mask) in enumerate(zip(part.rows, part.batch.mask.cpu(), strict=True)):
+    for index, (row, mask) in enumerate(zip(part.rows, part.batch.mask.cpu(), strict=True)):
         draws = generator(derive_seed(seed, "noise", row, key))
-        noise[place, mask] = torch.randn(int(mask.sum()), noise.shape[-1], generator=draws)
+        noise[index, mask] = torch.randn(int(mask.sum()), noise.shape[-1], generator=draws)
     return noise.to(embeddings.device)
 
 

@@ -60,14 +60,14 @@ def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> li
     correct = {str(name): block.correct[groups == name] for name in names}
     enough = [name for name, right in correct.items() if len(right) >= ENOUGH]
     kept = np.isin(groups, enough)
-    right, places = block.correct[kept], np.searchsorted(enough, groups[kept])
+    right, indices = block.correct[kept], np.searchsorted(enough, groups[kept])
     statistics: list[tuple[str, str, Statistic, int]] = [
         (name, "accuracy", Share(own), len(own)) for name, own in correct.items()
     ]
     for name, score_name in (("worst", "worst_group"), ("mean", "mean_group")):
         if name == "worst" or len(enough) > 1:
-            shares = GroupShares(right, places, least=name == "worst")
-            statistics.append((name, score_name, shares, len(right)))
+            fractions = GroupShares(right, indices, least=name == "worst")
+            statistics.append((name, score_name, fractions, len(right)))
     return [
         scoring.entry(replace(condition, name=name), score_name, statistic=statistic, rows=count)
         for name, score_name, statistic, count in statistics

@@ -67,7 +67,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         settings.section("representation", RepresentationSettings).batch,
         seed=settings.seed,
     )
-    found: dict[int, list[tuple[float, float, float]]] = {}
+    result: dict[int, list[tuple[float, float, float]]] = {}
     done = 0
     for chosen in parts:
         examples = dev.select(chosen)
@@ -77,14 +77,14 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         )
         for layer, (one, two) in enumerate(zip(own, other, strict=True), start=1):
             estimates = unbiased_hsic(one, two), unbiased_hsic(one, one), unbiased_hsic(two, two)
-            found.setdefault(layer, []).append(estimates)
+            result.setdefault(layer, []).append(estimates)
         done += len(chosen)
         measurement.tell(done, len(dev), "representation")
     hashes = [
         hashlib.blake2b("".join(dev.rows[at] for at in chosen).encode(), digest_size=8).hexdigest()
         for chosen in parts
     ]
-    for layer, estimates_of in found.items():
+    for layer, estimates_of in result.items():
         for name, values in zip(ESTIMATES, np.asarray(estimates_of).T, strict=True):
             condition = Condition("representation", "dev", name, Parameters(layer=layer))
             yield Block.of_values(condition, hashes, np.arange(len(parts)), values)

@@ -85,8 +85,8 @@ def in_words(comparison: Comparison) -> str:
         comparison: All scores.
     """
     risks = {
-        share: {row.key.set: row for row in comparison.of("selective", f"risk_{share}")}
-        for share in (80, 95)
+        fraction: {row.key.set: row for row in comparison.of("selective", f"risk_{fraction}")}
+        for fraction in (80, 95)
     }
 
     def say(column: str) -> str:
@@ -97,10 +97,10 @@ def in_words(comparison: Comparison) -> str:
         }
         if "dev" not in means:
             return ""
-        places = dict.fromkeys(("dev", max(means, key=lambda name: means[name])))
+        indices = dict.fromkeys(("dev", max(means, key=lambda name: means[name])))
         told = [
             f"of {name} {' and '.join(rows[name].value_text(column) for rows in risks.values())}"
-            for name in places
+            for name in indices
         ]
         return f"Wrong among the surest 80 and 95%: {', '.join(told)}."
 
@@ -120,9 +120,9 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     curves: dict[str, list[Curve]] = {}
     for column, run in source.first_runs.items():
         for perspective in RESCORED:
-            found = run.rows(["set", "label", "prediction", "probabilities"], perspective)
-            found = found[found["label"].notna() & (found["probabilities"].map(len) > 0)]
-            for name, part in found.groupby("set", sort=False):
+            result = run.rows(["set", "label", "prediction", "probabilities"], perspective)
+            result = result[result["label"].notna() & (result["probabilities"].map(len) > 0)]
+            for name, part in result.groupby("set", sort=False):
                 chosen = zip(part["probabilities"], part["prediction"], strict=True)
                 sure = np.asarray([row[int(label)] for row, label in chosen])
                 wrong = (part["label"] != part["prediction"]).to_numpy(dtype=np.float64)

@@ -74,7 +74,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     settings = measurement.settings.section("smoothness", SmoothnessSettings)
     examples, index = measurement.attacked(at_most=settings.rows)
     indices: list[int] = []
-    found: dict[Layer, list[Tensor]] = {}
+    result: dict[Layer, list[Tensor]] = {}
     lacking = ""
     with measurement.perturbable.session(single=True) as session:
         for part in measurement.parts(session, examples, "smoothness"):
@@ -85,13 +85,13 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             for layer, state in states.items():
                 key = (measurement.settings.seed, layer)
                 estimates = norms(part, trace, state, key, projections=settings.projections)
-                found.setdefault(layer, []).append(estimates)
+                result.setdefault(layer, []).append(estimates)
     if lacking:
         measurement.notices.append(f"Smoothness is measured at the logits alone: {lacking}.")
-        found = {None: found[None]}
-    values = {layer: in_order(indices, estimates) for layer, estimates in found.items()}
+        result = {None: result[None]}
+    values = {layer: in_order(indices, estimates) for layer, estimates in result.items()}
     for number, name in enumerate(NORMS):
-        for layer in found:
+        for layer in result:
             parameters = Parameters() if layer is None else Parameters(layer=layer)
             condition = Condition("smoothness", "dev", name, parameters)
             yield Block.of_values(condition, examples.rows, index, values[layer][:, number])
@@ -187,11 +187,11 @@ def draw(
     seed, layer, number = key
     probe = torch.empty(state.shape, dtype=words.dtype)
     direction = torch.zeros(words.shape, dtype=words.dtype)
-    for place, (row, mask) in enumerate(zip(part.rows, part.batch.mask.cpu(), strict=True)):
+    for index, (row, mask) in enumerate(zip(part.rows, part.batch.mask.cpu(), strict=True)):
         draws = generator(derive_seed(seed, "smoothness", row, layer, number))
-        probe[place] = probes((1, state.shape[-1]), "signs", draws, like=probe)[0]
+        probe[index] = probes((1, state.shape[-1]), "signs", draws, like=probe)[0]
         real = mask[mask].unsqueeze(0)
-        direction[place, mask] = directions(real, words.shape[-1], draws, like=direction)[0]
+        direction[index, mask] = directions(real, words.shape[-1], draws, like=direction)[0]
     return probe.to(words.device), direction.to(words.device)
 
 

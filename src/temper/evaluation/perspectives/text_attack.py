@@ -77,7 +77,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         encoder = SentenceEncoder.load(settings.similarity_model, device=device, batch_size=size)
     for name in settings.recipes:
         chosen = attacked(drafts, before, name, settings, measurement.settings.seed)
-        found = attack(
+        result = attack(
             list(chosen.values()),
             measurement.predict,
             recipes.recipe(name, predictor, settings, batch_size=size),
@@ -85,11 +85,11 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             encoder=encoder,
             tell=measurement.teller(f"text attack ({name})"),
         )
-        if said := starved(found, name, settings):
-            measurement.notices.append(said)
+        if message := starved(result, name, settings):
+            measurement.notices.append(message)
         # Rows that are not attacked stay as they are.
         outcomes = [Outcome(*both) for both in zip(drafts, before, strict=True)]
-        for place, outcome in zip(chosen, found, strict=True):
+        for place, outcome in zip(chosen, result, strict=True):
             outcomes[place] = outcome
         yield _block(measurement, name, examples, index, outcomes)
 
@@ -127,9 +127,9 @@ def misfits(
     # Values cannot be turned wrong, so that nothing is attacked.
     if dev.kind == "regression":
         return []
-    found = recipes.misfits(asked)
+    result = recipes.misfits(asked)
     if asked.field != "text" and dev.text_pair is None:
-        found.append(
+        result.append(
             f"text_attack's `field` is {asked.field!r}, but set {dev.name!r} has no second text. "
             "Use 'text'."
         )
@@ -138,8 +138,8 @@ def misfits(
         try:
             _class_of(asked.target, names, len(names))
         except SettingError as error:
-            found.append(str(error))
-    return found
+            result.append(str(error))
+    return result
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
@@ -170,9 +170,9 @@ def _block(
     outcomes: Sequence[Outcome],
 ) -> Block:
     """Write the outcomes as rows, and keep the texts of those that changed."""
-    altered = [place for place, outcome in enumerate(outcomes) if outcome.changed]
+    altered = [position for position, outcome in enumerate(outcomes) if outcome.changed]
     original = examples.select(altered)
-    changed = examples_of([outcomes[place].draft for place in altered])
+    changed = examples_of([outcomes[position].draft for position in altered])
     measurement.texts.keep_changed("text_attack", "dev", name, original, index[altered], changed)
     sources = [(outcome.answer.source, outcome.answer.at) for outcome in outcomes]
     logits = [source.logits[at] for source, at in sources if source.logits is not None]
@@ -207,7 +207,9 @@ def _without(
     target: int, examples: Examples, index: IntegerArray, measurement: Measurement
 ) -> tuple[Examples, IntegerArray]:
     """Leave out the rows whose label is the target: nothing could be won there."""
-    kept = [place for place, label in enumerate(examples.labels or []) if int(label) != target]
+    kept = [
+        position for position, label in enumerate(examples.labels or []) if int(label) != target
+    ]
     if not kept:
         raise DataError(
             f"text_attack's target is the label of all {len(examples)} rows that it may attack. "

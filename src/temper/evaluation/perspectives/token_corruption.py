@@ -70,8 +70,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             batch_size=settings.batch_size,
             tell=measurement.teller(f"token corruption ({kind})"),
         )
-        places = {key: place for place, key in enumerate(distinct)}
-        chosen = np.asarray([places[key] for key in keys]).reshape(len(asked.rates), -1)
+        indices = {key: position for position, key in enumerate(distinct)}
+        chosen = np.asarray([indices[key] for key in keys]).reshape(len(asked.rates), -1)
         for rate, at in zip(asked.rates, chosen, strict=True):
             condition = Condition("token_corruption", "dev", kind, Parameters(rate=rate))
             yield block_of(condition, examples, measurement.read(answers[at]), index=index)
@@ -94,9 +94,9 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
     reasons = {kind: vocabulary.lacks(kind) for kind in asked.kinds}
     if not all(reasons.values()):
         return []
-    said = ", ".join(f"{kind!r} because {reason}" for kind, reason in reasons.items())
+    message = ", ".join(f"{kind!r} because {reason}" for kind, reason in reasons.items())
     return [
-        f"token_corruption can do none of `kinds`: not {said}. Give other kinds, or leave "
+        f"token_corruption can do none of `kinds`: not {message}. Give other kinds, or leave "
         "token_corruption out of `perspectives`."
     ]
 
@@ -117,8 +117,8 @@ KINDS = {"random": "random tokens", "mask": "masked tokens", "drop": "dropped to
 def words(key: ScoreKey) -> str:
     """Write a score with the kind of corruption, and the rate where it belongs to one."""
     kind, rate = KINDS.get(key.condition, key.condition), key.parameters.number("rate")
-    said = kind if rate is None else f"{kind}, {round(100 * rate, 4):g}%"
-    return ", ".join(part for part in (title(key.name), said, key.set) if part)
+    message = kind if rate is None else f"{kind}, {round(100 * rate, 4):g}%"
+    return ", ".join(part for part in (title(key.name), message, key.set) if part)
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:

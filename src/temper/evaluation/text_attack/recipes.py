@@ -96,9 +96,9 @@ class MaskedWords:
             start, end = side.span(ask.place.word)
             blanks.append(Blank(side.text[:start], side.text[end:], ask.draft.word(ask.place)))
         # Some of the likeliest are stop words.
-        found = self._model.propose(blanks, count=3 * self._candidates)
+        result = self._model.propose(blanks, count=3 * self._candidates)
         offered = []
-        for blank, proposals in zip(blanks, found, strict=True):
+        for blank, proposals in zip(blanks, result, strict=True):
             words = [in_case_of(each.word, blank.word) for each in proposals]
             kept = [word for word in words if not is_stop_word(word)]
             offered.append(list(dict.fromkeys(kept))[: self._candidates])
@@ -145,16 +145,16 @@ def misfits(settings: TextAttackSettings) -> list[str]:
     Args:
         settings: Which recipes, and the models that they need.
     """
-    found: list[str] = []
+    result: list[str] = []
     if settings.masked_model is not None:
         from temper.models.masked import MaskedModel
 
-        found += _said("masked_model", settings.masked_model, MaskedModel.check)
+        result += _said("masked_model", settings.masked_model, MaskedModel.check)
     if settings.similarity_model is not None:
         from temper.models.sentence import SentenceEncoder
 
-        found += _said("similarity_model", settings.similarity_model, SentenceEncoder.check)
-    return found
+        result += _said("similarity_model", settings.similarity_model, SentenceEncoder.check)
+    return result
 
 
 def _said(setting: str, name: str, check: Callable[[str], None]) -> list[str]:

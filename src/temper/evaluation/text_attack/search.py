@@ -80,12 +80,12 @@ def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
     """
     goals = [draft.label if draft.target is None else draft.target for draft in drafts]
     odds = _log_odds(prediction, np.asarray(goals, dtype=np.int64))
-    found = []
+    result = []
     for at, (draft, goal) in enumerate(zip(drafts, goals, strict=True)):
         hit = bool(prediction.prediction[at] == goal)
         gain, reached = (-odds[at], not hit) if draft.target is None else (odds[at], hit)
-        found.append(Answer(gain, reached, prediction, at))
-    return found
+        result.append(Answer(gain, reached, prediction, at))
+    return result
 
 
 def best_of(answers: Sequence[Answer], nearness: Sequence[float]) -> int:
@@ -200,8 +200,8 @@ def _serve(
     if isinstance(first, Ask):
         return recipe.proposer.propose(requests)
     assert recipe.ranker is not None
-    drafts, places = zip(*requests, strict=True)
-    return recipe.ranker.rank(drafts, places)
+    drafts, indices = zip(*requests, strict=True)
+    return recipe.ranker.rank(drafts, indices)
 
 
 def _split(values: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
@@ -272,13 +272,13 @@ def free_places(draft: Draft, settings: TextAttackSettings) -> tuple[tuple[Place
     def free(word: str) -> bool:
         return word.casefold() not in protected and not (settings.stop_words and is_stop_word(word))
 
-    places = tuple(
+    indices = tuple(
         Place(side, number)
         for side in sides
         for number, word in enumerate(draft.sides[side].words)
         if free(word)
     )
-    return places, sum(len(draft.sides[side]) for side in sides)
+    return indices, sum(len(draft.sides[side]) for side in sides)
 
 
 def draft_of(
@@ -377,16 +377,16 @@ def _searched(row: Row, recipe: Recipe, settings: TextAttackSettings) -> _Steps:
     # Rounded up by a hair: 0.29 * 100 is 28.999999999999996.
     most = max(1, int(settings.max_changed * row.words + 1e-9))
     order, queries, ranking = yield from _ranked(row, recipe, settings)
-    found = Outcome(row.draft, row.answer, queries=queries, words=row.words, ranking=ranking)
+    result = Outcome(row.draft, row.answer, queries=queries, words=row.words, ranking=ranking)
     for place in order:
-        if found.changed == most or _left(settings, found.queries) == 0:
+        if result.changed == most or _left(settings, result.queries) == 0:
             break
-        found = yield from _tried(row, found, place, settings)
-        if found.answer.reached:
+        result = yield from _tried(row, result, place, settings)
+        if result.answer.reached:
             break
-    if row.draft.target is not None and not found.answer.reached:
-        found = replace(found, draft=row.draft, answer=row.answer, changed=0)
-    return found
+    if row.draft.target is not None and not result.answer.reached:
+        result = replace(result, draft=row.draft, answer=row.answer, changed=0)
+    return result
 
 
 def _tried(
@@ -411,20 +411,20 @@ def _ranked(
     row: Row, recipe: Recipe, settings: TextAttackSettings
 ) -> Generator[Request, Any, tuple[list[Place], int, int]]:
     """Order the words, and count what that cost and what ranking all of them would have."""
-    places = row.places
-    if len(places) < 2:
-        return list(places), 0, 0
+    indices = row.places
+    if len(indices) < 2:
+        return list(indices), 0, 0
     if recipe.ranker is not None:
         left, cost = _left(settings, 0), recipe.ranker.queries
         if left is not None and left < cost:
-            return list(places), 0, 0
-        gains = yield Rank(row.draft, places)
-        return [places[at] for at in in_order(gains)], cost, cost
-    probed = places[: _left(settings, 0)]
+            return list(indices), 0, 0
+        gains = yield Rank(row.draft, indices)
+        return [indices[at] for at in in_order(gains)], cost, cost
+    probed = indices[: _left(settings, 0)]
     answers = yield Query(row.draft, [(place, "") for place in probed])
     order = in_order([answer.gain for answer in answers])
-    ranked = [probed[at] for at in order] + list(places[len(probed) :])
-    return ranked, len(probed), len(places)
+    ranked = [probed[at] for at in order] + list(indices[len(probed) :])
+    return ranked, len(probed), len(indices)
 
 
 def _near(
@@ -435,10 +435,10 @@ def _near(
         return words, []
     changed = [draft.sides[place.side].replaced(place.word, word).text for word in words]
     original = row.draft.sides[place.side].text
-    found = yield Compare([(original, text) for text in changed])
+    result = yield Compare([(original, text) for text in changed])
     kept = [
         (word, value)
-        for word, value in zip(words, found, strict=True)
+        for word, value in zip(words, result, strict=True)
         if value >= settings.min_similarity
     ]
     return [word for word, _ in kept], [value for _, value in kept]
@@ -483,7 +483,7 @@ def attacked(
     chosen = {}
     for number, (draft, answer) in enumerate(zip(drafts, before, strict=True)):
         if answer.source.prediction[answer.at] == draft.label:
-            places, words = free_places(draft, settings)
+            indices, words = free_places(draft, settings)
             own = derive_seed(seed, "text_attack", name, draft.row)
-            chosen[number] = Row(draft, answer, places, words, own)
+            chosen[number] = Row(draft, answer, indices, words, own)
     return chosen

@@ -80,9 +80,9 @@ class Reading:
 
     def single(self, draft: Draft, place: Place) -> int | None:
         """Return the position of a word's token, where it is one that is nothing but the word."""
-        found = self.tokens(draft, place)
+        result = self.tokens(draft, place)
         word = Span(place.side, *draft.sides[place.side].span(place.word))
-        return found[0] if len(found) == 1 and self.spans[found[0]] == word else None
+        return result[0] if len(result) == 1 and self.spans[result[0]] == word else None
 
 
 @dataclass
@@ -235,8 +235,8 @@ class _Choice:
         self._numbers = {script: number for number, script in enumerate(dict.fromkeys(scripts))}
         self._scripts = torch.tensor([self._numbers[script] for script in scripts])
         self._places: dict[str, list[int]] = {}
-        for place, word in enumerate(self.words):
-            self._places.setdefault(word.casefold(), []).append(place)
+        for index, word in enumerate(self.words):
+            self._places.setdefault(word.casefold(), []).append(index)
         # An uncased vocabulary reads any capitals, so a word is written as the one it replaces.
         self._like = {
             model: torch.tensor(
@@ -248,9 +248,9 @@ class _Choice:
     def allowed(self, old: str) -> Tensor:
         """Return which words can stand for another, [W]: other ones of its script and case."""
         model = "AA" if in_case_of("aa", old) == "AA" else in_case_of("aa", old)
-        found = (self._scripts == self._numbers.get(script_of(old), -1)) & self._like[model]
-        found[self._places.get(old.casefold(), [])] = False
-        return found
+        result = (self._scripts == self._numbers.get(script_of(old), -1)) & self._like[model]
+        result[self._places.get(old.casefold(), [])] = False
+        return result
 
 
 class WordSwaps:

@@ -215,13 +215,13 @@ def _copy_vectors(model: Any, tokenizer: Any, path: Path) -> str:
     """Replace random embeddings by pre-trained ones, and return how many there are."""
     words = {word: index for word, index in tokenizer.get_vocab().items() if word not in SPECIAL}
     table = model.get_input_embeddings().weight
-    found = read_vectors(path.expanduser(), words, size=table.shape[1])
-    if not found:
+    result = read_vectors(path.expanduser(), words, size=table.shape[1])
+    if not result:
         near = ", ".join(repr(word) for word in list(words)[:3])
         raise DataError(
             f"{path} has a vector for none of the {len(words)} words of the training texts (such "
             f"as {near}). Give vectors of their language and case, or leave them out."
         )
     with torch.no_grad():
-        table[list(found)] = torch.tensor(list(found.values()), dtype=table.dtype)
-    return f"{len(found)} of {len(words)} words have a vector in {path}; the others are random."
+        table[list(result)] = torch.tensor(list(result.values()), dtype=table.dtype)
+    return f"{len(result)} of {len(words)} words have a vector in {path}; the others are random."

@@ -378,8 +378,8 @@ class BiRecurrence(nn.Module):
             The states that the tokens receive [B, T, 2 H], 0 at padding.
         """
         inputs, real = padded(hidden[sequences.take], sequences.lengths)
-        places = torch.arange(real.shape[1], device=real.device).expand(real.shape)
-        turned = torch.where(real, sequences.lengths.unsqueeze(1) - 1 - places, places)
+        indices = torch.arange(real.shape[1], device=real.device).expand(real.shape)
+        turned = torch.where(real, sequences.lengths.unsqueeze(1) - 1 - indices, indices)
 
         def turn(values: Tensor) -> Tensor:
             return values.gather(1, turned.unsqueeze(-1).expand_as(values))
@@ -444,8 +444,8 @@ def find_sentences(mask: Tensor, ends: Tensor, *, longest: int) -> tuple[Sequenc
     new_row = row[1:] != row[:-1]
     ending = ending[:-1] & ~(ending[1:] & ~new_row)
     starts = F.pad(ending | new_row, (1, 0), value=True)
-    places = torch.arange(len(row), device=row.device)
-    within = places - torch.where(starts, places, 0).cummax(dim=0).values
+    indices = torch.arange(len(row), device=row.device)
+    within = indices - torch.where(starts, indices, 0).cummax(dim=0).values
     starts = starts | (within % longest == 0)
     number = starts.cumsum(0) - 1
     last = F.pad(starts[1:], (0, 1), value=True)

@@ -134,8 +134,8 @@ class Architecture:
         """The network's class, imported on first use."""
         from temper.models.classical import networks
 
-        found: type[ClassicalClassifier] = getattr(networks, self.name)
-        return found
+        result: type[ClassicalClassifier] = getattr(networks, self.name)
+        return result
 
     def listing(self) -> dict[str, str]:
         """Return its row of the table of models."""

@@ -29,7 +29,7 @@ def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int
     Raises:
         DataError: The file cannot be read, or a line has another form; it names the line.
     """
-    found: dict[int, list[float]] = {}
+    result: dict[int, list[float]] = {}
     try:
         # Only line feeds end a line: some words of GloVe are other kinds of line break.
         with path.open(encoding="utf-8", newline="\n") as stream:
@@ -46,12 +46,12 @@ def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int
                     fault = "it has more numbers" if more else f"it has {len(parts) - 1} numbers"
                     raise _malformed(path, number, fault, size)
                 index = words.get(word)
-                if index is None or index in found:
+                if index is None or index in result:
                     continue
                 if not all(_is_number(value) and math.isfinite(float(value)) for value in values):
                     fault = f"a value of {word!r} is not a finite number"
                     raise _malformed(path, number, fault, size)
-                found[index] = [float(value) for value in values]
+                result[index] = [float(value) for value in values]
     except OSError as error:
         raise _unreadable(path, error) from error
     except UnicodeDecodeError as error:
@@ -59,7 +59,7 @@ def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int
             f"The word vectors {path} are not UTF-8 text ({error.reason}). A text file is needed, "
             "not a binary or a packed one: unpack or convert it."
         ) from error
-    return found
+    return result
 
 
 def _is_number(text: str) -> bool:

@@ -95,14 +95,14 @@ class Pipeline:
             logits, *states = self.session.run(None, given)
             return logits.astype(float), (states or [logits])[0]
         with torch.inference_mode():
-            found = self.model(**batch.to(self.device), output_hidden_states=self.record["states"])
-            states = found.logits
+            result = self.model(**batch.to(self.device), output_hidden_states=self.record["states"])
+            states = result.logits
             if self.record["states"]:
-                layers = getattr(found, "hidden_states", None) or found.encoder_hidden_states
+                layers = getattr(result, "hidden_states", None) or result.encoder_hidden_states
                 mask = batch["attention_mask"].float()[..., None]
                 means = [(layer.float() * mask).sum(dim=1) / mask.sum(dim=1) for layer in layers]
                 states = torch.stack(means, dim=1)
-            return found.logits.double().cpu().numpy(), states.float().cpu().numpy()
+            return result.logits.double().cpu().numpy(), states.float().cpu().numpy()
 
     def answers(
         self,
@@ -121,28 +121,30 @@ class Pipeline:
         if coverage is not None and f"{coverage:g}" not in limits:
             raise ValueError(f"`coverage` must be one of {list(limits)}, got {coverage}.")
         scaled = self.scaled(outputs)
-        shares = torch.softmax(torch.from_numpy(scaled), dim=1).numpy()
+        fractions = torch.softmax(torch.from_numpy(scaled), dim=1).numpy()
         told: dict[str, Any] = {"value": outputs[:, 0].tolist()}
         if names:
             best = scaled.argmax(axis=1)
             if (decision := self.calibration.get("decision")) is not None:
-                best = (shares[:, 1] > decision["thresholds"][0]).astype(int)
+                best = (fractions[:, 1] > decision["thresholds"][0]).astype(int)
             told = {"label": [names[place] for place in best]}
-            told["anomaly"] = (1.0 - shares.max(axis=1)).tolist()
-            told["probabilities"] = [dict(zip(names, row, strict=True)) for row in shares.tolist()]
+            told["anomaly"] = (1.0 - fractions.max(axis=1)).tolist()
+            told["probabilities"] = [
+                dict(zip(names, row, strict=True)) for row in fractions.tolist()
+            ]
         if sets is not None:
             limit = np.asarray(limits[f"{coverage or sets['coverage'][0]:g}"]["threshold"])
-            odd = self._strangeness(outputs, shares, states)
+            odd = self._strangeness(outputs, fractions, states)
             told["anomaly"] = odd.tolist()
             told["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
             if names:
-                held = 1.0 - shares <= limit + 1e-12
+                held = 1.0 - fractions <= limit + 1e-12
                 told["set"] = [list(compress(names, row)) for row in held]
             else:
                 told["interval"] = (outputs + limit * [-1.0, 1.0]).tolist()
-        found = [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True)]
+        result = [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True)]
         asked = abstain or max_risk is not None
-        return self._abstaining(found, abstain, max_risk) if asked else found
+        return self._abstaining(result, abstain, max_risk) if asked else result
 
     def _abstaining(self, found: Any, abstain: str, risk: float | None) -> list[dict[str, Any]]:
         largest = [int(size) for size in re.findall(r"set\s*>\s*(\d+)", abstain)]
@@ -156,11 +158,11 @@ class Pipeline:
             raise ValueError(f"No confidence is shown to keep the risk at {risk:g}.")
         for row in found:
             size, sure = len(row.get("set", ())), max(row.get("probabilities", {"": 1.0}).values())
-            said = ["anomaly"] if "anomaly" in abstain and row["anomalous"] else []
+            messages = ["anomaly"] if "anomaly" in abstain and row["anomalous"] else []
             for most in largest:
-                said += ["empty set"] if not size else [f"set of {size}"] * (size > most)
-            said += [f"confidence below {enough[-1]:.4g}"] * bool(sure < enough[-1])
-            row["abstain"] = ", ".join(said)
+                messages += ["empty set"] if not size else [f"set of {size}"] * (size > most)
+            messages += [f"confidence below {enough[-1]:.4g}"] * bool(sure < enough[-1])
+            row["abstain"] = ", ".join(messages)
         return list(found)
 
     def scaled(self, logits: Array) -> Array:

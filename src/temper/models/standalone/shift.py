@@ -41,9 +41,9 @@ def shift(pipeline: Any, states: Array) -> dict[str, Any] | None:
     reference = known.get("shift.states", answers.reshape(len(answers), -1)[:200])
     if states.ndim == 3:
         states = states[:, states.shape[1] // 2]  # the middle layer
-    places = np.linspace(0, count - 1, min(count, 200)).round().astype(int)
-    p = mmd_p(reference, states[places])
-    return {"p": p, "shifted": p <= ALARM, "rows": len(places)}
+    indices = np.linspace(0, count - 1, min(count, 200)).round().astype(int)
+    p = mmd_p(reference, states[indices])
+    return {"p": p, "shifted": p <= ALARM, "rows": len(indices)}
 
 
 def mmd_p(first: Array, second: Array) -> float:
@@ -69,5 +69,5 @@ def mmd_p(first: Array, second: Array) -> float:
     within = splits @ kernel
     one, across = (within * splits).sum(axis=1), (within * (1.0 - splits)).sum(axis=1)
     two = kernel.sum() - one - 2.0 * across
-    found = one / (n * (n - 1)) + two / (m * (m - 1)) - 2.0 * across / (n * m)
-    return (1 + int((found[1:] >= found[0] - 1e-12).sum())) / len(splits)
+    result = one / (n * (n - 1)) + two / (m * (m - 1)) - 2.0 * across / (n * m)
+    return (1 + int((result[1:] >= result[0] - 1e-12).sum())) / len(splits)
