@@ -134,7 +134,7 @@ def test_an_adapter_in_the_folder_of_a_whole_model_is_not_put_on_silently(
     settings = json.loads((whole / "adapter_config.json").read_text(encoding="utf-8"))
     settings["base_model_name_or_path"] = str(both)
     (both / "adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    with pytest.raises(ModelError, match=r"beside the weights of a model\. Move the adapter"):
+    with pytest.raises(ModelError, match=r"next to the weights of a model\. Move the adapter"):
         load_classifier(str(both), labels=["negative", "positive"])
 
 
