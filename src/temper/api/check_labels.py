@@ -10,7 +10,7 @@ from temper.api.keywords import TRAIN, Source, TrainKeywords
 from temper.api.nested import nested, of_paths, refuse
 from temper.errors import SettingError, perhaps
 from temper.methods.recipes import with_recipe
-from temper.progress import LoggedNotices, Progress
+from temper.progress import Bars, Progress
 
 if TYPE_CHECKING:
     import pandas
@@ -62,7 +62,7 @@ def check_labels(
         TemperError: Settings, data or model do not fit, the labels are no classes, or a model was
             trained on these rows before.
     """
-    progress = progress or LoggedNotices()
+    progress = progress or Bars()
     given = {"data": data, "model": model, "method": method, **settings}
     tree = with_recipe({"model": MODEL, **nested(TRAIN, config, given)})
     if isinstance(train := tree.get("train", {}), Mapping) and "max_steps" not in train:

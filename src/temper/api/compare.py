@@ -16,7 +16,7 @@ from temper.checkpoints.folder import check_study_room
 from temper.cluster.store import is_url
 from temper.evaluation.settings import SetSources
 from temper.functional.units import MARGIN, check_detect, check_margin
-from temper.progress import LoggedNotices, Progress
+from temper.progress import Bars, Progress
 from temper.settings import section
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def compare(
     """
     from temper.study.plan import StudyConfig, columns_of
 
-    heard = progress or LoggedNotices()
+    heard = progress or Bars()
     tree = nested(COMPARE, config, {"data": data, "model": model, "cluster": cluster, **settings})
     machines_table = tree.pop("cluster", {})
     if out is None:

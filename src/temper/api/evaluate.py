@@ -25,7 +25,7 @@ from temper.api.nested import (
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.errors import SettingError
 from temper.evaluation.settings import SetSources
-from temper.progress import LoggedNotices, Progress
+from temper.progress import Bars, Progress
 from temper.results import EvaluationResult, TrainingResult
 from temper.settings import section
 
@@ -73,7 +73,7 @@ def evaluate(
     Raises:
         TemperError: Where model, data or settings do not fit, or the folder holds something else.
     """
-    progress = progress or LoggedNotices()
+    progress = progress or Bars()
     checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
     is_named = checkpoint.in_memory is None
     tree = nested(EVALUATE, config, {"data": data, "cluster": cluster, **settings})

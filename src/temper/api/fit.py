@@ -25,7 +25,7 @@ from temper.api.nested import (
     split_list,
 )
 from temper.errors import CheckpointError, DataError, SettingError
-from temper.progress import LoggedNotices, Progress
+from temper.progress import Bars, Progress
 from temper.study.goals import Budget
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def fit(
     Raises:
         TemperError: Data, models or settings do not fit, or the folder has another result.
     """
-    progress = progress or LoggedNotices()
+    progress = progress or Bars()
     tree = nested(TRAIN, config, {"data": data, **settings})
     names = split_list(models, "--models") if isinstance(models, str) else list(models)
     if out is None:

@@ -14,7 +14,7 @@ from temper.api.keywords import TRAIN, Source, TrainKeywords
 from temper.api.nested import default_folder, nested, of_paths, of_tables, refuse
 from temper.errors import SettingError
 from temper.methods.recipes import default_recipe, with_recipe
-from temper.progress import LoggedNotices, Progress
+from temper.progress import Bars, Progress
 from temper.results import TrainingResult
 from temper.training.processes import check_run, joined
 
@@ -63,7 +63,7 @@ def train(
     from temper.training.config import RunConfig
 
     processes = joined()
-    progress = (progress or LoggedNotices()) if processes.is_first else Progress()
+    progress = (progress or Bars()) if processes.is_first else Progress()
     given = {"data": data, "model": model, "method": method, "recipe": recipe, **settings}
     with processes.together():
         chosen = nested(TRAIN, config, given)

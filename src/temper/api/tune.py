@@ -30,7 +30,7 @@ from temper.errors import SettingError, install_command
 from temper.evaluation.settings import SetSources
 from temper.methods.recipes import PLAIN, Recipe, recipe_named
 from temper.methods.recipes import recipes as known_recipes
-from temper.progress import LoggedNotices, Progress
+from temper.progress import Bars, Progress
 from temper.settings import section
 from temper.study.goals import Budget, goal_weights
 
@@ -107,7 +107,7 @@ def tune(
     """
     from temper.study.plan import StudyConfig, columns_of
 
-    progress = progress or LoggedNotices()
+    progress = progress or Bars()
     given = {"data": data, "model": model, "cluster": cluster, **settings}
     tree = nested(COMPARE, config, given)
     candidates = _models(tree.get("model"), models)

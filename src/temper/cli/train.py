@@ -12,6 +12,7 @@ from temper.api.train import train as train_run
 from temper.checkpoints.folder import RunFolder
 from temper.cli import options
 from temper.cli.screen import print_headline, print_json, say
+from temper.progress import losses, number
 from temper.training.processes import joined
 
 
@@ -55,7 +56,7 @@ def train(
     processes = joined()
     with processes.together():
         tree = nested(TRAIN, config, given, assignments)
-    from temper.cli.bars import loss_in_words, progress
+    from temper.cli.bars import progress
 
     with progress() if processes.is_first else nullcontext() as shown:
         result = train_run(out=out, config=tree, resume=not restart, progress=shown)
@@ -66,7 +67,7 @@ def train(
         print_json({"out": str(folder), **record})
         return
     logged = [entry for entry in RunFolder(folder).logs() if "loss" in entry]
-    last = f", last logged {loss_in_words(logged[-1])}" if logged else ""
+    last = f", last logged {', '.join(losses(logged[-1]))}" if logged else ""
     say(f"{record['times']['steps']} steps{last}.")
     for line in _epochs(record):
         say(line)
@@ -78,14 +79,12 @@ def train(
 
 def _epochs(record: Mapping[str, Any]) -> list[str]:
     """Say what the dev rows scored after each epoch, and which epoch's weights are kept."""
-    from temper.cli.bars import score_in_words
-
     told = record.get("epochs", {})
     lines = []
     for task, each in told.items() if "tasks" in record else [("", told)] if told else []:
         of = f" of {task}" if task else ""
         if "dev" in each["kept"]:
-            scores = ", ".join(score_in_words(entry["dev"]) for entry in each["scores"])
+            scores = ", ".join(number(entry["dev"]) for entry in each["scores"])
             lines.append(f"{each['metric']} on the dev rows{of} after each epoch: {scores}.")
         if each["kept"]["by"] == "best":
             rows = record["data"]["selection"]["rows"]
