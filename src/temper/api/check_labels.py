@@ -69,6 +69,7 @@ def check_labels(
         tree["train"] = {"epochs": EPOCHS, **train}
     encoder = {} if embeddings is None else {"model": embeddings}
     run, *_ = refuse([partial(_check, tree, folds), *of_paths(tree), *of_paths(encoder)])
+    progress.info(f"Loading {run.model} ...")
     import numpy as np
     import pandas
 

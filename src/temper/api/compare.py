@@ -111,6 +111,7 @@ def compare(
             partial(check_detect, detect),
         ]
     )
+    heard.info(f"Loading {plan.model} ...")
     from temper.cluster.machines import Cluster
 
     machines = Cluster.of(machines_table)

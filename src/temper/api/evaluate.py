@@ -93,6 +93,7 @@ def evaluate(
             of_room(folder, "evaluation", "scores.json"),
         ]
     )
+    progress.info(f"Loading {checkpoint.name} ...")
     from temper.calibration.files import read_calibration
     from temper.cluster.machines import Cluster
     from temper.evaluation.evaluate import EvaluationRequest, evaluate_model

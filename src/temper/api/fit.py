@@ -126,6 +126,7 @@ def fit(
         ]
     )
     begun = time.monotonic()
+    progress.info(f"Loading {', '.join(names)} ...")
     from temper.checkpoints.folder import held_folder, read_json
     from temper.checkpoints.identity import digest
     from temper.data.reading import splits_read_as

@@ -83,6 +83,8 @@ def train(
                 f"A run on several tasks trains in one process, and there are {processes.count}. "
                 "Start the command without torchrun."
             )
+    # Before torch is imported, which takes seconds.
+    progress.info(f"Loading {tree.get('model', 'models')} ...")
     if "tasks" in tree:
         from temper.training.multi_task import MultiTaskConfig, train_tasks
 

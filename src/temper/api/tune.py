@@ -136,6 +136,7 @@ def tune(
             *([] if is_url(out) else [partial(_check_folder, Path(out))]),
         ]
     )
+    progress.info(f"Loading {tree['model']} ...")
     from temper.cluster.machines import Cluster
     from temper.study.cluster import opened
     from temper.study.final import carry_out
