@@ -60,7 +60,7 @@ MOST: dict[str, int] = {
     "temper/api": 1,
     "temper/backward": 13,
     "temper/calibration": 16,
-    "temper/cli": 6,
+    "temper/cli": 4,
     "temper/cluster": 2,
     "temper/data": 22,
     "temper/display": 10,

@@ -296,7 +296,8 @@ class Classifier:
         notices = made.notices
         if compare:
             notices += unknown_in(self.predictor, self.name, {"texts": examples})
-        notices += tuple(str(each) for each in (shift, scores) if each is not None)
+        if len(examples) >= LEAST_BATCH:
+            notices += tuple(str(each) for each in (shift, scores) if each is not None)
         return replace(made, notices=notices, shift=shift, scores=scores, own=own, states=states)
 
     def notices(self, terms: Terms) -> tuple[str, ...]:
