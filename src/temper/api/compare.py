@@ -88,9 +88,7 @@ def compare(
     heard = progress or Bars()
     tree = nested(COMPARE, config, {"data": data, "model": model, "cluster": cluster, **settings})
     machines_table = tree.pop("cluster", {})
-    if out is None:
-        out = default_folder(tree, "compare")
-        heard.notice(f"No --out: the study is written to {out}.")
+    target = default_folder(tree, "compare") if out is None else out
     wanted = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
     if methods is None:
         methods = () if wanted else DEFAULT
@@ -106,19 +104,21 @@ def compare(
             planned,
             *of_paths(tree),
             *of_sources(sets.given()),
-            *([] if is_url(out) else [partial(check_study_room, Path(out))]),
+            *([] if is_url(target) else [partial(check_study_room, Path(target))]),
             partial(check_margin, margin),
             partial(check_detect, detect),
         ]
     )
-    heard.info(f"Loading {plan.model} ...")
+    if out is None:
+        heard.notice(f"No --out: the study is written to {target}.")
+    heard.info(f"Loading {tree.get('model', 'models')} ...")
     from temper.cluster.machines import Cluster
 
     machines = Cluster.of(machines_table)
     from temper.study.cluster import opened
     from temper.study.schedule import run_study
 
-    with opened(out, machines) as (folder, machines):
+    with opened(target, machines) as (folder, machines):
         return run_study(
             plan,
             folder,

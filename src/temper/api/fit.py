@@ -111,10 +111,7 @@ def fit(
     progress = progress or Bars()
     tree = nested(TRAIN, config, {"data": data, **settings})
     names = split_list(models, "--models") if isinstance(models, str) else list(models)
-    if out is None:
-        out = default_folder(tree, "fit", budget, names)
-        progress.notice(f"No --out: the result is written to {out}.")
-    folder = Path(out)
+    folder = Path(default_folder(tree, "fit", budget, names) if out is None else out)
     checks = [partial(_check, tree, name) for name in names]
     time_limit, *_ = refuse(
         [
@@ -125,6 +122,8 @@ def fit(
             of_room(folder, "result", RECORD),
         ]
     )
+    if out is None:
+        progress.notice(f"No --out: the result is written to {folder}.")
     begun = time.monotonic()
     progress.info(f"Loading {', '.join(names)} ...")
     from temper.checkpoints.folder import held_folder, read_json

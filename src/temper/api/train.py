@@ -68,13 +68,11 @@ def train(
     with processes.together():
         chosen = nested(TRAIN, config, given)
         tree = with_recipe(chosen)
-        if out is None:
-            method = chosen.get("method")
-            named = method.get("name") if isinstance(method, Mapping) else None
-            named = chosen.get("recipe") or named or default_recipe().name
-            out = default_folder(tree, named)
-            progress.notice(f"No --out: the run is written to {out}.")
-    folder = processes.folder(Path(out))
+        method = chosen.get("method")
+        named = method.get("name") if isinstance(method, Mapping) else None
+        named = chosen.get("recipe") or named or default_recipe().name
+        target = default_folder(tree, named) if out is None else out
+    folder = processes.folder(Path(target))
     with processes.together():
         of_run = of_tables(tree) if "tasks" in tree else [partial(RunConfig.of, tree)]
         run, *_ = refuse([*of_run, *of_paths(tree), folder.record])
@@ -83,6 +81,8 @@ def train(
                 f"A run on several tasks trains in one process, and there are {processes.count}. "
                 "Start the command without torchrun."
             )
+    if out is None:
+        progress.notice(f"No --out: the run is written to {target}.")
     # Before torch is imported, which takes seconds.
     progress.info(f"Loading {tree.get('model', 'models')} ...")
     if "tasks" in tree:

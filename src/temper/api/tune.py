@@ -113,9 +113,8 @@ def tune(
     candidates = _models(tree.get("model"), models)
     tree = {**tree, "model": candidates[0] if candidates else tree.get("model", MODEL)}
     machines_table = tree.pop("cluster", {})
-    if out is None:
-        out = default_folder(tree, "tune", budget, goal, recipes, candidates)
-        progress.notice(f"No --out: the search is written to {out}.")
+    default = default_folder(tree, "tune", budget, goal, recipes, candidates)
+    target = default if out is None else out
     sets = section(SetSources, "sets", tree.pop("sets", {}))
     chosen = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
 
@@ -133,9 +132,11 @@ def tune(
             *of_tables(tree),
             *of_paths(tree),
             *of_sources(sets.given()),
-            *([] if is_url(out) else [partial(_check_folder, Path(out))]),
+            *([] if is_url(target) else [partial(_check_folder, Path(target))]),
         ]
     )
+    if out is None:
+        progress.notice(f"No --out: the search is written to {target}.")
     progress.info(f"Loading {tree['model']} ...")
     from temper.cluster.machines import Cluster
     from temper.study.cluster import opened
@@ -155,7 +156,7 @@ def tune(
         seeds=tuple(seeds),
         models=candidates,
     )
-    with opened(out, machines) as (folder, machines):
+    with opened(target, machines) as (folder, machines):
         _check_folder(folder)
         record = carry_out(replace(request, cluster=machines), folder, progress)
     return Tuned(folder, record)
