@@ -39,7 +39,7 @@ for epoch in range(options.epochs):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         stepper.step(optimizer)
     print(f"epoch {epoch + 1}: " + ", ".join(f"{name} {logs[name]:.3f}" for name in sorted(logs)))
-stepper.release()
+stepper.remove_hooks()
 
 model.eval()
 right = 0

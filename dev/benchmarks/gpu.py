@@ -280,7 +280,7 @@ def step_times(
             }
         finally:
             if workload is not None:
-                workload.stepper.release()
+                workload.stepper.remove_hooks()
             pair[1].zero_grad(set_to_none=True)
         yield entry
 

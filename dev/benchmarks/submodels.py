@@ -100,7 +100,7 @@ def cosine(model: nn.Module, *, rate: float | None) -> float:
     submodels = SubModels() if rate is None else SubModels(adaptive="fixed", rates=(rate, rate))
     two_passes(network, batch, submodels.plan(network, None, seed=0))
     hook.remove()
-    network.release()
+    network.remove_hooks()
     first, second = states[-1].chunk(2)
     return float(torch.cosine_similarity(first, second).mean())
 
@@ -126,7 +126,7 @@ def main() -> None:
             means = measure(network, batch, rate, draws=options.draws)
             measured.setdefault(sites, {})[f"{rate:g}"] = means
             table.add_row(sites, f"{rate:g}", *(f"{value:.3f}" for value in means.values()))
-        network.release()
+        network.remove_hooks()
     console.print(table)
     depths = Table(title="Cosine between two passes of GPT-2")
     for column in ("blocks", "0.1 in all layers", "without dropout layers"):

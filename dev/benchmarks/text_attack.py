@@ -86,7 +86,7 @@ def trained(
         optimizer.zero_grad(set_to_none=True)
         stepper.backward(collate(order[start : start + batch]))
         stepper.step(optimizer)
-    stepper.release()
+    stepper.remove_hooks()
     return ClassifierPredictor(model.eval(), tokenizer, max_length=TOKENS, batch_size=BATCH)
 
 

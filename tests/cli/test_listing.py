@@ -40,10 +40,13 @@ def test_settings_are_found_by_a_part_of_their_name() -> None:
 def test_methods_say_what_they_cost_and_claim() -> None:
     rows = {row["name"]: row for row in answer("list", "methods")}
     assert set(rows["uegr"]) == {
-        "name", "summary", "passes", "memory", "claims", "slots", "paper",
+        "name", "summary", "passes", "memory", "claims", "conflicts", "paper",
     }  # fmt: skip
-    assert rows["uegr"]["slots"] == {"objective": ["perturbation", "sub-models"], "rule": ["mask"]}
-    assert rows["plain"]["slots"] == {"objective": [], "rule": []}
+    assert rows["uegr"]["conflicts"] == {
+        "objective": ["perturbation", "sub-models"],
+        "rule": ["mask"],
+    }
+    assert rows["plain"]["conflicts"] == {"objective": [], "rule": []}
     heading = call("list", "methods").stdout.splitlines()[0]
     assert heading.split() == ["name", "summary", "passes"]
     claims = "Claims for itself: perturbation, sub-models; rule: mask"

@@ -89,7 +89,7 @@ def test_a_delta_counts_once_however_often_its_place_is_called(
     delta = torch.randn(zero.shape, generator=torch.Generator().manual_seed(3)) * 0.3
     ours = network.logits(batch, delta=delta, site=site)[:, 0].detach()
     time_first = network._found.time_first
-    network.release()
+    network.remove_hooks()
     moved = delta.transpose(0, 1) if time_first else delta
     lookup = model.get_submodule(full_name(name, of(name).embedding))
     block = model.get_submodule(full_name(name, of(name).blocks[0]) + ".0")

@@ -110,6 +110,6 @@ def test_the_feed_forward_output_is_zero_inside_the_spans_and_nowhere_else(
         assert torch.equal(cut.sum(1), (0.4 * lengths).round().long())
     for hook in hooks:
         hook.remove()
-    stepper.release()
+    stepper.remove_hooks()
     assert marks(model) == before
     assert innermost(model).config._attn_implementation == own

@@ -77,7 +77,7 @@ def test_steps_of_every_method_move_what_is_in_scope_and_release_restores(
     if method == "hidden_cut" and name in WITHOUT_ATTENTION:
         with pytest.raises(ModelError, match="attention"):
             stepper.backward(inputs)
-        stepper.release()
+        stepper.remove_hooks()
         assert marks(model) == before
         return
     stepper.prepare([inputs])
@@ -102,7 +102,7 @@ def test_steps_of_every_method_move_what_is_in_scope_and_release_restores(
         sum(not torch.equal(model.state_dict()[key], start[key]) for key in blocks)
         > len(blocks) * 0.7
     )
-    stepper.release()
+    stepper.remove_hooks()
     assert marks(model) == before
     assert list(model.state_dict()) == list(start)
     fresh = tiny(name)

@@ -326,7 +326,7 @@ def stepper_run(method: Method, *, dropout: float) -> nn.Module:
         optimizer.zero_grad()
         stepper.backward(*micro_batches)
         stepper.step(optimizer)
-    stepper.release()
+    stepper.remove_hooks()
     return inner
 
 

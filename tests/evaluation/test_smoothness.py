@@ -171,7 +171,7 @@ def test_the_logits_norm_is_the_exact_one_in_every_kind_of_architecture(name: st
     for column in range(logits.shape[1]):
         (gradient,) = torch.autograd.grad(logits[:, column].sum(), delta, retain_graph=True)
         wanted = wanted + gradient[1][batch.mask[1]].square().sum()
-    network.release()
+    network.remove_hooks()
     row = {key: value[[1] * 100] for key, value in batch.inputs.items()}
     part = RowBatch(Batch(row), list(range(100)), [str(n) for n in range(100)], torch.zeros(100, 7))
     found = estimates(model, part)

@@ -67,7 +67,7 @@ def test_the_stepper_example_trains_with_any_method(run: Callable[..., str], met
 def test_the_stepper_example_needs_fewer_than_15_lines_of_loop() -> None:
     lines = (EXAMPLES / "stepper.py").read_text(encoding="utf-8").splitlines()
     first = next(place for place, line in enumerate(lines) if line.startswith("stepper = "))
-    last = lines.index("stepper.release()")
+    last = lines.index("stepper.remove_hooks()")
     assert 5 < last - first + 1 < 15
 
 

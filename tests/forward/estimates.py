@@ -45,5 +45,5 @@ def rows_of(
         weighted(stepper, weights)
     state, streams = stepper.state, stepper.streams.at(step=0)
     (terms,) = totals_of(stepper.method, stepper.network, batch, state=state, streams=streams)
-    stepper.release()
+    stepper.remove_hooks()
     return {term.name: term.rows.detach() for term in terms}

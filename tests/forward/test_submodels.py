@@ -33,7 +33,7 @@ def test_adaptive_rates_follow_the_gradient_s_norm_over_real_tokens() -> None:
     stepper.network.probe(Batch.of(batch))
     with recorded_drops(model) as drops:
         stepper.backward(batch)
-    stepper.release()
+    stepper.remove_hooks()
     # The clean pass again, its masks replayed on copies of the layers' outputs.
     reached: dict[str, torch.Tensor] = {}
 

@@ -75,7 +75,7 @@ def test_every_method_trains_on_a_gpu(name: str, bf16: bool, gpu: torch.device) 
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         stepper.step(optimizer)
     stepper.finish()
-    stepper.release()
+    stepper.remove_hooks()
     moved = [not torch.equal(value, before[key]) for key, value in model.state_dict().items()]
     assert any(moved)
     assert all(value.isfinite().all() for value in model.state_dict().values())

@@ -206,7 +206,7 @@ def test_attacks_move_prompts_alone_and_neftune_moves_the_completion_too() -> No
         hook = words.register_forward_hook(lambda _, __, output, to=seen: to.append(output))
         stepper.backward(inputs)
         hook.remove()
-        stepper.release()
+        stepper.remove_hooks()
         rows = torch.cat(seen).unflatten(0, (-1, len(labels)))
         moved = (rows != plain).any(-1).any(0)
         assert not (moved & ~expected).any(), name

@@ -208,7 +208,7 @@ def test_an_attacked_pass_lies_where_the_gradient_points(name: str, model_name: 
     passes = Passes(head, stepper, inputs)
     stepper.backward(inputs)
     clean, moved = (each[: len(passes.words[0])] for each in passes.words[:2])
-    stepper.release()
+    stepper.remove_hooks()
 
     words = clean.clone().requires_grad_()
     reader = model.get_encoder() if head == "seq2seq" else model

@@ -301,7 +301,7 @@ def test_a_method_trains_beside_the_next_one_that_it_composes_with(one: str) -> 
         stepper.step(optimizer)
         assert all(torch.isfinite(torch.tensor(value)) for value in logs.values())
     stepper.finish()
-    stepper.release()
+    stepper.remove_hooks()
     assert any(not torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
     assert [type(module) for module in model.modules()] == modules
     assert all(parameter.requires_grad for parameter in model.parameters())

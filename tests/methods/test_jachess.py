@@ -357,7 +357,7 @@ def test_blocks_of_unlike_width_are_refused_by_a_single_product() -> None:
     stepper = stepper_of(FIXED, model=model)
     with pytest.raises(ModelError, match=r"differ in width \(\[4, 6\]\).*scheme='four_point'"):
         stepper.backward(BATCH)
-    stepper.release()
+    stepper.remove_hooks()
     logs = stepper_of({**FIXED, "scheme": "four_point"}, model=model).backward(BATCH)
     assert logs["loss/hessian"] > 0
 

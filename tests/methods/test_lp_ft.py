@@ -84,11 +84,11 @@ def test_backward_ends_at_the_head_in_one_process() -> None:
 def test_among_several_processes_every_parameter_takes_part_and_the_head_alone_is_stepped() -> None:
     stepper = stepper_of("lp_ft", total=10)
     step = Step(units=3, ranks=2, total=10)
-    stepper.enter(step)
+    stepper.begin_step(step)
     assert all(t.requires_grad for t in stepper.params.tensors.values())
     stepper.accumulate(Batch.of(rows(5, 3, 6)), step)
     assert set(stepper.params.gradients()) > HEAD
-    stepper.leave()
+    stepper.end_step()
     # Before clipping already, so that the norm is the same as in one process.
     stepper.finish_backward(step)
     assert set(stepper.params.gradients()) == HEAD

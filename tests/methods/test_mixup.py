@@ -126,7 +126,7 @@ def test_a_row_mixed_with_itself_is_itself(name: str) -> None:
         torch.testing.assert_close(
             reversed_logits[place], network.logits(batch)[longest], rtol=1e-5, atol=1e-6
         )
-    network.release()
+    network.remove_hooks()
 
 
 def test_partners_lie_within_a_micro_batch() -> None:

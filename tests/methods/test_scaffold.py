@@ -67,7 +67,7 @@ def test_a_new_method_composes(written: Path) -> None:
     method = configure(f"{NAME} + at + uegr.rule", {NAME: {"weight": 0.5}})
     assert method.name == f"{NAME} + at + uegr.rule"
     assert [each.name for each in method.composed()] == [NAME, "at"]
-    assert entry(NAME).slots == {"objective": [], "rule": []}
+    assert entry(NAME).conflicts == {"objective": [], "rule": []}
 
 
 def test_what_is_written_is_as_tidy_as_the_rest(tmp_path: Path) -> None:

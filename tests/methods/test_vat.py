@@ -196,7 +196,7 @@ def found_by(config: VAT, model: nn.Module, batch: dict[str, Tensor]) -> tuple[T
     stepper = Stepper(model, config, seed=4)
     with recorded_noise() as noises, recorded_deltas() as deltas:
         stepper.backward(batch)
-    stepper.release()
+    stepper.remove_hooks()
     return noises[0], deltas[-1]
 
 

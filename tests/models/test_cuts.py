@@ -61,7 +61,7 @@ def test_cutting_ends_with_its_block_and_with_rest() -> None:
         assert not torch.allclose(network.logits(batch), whole)
     assert torch.equal(network.logits(batch), whole)
     network.cuts(batch).watch(batch.mask)
-    network.rest()
+    network.reset()
     assert network.cuts(batch).scores == ()
     network.logits(batch)
     assert network.cuts(batch).scores == ()
@@ -74,7 +74,7 @@ def test_release_gives_back_attention_and_removes_hooks() -> None:
     network.logits(batch)
     assert model.config._attn_implementation == "eager" != own
     assert marks(model) != before
-    network.release()
+    network.remove_hooks()
     assert model.config._attn_implementation == own
     assert marks(model) == before
     # Attention can still be read without Temper.

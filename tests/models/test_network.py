@@ -72,7 +72,7 @@ def test_a_delta_is_gone_once_the_network_rests() -> None:
     plain = model(**batch.inputs).logits
     network = Network(model)
     network.logits(batch, delta=torch.ones(2, 5, 8))
-    network.rest()
+    network.reset()
     assert torch.equal(model(**batch.inputs).logits, plain)
 
 
@@ -80,7 +80,7 @@ def test_releasing_leaves_no_hook_and_the_network_can_be_used_again() -> None:
     model, batch = tiny_bert().eval(), batch_of(5, 3)
     network = Network(model)
     before = network.logits(batch, delta=torch.ones(2, 5, 8))
-    network.release()
+    network.remove_hooks()
     assert not any(module._forward_hooks for module in model.modules())
     assert not any(module._forward_pre_hooks for module in model.modules())
     assert torch.equal(network.logits(batch, delta=torch.ones(2, 5, 8)), before)

@@ -115,7 +115,7 @@ def test_agreeing_fixed_rates_reach_attention_and_are_put_back() -> None:
     network.logits(batch.repeat(2), dropout=DropoutPlan(0, 2, fixed=(0.4, 0.4)))
     network.logits(batch.repeat(2), dropout=DropoutPlan(0, 2, fixed=(0.4, 0.5)))
     network.logits(batch.repeat(2), dropout=DropoutPlan(0, 2, fixed=(0.4, 0.4)))
-    network.rest()
+    network.reset()
     last = frozenset(network.site_keys[-1:])
     network.logits(batch.repeat(2), dropout=DropoutPlan(0, 2, fixed=(0.4, 0.4), only=last))
     hook.remove()
@@ -201,7 +201,7 @@ def gradients_under(model: nn.Module, batch: Batch, plan: DropoutPlan) -> dict[s
     moved = delta.detach().repeat(plan.copies, 1, 1).requires_grad_()
     logits = network.logits(batch.repeat(plan.copies), delta=moved, dropout=plan, seed=2)
     logits.square().sum().backward()
-    network.release()
+    network.remove_hooks()
     found["delta"] = moved.grad
     found.update({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
     return found

@@ -44,7 +44,7 @@ def traced(model: nn.Module, batch: Batch, **how: Any) -> Trace:
     network = Network(model)
     with network.tracer(batch).tracing(**how) as trace:
         trace.logits = network.logits(batch)
-    network.release()
+    network.remove_hooks()
     return trace
 
 
@@ -95,7 +95,7 @@ def test_reading_finds_the_states_and_logits_of_a_trace_without_its_graph(
     expected, network = traced(model, batch), Network(model)
     with network.tracer(batch).reading() as found:
         found.logits = network.logits(batch)
-    network.release()
+    network.remove_hooks()
     assert torch.is_grad_enabled()
     torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-5)
     assert all(state.is_leaf for state in found.states)
@@ -168,7 +168,7 @@ def test_tracing_changes_no_logit_and_release_leaves_nothing(name: str) -> None:
         found = network.logits(batch)
     assert torch.equal(found, plain)
     assert torch.equal(network.logits(batch), plain)
-    network.release()
+    network.remove_hooks()
     assert marks(model) == before
     assert trace.root.shape[:2] == batch.mask.shape
     decoder = 2 if name in AT_END else len(network.blocks)
@@ -227,7 +227,7 @@ def test_attention_without_a_second_derivative_is_put_on_eager_until_release(
 
         patch.setattr(type(model), "set_attn_implementation", switch)
         stepper.backward(rows(5, 3))
-        stepper.release()
+        stepper.remove_hooks()
     assert set(used) == {"eager"}
     assert asked == ["eager", attention]
 

@@ -75,7 +75,7 @@ def accelerated(
                 stepper.step(optimizer)
                 optimizer.zero_grad()
     assert stepper.number == 2
-    stepper.release()
+    stepper.remove_hooks()
     return accelerator.unwrap_model(model), logs
 
 

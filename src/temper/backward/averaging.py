@@ -103,7 +103,7 @@ class RunningAverage(WeightAverageRule):
 class FinalAverage(RunningAverage):
     """Set the final weights to the running average."""
 
-    conflicts = frozenset({"finish"})
+    conflicts = frozenset({"on_train_end"})
 
     def on_train_end(self, params: Parameters, state: State) -> None:
         """Replace the weights by their average."""

@@ -139,7 +139,7 @@ def jacobian_norms(
                 total = norms if total is None else total + norms
                 count += batch.size
     finally:
-        network.rest()
+        network.reset()
     if total is None:
         raise ModelError("Layer norms are measured on at least one row, got none.")
     sums = torch.cat([total, total.new_tensor([count])])

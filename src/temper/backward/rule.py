@@ -42,8 +42,8 @@ class UpdateRule:
     Attributes:
         name: Key of the rule's state in the state of its chain.
         conflicts: Resources that only one rule of a method may use: ``gradient`` (the weights at
-            which it is computed), ``mask``, ``weights`` (those of the passes), ``settling``,
-            ``phases``, ``finish``.
+            which it is computed), ``mask``, ``weights`` (those of the passes), ``after_step``,
+            ``phases``, ``on_train_end``.
         supports_fsdp: Whether the rule supports weights sharded by FSDP2: its sums and norms go
             through `Parameters`, its draws are keyed by position.
         logged: Entries of the state to log: their key by the name in logs.

@@ -139,7 +139,7 @@ def calibrate(
             held = ""
             if earlier is not None and isinstance(earlier[0], float):
                 held = f" (temperature {earlier[0]:.4f})"
-            fit.tell(f"The calibration that {kept / FILE} held{held} is replaced.")
+            fit.notice(f"The calibration that {kept / FILE} held{held} is replaced.")
         told["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
         return write_calibration(written, made, {**told, "notices": notices})
 
@@ -174,8 +174,8 @@ class _Fit:
     int8: Path | None = None
     """Empty folder for an 8-bit copy, on whose answers all is fitted."""
 
-    def tell(self, text: str) -> None:
-        """Say something now and in the record."""
+    def notice(self, text: str) -> None:
+        """Report something now and keep it in the record."""
         self.progress.notice(text)
         self.notices.append(text)
 
@@ -203,12 +203,12 @@ class _Fit:
                 self.request.model, self.predictor, chosen_on, self.int8, progress=self.progress
             )
             for notice in message:
-                self.tell(notice)
+                self.notice(notice)
         answers, states = self._read(self.rows)
         for notice in cut_in(self.predictor, answers.truncated, rows="held-out rows"):
-            self.tell(notice)
+            self.notice(notice)
         for notice in unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}):
-            self.tell(notice)
+            self.notice(notice)
         labels = labels_of(self.rows)
         several = answers.applies is not None
         if not answers.regression:
@@ -235,7 +235,7 @@ class _Fit:
             own, seen = answers.take(second), states[second]
             scores = detector.score(own, made.applied(own), seen)
             if repeats.any():
-                self.tell(
+                self.notice(
                     f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
                     "earlier text. Each threshold is the more conservative of two: over all rows, "
                     "and over each distinct text."
@@ -277,7 +277,7 @@ class _Fit:
             )
             if self.predictor.gives == "values":
                 raise DataError(f"{message} Of a regression nothing else is calibrated.")
-            self.tell(message)
+            self.notice(message)
             return np.asarray(order, dtype=np.int64), np.zeros(0, dtype=np.int64)
         size = min(count, settings.fit_rows or min(count // 2, MOST_FITTED))
         return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
@@ -355,7 +355,7 @@ class _Fit:
         except ModelError as error:
             message = f"Hidden states cannot be read, so answers alone are looked at: {error}"
             if message not in self.notices:
-                self.tell(message)
+                self.notice(message)
         answers = self.predictor.predict(rows, batch_size=size)
         return answers, np.zeros((len(rows), 1, 0), np.float32)
 
@@ -368,7 +368,7 @@ class _Fit:
             temperature = fit_temperature(labels, logits).value
         except EveryRowRightError:
             # Prediction sets and the detector need no temperature, so calibration continues.
-            self.tell(
+            self.notice(
                 f"All {len(labels)} rows that a temperature is fitted on are right, so no "
                 "temperature is optimal. Temperature 1 is kept, which leaves the probabilities "
                 "unchanged. To fit one, give more rows (--data) until some predictions are wrong."
@@ -383,7 +383,7 @@ class _Fit:
         names = self.predictor.label_names
         for label in missing:
             name = label if names is None else names[label]
-            self.tell(f"No held-out row is of class {name!r}, so nothing is known of its sets.")
+            self.notice(f"No held-out row is of class {name!r}, so nothing is known of its sets.")
         return temperature
 
     def _temperatures(self, labels: FloatArray, answers: Prediction) -> tuple[float, ...]:
@@ -391,7 +391,7 @@ class _Fit:
         assert answers.logits is not None
         result, notices = label_temperatures(labels, answers.logits, self._names)
         for notice in notices:
-            self.tell(notice)
+            self.notice(notice)
         return result
 
     def _thresholds(self, labels: FloatArray, scaled: Prediction) -> tuple[float, ...]:
@@ -401,7 +401,7 @@ class _Fit:
         names, rule = self._names[-chances.shape[1] :], self.settings.threshold
         result, notices = choose_thresholds(label_matrix(labels), chances, names, rule=rule)
         for notice in notices:
-            self.tell(notice)
+            self.notice(notice)
         return result
 
     @property
@@ -431,7 +431,7 @@ class _Fit:
                 )
             )
         for message in doubts(told["held_out"]["fit"], before, after):
-            self.tell(message)
+            self.notice(message)
 
     def _detector(
         self,
@@ -459,7 +459,7 @@ class _Fit:
         if scores:
             means = {name: np.mean(list(of_sets.values())) for name, of_sets in scores.items()}
             listed = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
-            self.tell(f"The detector of anomalies is {best.name}: mean AUROC {listed}.")
+            self.notice(f"The detector of anomalies is {best.name}: mean AUROC {listed}.")
         return best
 
     def _teacher(self) -> States | None:

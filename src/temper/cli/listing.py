@@ -153,7 +153,7 @@ def _methods() -> list[dict[str, Any]]:
     from temper import methods
 
     entries = {name: methods.entry(name) for name in methods.names()}
-    return [{**_row(about), "slots": about.slots} for about in entries.values()]
+    return [{**_row(about), "conflicts": about.conflicts} for about in entries.values()]
 
 
 def _row(about: Entry) -> dict[str, Any]:

@@ -380,7 +380,7 @@ class ClassifierPredictor(TextPredictor):
                     weight.requires_grad_(False)
                 yield _ClassifierSession(self, network, nullcontext if single else self.mixed)
             finally:
-                network.release()
+                network.remove_hooks()
                 for weight in wanted:
                     weight.requires_grad_(True)
 

@@ -353,7 +353,7 @@ class Measurement:
         assert isinstance(predictor, TokenPredictor)
         return predictor
 
-    def tell(self, done: int, total: int, what: str) -> None:
+    def report(self, done: int, total: int, what: str) -> None:
         """Report progress."""
         if self.progress is not None:
             self.progress(done, total, what)
@@ -364,7 +364,7 @@ class Measurement:
         Args:
             what: Name of the measurement.
         """
-        return lambda done, total: self.tell(done, total, what)
+        return lambda done, total: self.report(done, total, what)
 
     def predict(self, examples: Examples) -> Prediction:
         """Answer examples that are no set of the evaluation, or changed ones.
@@ -387,7 +387,7 @@ class Measurement:
         for part in session.parts(examples, batch_size=self.settings.batch_size):
             yield part
             done += len(part.indices)
-            self.tell(done, len(examples), what)
+            self.report(done, len(examples), what)
 
     def clean(self, name: str, examples: Examples) -> Prediction:
         """Answer a set without perturbation, once.

@@ -105,7 +105,7 @@ class SubModels:
         blocks, where = network.blocks, f"each of its {len(network.blocks)} blocks"
         if self.sites == "last":
             blocks, where = blocks[-1:], "its last block"
-        network.tell(
+        network.warn_once(
             f"The model has no dropout, so its sub-models drop {rate:.2%} of the output of {where}."
         )
         return (rate,) * self.passes, frozenset((name, 0) for name, _ in blocks)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     cost="7F",
     memory="activations of two passes",
     paper="RoAST, arXiv 2312.04032",
-    claims="perturbation",
 )
 class AdvEmbed(AttackConfig):
     """Settings of RoAST's objective, with those of the attack."""

@@ -96,7 +96,6 @@ class SharpnessAware(WeightAscent):
     cost="6F",
     memory="during a step, what moves once more",
     paper="Foret et al., ICLR 2021",
-    claims="rule: gradient",
 )
 class AdvWeight(Method):
     """Settings of sharpness-aware minimization."""

@@ -27,7 +27,6 @@ from temper.types import Step
     cost="6F (+2F per further step)",
     memory="none",
     paper="Miyato et al., ICLR 2017",
-    claims="perturbation",
 )
 class AT(AttackConfig):
     """Settings of adversarial training, with those of the attack."""

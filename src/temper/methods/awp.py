@@ -71,7 +71,6 @@ class RelativeAscent(WeightAscent):
     cost="6F",
     memory="during a step, what moves once more",
     paper="Wu et al., NeurIPS 2020",
-    claims="rule: gradient",
 )
 class AWP(Method):
     """Settings of adversarial weight perturbation."""

@@ -42,7 +42,7 @@ class AgreeingUpdate(UpdateRule):
     """
 
     name = "cautious"
-    conflicts = frozenset({"settling"})
+    conflicts = frozenset({"after_step"})
     supports_fsdp = True
     logged: Mapping[str, str] = MappingProxyType({"cautious/kept": "kept"})
 
@@ -87,7 +87,6 @@ class AgreeingUpdate(UpdateRule):
     cost="3F",
     memory="the weights once more during a step",
     paper="Liang et al., arXiv 2411.16085",
-    claims="rule: settling",
 )
 class Cautious(Method):
     """Settings of cautious updates."""

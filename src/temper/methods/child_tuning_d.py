@@ -153,7 +153,6 @@ def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
     cost="3F + mask, after one epoch of 3F",
     memory="one byte an entry; before training the blocks once more",
     paper="Xu et al., EMNLP 2021",
-    claims="rule: mask",
 )
 class ChildTuningD(Method):
     """Settings of Child-Tuning-D."""

@@ -99,7 +99,6 @@ class RandomMask(UpdateRule):
     cost="3F + mask",
     memory="none",
     paper="Xu et al., EMNLP 2021",
-    claims="rule: mask",
 )
 class ChildTuningF(Method):
     """Settings of Child-Tuning-F."""

@@ -25,7 +25,6 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
     cost="13F",
     memory="activations of two passes and of their gradients",
     paper="Mustafa et al., arXiv 2009.06571",
-    claims="smoothness",
 )
 class CrossHolder(SmoothnessConfig):
     """Settings of Cross-Hoelder regularization: those of every smoothness penalty."""

@@ -20,7 +20,6 @@ from temper.types import Step
     cost="3F",
     memory="none",
     paper="Srivastava et al., JMLR 2014; UEGR Table IV",
-    claims="sub-models",
 )
 class Dropout(Method):
     """Settings of dropout at a set rate."""

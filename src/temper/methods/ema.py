@@ -26,7 +26,6 @@ from temper.methods import Method, register
     cost="3F",
     memory="one copy of the weights",
     paper="Izmailov et al., UAI 2018",
-    claims="rule: finish",
 )
 class EMA(Method):
     """Settings of weight averaging."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     cost="3F",
     memory="none",
     paper="Jain et al., ICLR 2024",
-    claims="perturbation",
 )
 class EmbeddingNoise(Method):
     """Settings of NEFTune."""

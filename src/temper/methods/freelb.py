@@ -50,7 +50,6 @@ def _published(step_size: float, init: float, max_norm: float, passes: int) -> d
     cost="3KF (+3F with the clean loss)",
     memory="none",
     paper="Zhu et al., ICLR 2020",
-    claims="perturbation",
 )
 class FreeLB(Method):
     """Settings of FreeLB."""

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     cost="6F (eager attention)",
     memory="activations of two passes",
     paper="Chen et al., ACL 2021",
-    claims="sub-models",
 )
 class HiddenCut(Method):
     """Settings of HiddenCut."""

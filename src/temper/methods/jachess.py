@@ -76,7 +76,6 @@ class Logits(Variant):
     cost="13F (four-point 13F of cheaper passes; Jacobian alone 7F; every k steps 3F + 10F/k)",
     memory="activations of two passes and of their gradients",
     paper="Jukic and Snajder, TACL 2025",
-    claims="smoothness",
 )
 class JacHess(SmoothnessConfig):
     """Settings of JacHess, with those of every smoothness penalty."""

@@ -24,7 +24,6 @@ from temper.methods.jachess import JacHess
     cost="3F; a batch without labels 12F",
     memory="activations of two passes and of their gradients",
     paper="Jukic and Snajder, TACL 2025",
-    claims="smoothness",
 )
 class JacHessUnlabeled(JacHess):
     """Settings of two-phase JacHess: those of `JacHess` except ``every``."""

@@ -24,7 +24,6 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
     cost="7F",
     memory="activations of one pass and of its gradient",
     paper="Hoffman et al., arXiv 1908.02729",
-    claims="smoothness",
 )
 class Jacobian(SmoothnessConfig):
     """Settings of Jacobian regularization, with those of every smoothness penalty."""

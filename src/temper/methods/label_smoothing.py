@@ -25,7 +25,6 @@ from temper.types import Step
     cost="3F",
     memory="none",
     paper="Szegedy et al., CVPR 2016",
-    claims="label smoothing",
 )
 class LabelSmoothing(Method):
     """Settings of label smoothing."""

@@ -153,7 +153,6 @@ class HeadFirst(UpdateRule):
     cost="F while the head trains alone, then 3F",
     memory="none",
     paper="Kumar et al., ICLR 2022",
-    claims="rule: phases",
 )
 class LPFT(Method):
     """Settings of LP-FT."""

@@ -166,7 +166,6 @@ class Mixing(InitialWeightsRule):
     cost="3F + mask",
     memory="one copy of the weights, and one of those that are mixed during a step",
     paper="Lee et al., ICLR 2020",
-    claims="rule: weights",
 )
 class Mixout(Method):
     """Settings of mixout."""

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     cost="(3 + 2K)F (+3F with the clean loss)",
     memory="none",
     paper="Madry et al., ICLR 2018",
-    claims="perturbation",
 )
 class PGD(AttackConfig):
     """Settings of adversarial training with projected steps, with those of the attack."""

@@ -37,7 +37,6 @@ SMALLEST_NOISE = 1e-3
     cost="6F",
     memory="activations of two passes",
     paper="Aghajanyan et al., ICLR 2021",
-    claims="perturbation",
 )
 class R3F(Method):
     """Settings of R3F."""

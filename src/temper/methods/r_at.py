@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     cost="9F (released: 11F)",
     memory="activations of two passes",
     paper="Ni et al., Findings of EMNLP 2022",
-    claims="perturbation, sub-models",
 )
 class RAT(AttackConfig):
     """Settings of R-AT, with those of the attack."""

@@ -18,7 +18,6 @@ from temper.methods.selection import SelectionConfig
     cost="9F + mask",
     memory="activations of two passes",
     paper="UEGR, arXiv 2503.16550",
-    claims="perturbation, sub-models; rule: mask",
 )
 class RATSU(RAT, SelectionConfig):
     """Settings of R-AT and of the selective update."""

@@ -27,7 +27,6 @@ from temper.types import Reduction, Step
     cost="6F",
     memory="activations of two passes",
     paper="Liang et al., NeurIPS 2021",
-    claims="sub-models",
 )
 class RDrop(Method):
     """Settings of R-Drop."""

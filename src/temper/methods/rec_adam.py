@@ -83,7 +83,7 @@ class Recall(InitialWeightsRule):
 
     name = "recall"
     supports_fsdp = True
-    conflicts = frozenset({"settling"})
+    conflicts = frozenset({"after_step"})
     logged = MappingProxyType({"recall/task_share": "share"})
 
     def init(self, params: Parameters) -> State:
@@ -165,7 +165,6 @@ class Recall(InitialWeightsRule):
     cost="3F",
     memory="one copy of the weights, another during the optimizer's step",
     paper="Chen et al., EMNLP 2020",
-    claims="rule: settling",
 )
 class RecAdam(Method):
     """Settings of RecAdam."""

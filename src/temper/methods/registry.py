@@ -46,7 +46,6 @@ class Entry:
         cost: Forward passes a step, plain being 3F.
         memory: Memory in addition to that of plain fine-tuning.
         paper: Source.
-        claims: Its conflicts, in the form of `claimed`.
         config: The class of the method.
     """
 
@@ -55,11 +54,10 @@ class Entry:
     cost: str
     memory: str
     paper: str
-    claims: str
     config: type[Method]
 
     @property
-    def slots(self) -> dict[str, list[str]]:
+    def conflicts(self) -> dict[str, list[str]]:
         """Conflicts of the method with its default settings, by half."""
         method = self.config()
         return {
@@ -68,21 +66,21 @@ class Entry:
         }
 
     @property
-    def claimed(self) -> str:
-        """The conflicts in the form of ``claims``.
+    def claims(self) -> str:
+        """Resources that only one method of a composition may use, in words.
 
         Example:
-            >>> entry("uegr").claimed
+            >>> entry("uegr").claims
             'perturbation, sub-models; rule: mask'
         """
-        slots = self.slots
-        parts = [", ".join(slots["objective"])] if slots["objective"] else []
-        parts += [f"rule: {', '.join(slots['rule'])}"] if slots["rule"] else []
+        conflicts = self.conflicts
+        parts = [", ".join(conflicts["objective"])] if conflicts["objective"] else []
+        parts += [f"rule: {', '.join(conflicts['rule'])}"] if conflicts["rule"] else []
         return "; ".join(parts)
 
 
 def register(
-    name: str, *, summary: str, cost: str, memory: str, paper: str, claims: str = ""
+    name: str, *, summary: str, cost: str, memory: str, paper: str
 ) -> Callable[[type[Method]], type[Method]]:
     """Register a method's class under a name.
 
@@ -92,8 +90,6 @@ def register(
         cost: Forward passes a step, for example ``"3F + 3KF"``.
         memory: Memory in addition to that of plain fine-tuning: copies of the weights, activations.
         paper: Source.
-        claims: Resources that only one method of a composition may use, for example
-            ``"perturbation; rule: mask"``.
 
     Raises:
         ValueError: If the name is taken.
@@ -103,7 +99,7 @@ def register(
         if name in _ENTRIES:
             raise ValueError(f"A method named {name!r} is registered already.")
         config.NAME = name
-        _ENTRIES[name] = Entry(name, summary, cost, memory, paper, claims, config)
+        _ENTRIES[name] = Entry(name, summary, cost, memory, paper, config)
         return config
 
     return add

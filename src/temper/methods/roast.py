@@ -27,7 +27,6 @@ from temper.methods.variants import Off
     cost="7F + mask (+3F once: the first importance)",
     memory="one copy of the blocks' weights and a byte an entry, activations of two passes",
     paper="RoAST, arXiv 2312.04032",
-    claims="perturbation; rule: mask",
 )
 class RoAST(AdvEmbed, SelectionConfig):
     """Settings of RoAST: those of adversarial embeddings and of the selective update."""

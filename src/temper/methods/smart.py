@@ -97,7 +97,6 @@ class WeightAverage(WeightAverageRule):
     cost="9F (+2F per further step; without the average 8F)",
     memory="one copy of the weights, activations of two passes",
     paper="Jiang et al., ACL 2020",
-    claims="perturbation",
 )
 class SMART(VAT):
     """Settings of SMART, with those of VAT and of the attack."""

@@ -55,7 +55,7 @@ class Soup(InitialWeightsRule, WeightAverageRule):
     trainings: int = 3
 
     name = "soup"
-    conflicts = frozenset({"phases", "finish"})
+    conflicts = frozenset({"phases", "on_train_end"})
     supports_fsdp = True
 
     def first_steps(self, total: int) -> list[int]:
@@ -126,7 +126,6 @@ def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
     cost="3F, for k times as many steps",
     memory="two copies of the weights",
     paper="Wortsman et al., ICML 2022",
-    claims="rule: finish, phases",
 )
 class SoupConfig(Method):
     """Settings of soups within a run."""

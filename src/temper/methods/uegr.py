@@ -72,7 +72,6 @@ class Fixed(Variant):
     cost="3F + 3KF + mask (every k steps a share s of the rows: 3F + 3KF s/k)",
     memory="activations of K passes",
     paper="UEGR, arXiv 2503.16550",
-    claims="perturbation, sub-models; rule: mask",
 )
 class UEGR(AttackConfig, SelectionConfig):
     """Settings of UEGR, with those of the attack and of the selective update."""

@@ -46,7 +46,6 @@ UNDERFLOW_GUARD = 2.0**12
     cost="8F (+2F per further step)",
     memory="activations of two passes",
     paper="Miyato et al., TPAMI 2019",
-    claims="perturbation",
 )
 class VAT(AttackConfig):
     """Settings of virtual adversarial training, with those of the attack."""
@@ -152,7 +151,7 @@ class VAT(AttackConfig):
         """
         network, batch = step.network, step.batch
         if self.init_noise < SMALLEST_IN_HALF and in_half_precision(batch.device):
-            network.tell(
+            network.warn_once(
                 f"init_noise={self.init_noise:g} is lost in the rounding of half precision, so the "
                 f"ascent follows rounding errors. Set it to {SMALLEST_IN_HALF:g} or more."
             )

@@ -40,7 +40,7 @@ class Interpolation(InitialWeightsRule):
 
     name = "interpolation"
     supports_fsdp = True
-    conflicts = frozenset({"finish"})
+    conflicts = frozenset({"on_train_end"})
 
     def init(self, params: Parameters) -> State:
         """Keep the initial weights; warn if the head cannot be identified."""
@@ -67,7 +67,6 @@ class Interpolation(InitialWeightsRule):
     cost="3F",
     memory="one copy of the weights",
     paper="Wortsman et al., CVPR 2022",
-    claims="rule: finish",
 )
 class WiseFT(Method):
     """Settings of WiSE-FT."""

@@ -30,7 +30,7 @@ class BlockCuts:
     """Read the attention of one forward, and zero tokens in the blocks' last matrices in another.
 
     Attention probabilities exist under eager attention only: the model is switched to it, and back
-    on release.
+    by ``remove_hooks``.
 
     Args:
         model: The network, out of any distributed wrapper.
@@ -77,7 +77,7 @@ class BlockCuts:
         try:
             self.modules = _last_matrices(model, encoder, batch, extra=extra)
         except BaseException:
-            self.release()
+            self.remove_hooks()
             raise
         distinct = {id(module): module for module in self.modules.values()}
         for module in distinct.values():
@@ -118,13 +118,13 @@ class BlockCuts:
         finally:
             self._cuts = None
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         """Leave the model's forwards alone."""
         self._watched, self._cuts, self.scores = None, None, ()
 
-    def release(self) -> None:
+    def remove_hooks(self) -> None:
         """Remove every hook, and give the model its own attention back."""
-        self.rest()
+        self.reset()
         remove_hooks(self._hooks)
         switch_back(self._model, self._implementation)
         self._implementation = None

@@ -63,7 +63,7 @@ class Network:
     Example:
         >>> from temper.models import Network
         >>> network = Network(torch.nn.Sequential())
-        >>> network.release()
+        >>> network.remove_hooks()
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Network:
                 self.model, batch, blocks=self.blocks, control=control, extra=self._inputs
             )
         except BaseException:
-            control.release()
+            control.remove_hooks()
             raise
         if not at_tokens:
             control.use_blocks()
@@ -192,7 +192,7 @@ class Network:
         if control.taken and (norms or dropout is not None):
             raise ModelError(
                 "The model's dropout layers are planned by another Network or Stepper. Call its "
-                "release() first, or use one for all."
+                "remove_hooks() first, or use one for all."
             )
         log = recording.sites if recording is not None and norms else None
         time_first = self._found.time_first
@@ -290,7 +290,7 @@ class Network:
         """
         self.probe(batch)
         if self._cuts is None:
-            self.rest()
+            self.reset()
             assert self._found is not None
             self._cuts = BlockCuts(
                 self.model,
@@ -379,13 +379,13 @@ class Network:
             return
         self._asked_for_dropout = True
         if not drops(self.model):
-            self.tell(
+            self.warn_once(
                 "Every dropout rate of the model is 0, so passes that differ by dropout alone are "
                 "all the same and their divergence is 0: the method is inert. Use a model with "
                 "dropout, or a method that sets rates (dropout, uegr with adaptive='fixed')."
             )
 
-    def tell(self, text: str) -> None:
+    def warn_once(self, text: str) -> None:
         """Log a warning once for this network.
 
         Args:
@@ -395,23 +395,23 @@ class Network:
             self._told.add(text)
             logger.warning(text)
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         """Let the model behave as if unwrapped until the next call, hooks kept in place."""
         self._delta = None
         if self._control is not None:
-            self._control.rest()
+            self._control.reset()
         for extra in (self._cuts, self._tracer):
             if extra is not None:
-                extra.rest()
+                extra.reset()
 
-    def release(self) -> None:
+    def remove_hooks(self) -> None:
         """Remove every hook and give the dropout layers their class back."""
         remove_hooks(self._hooks)
         if self._control is not None:
-            self._control.release()
+            self._control.remove_hooks()
         for extra in (self._cuts, self._tracer):
             if extra is not None:
-                extra.release()
+                extra.remove_hooks()
         self._control, self._found, self._delta, self._cuts = None, None, None, None
         self.without_dropout = False
         self._tracer = None

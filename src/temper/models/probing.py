@@ -140,7 +140,7 @@ def probe(
             model(**row.inputs, **extra(row))
     finally:
         remove_hooks(hooks)
-        control.rest()
+        control.reset()
     # A short text can look like its own positions or token types; only the ids are passed on.
     own = [match for match in matches if match[0]]
     matches = own if len(own) == 1 else matches

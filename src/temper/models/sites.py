@@ -157,7 +157,7 @@ class SiteControl:
         """Tell the forward's calls from those of a backward that recomputes blocks."""
         self.context.totals, self._calls = self._calls, {}
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         """Leave every site alone again."""
         self.begin(SiteContext())
 
@@ -166,9 +166,9 @@ class SiteControl:
             module.p = rate
         self._attention_rates = {}
 
-    def release(self) -> None:
+    def remove_hooks(self) -> None:
         """Give every dropout layer its class and its rate back, and drop all hooks."""
-        self.rest()
+        self.reset()
         for module in self.modules.values():
             if isinstance(module, DropoutSite):
                 del module.control, module.site_name

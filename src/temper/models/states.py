@@ -185,7 +185,7 @@ class StateTracer:
             twice: Whether the trace will be differentiated twice; attention is then computed by
                 operations that have a second derivative: until ``rest`` where blocks are computed
                 again in the backward. A model that knows no such kernel is switched to eager
-                attention until ``release``.
+                attention until ``remove_hooks``.
 
         Yields:
             Filled in by the forward.
@@ -223,15 +223,15 @@ class StateTracer:
         finally:
             self._trace, self._reading = None, False
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         """Let attention be computed as the platform likes again."""
         if self._held is not None:
             self._held.close()
             self._held = None
 
-    def release(self) -> None:
+    def remove_hooks(self) -> None:
         """Remove every hook, and give the model its own attention back."""
-        self.rest()
+        self.reset()
         remove_hooks(self._hooks)
         switch_back(self._model, self._implementation)
         self._implementation = None

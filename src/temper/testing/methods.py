@@ -64,7 +64,7 @@ class Subject:
         for step in range(STEPS):
             self.step(stepper, optimizer, step)
         stepper.finish()
-        stepper.release()
+        stepper.remove_hooks()
         return weights_of(model)
 
     def step(self, stepper: Stepper, optimizer: torch.optim.Optimizer, step: int) -> None:
@@ -136,8 +136,6 @@ def declaration(subject: Subject) -> Iterator[str]:
     unsaid = [each["setting"] for each in settings(name) if not each["meaning"]]
     if unsaid:
         yield f"Settings without Field(description=...): {', '.join(unsaid)}."
-    if about.claims != about.claimed:
-        yield f"@register says claims={about.claims!r}, and its default claims {about.claimed!r}."
     for preset in getattr(config, "PRESETS", {}):
         configure(name, {"preset": preset})
     if configure(name, subject.config.settings()) != subject.config:
@@ -202,7 +200,7 @@ def resumption(subject: Subject) -> Iterator[str]:
     stepper = subject.prepared(model)
     subject.step(stepper, optimizer, 0)
     saved, held = stepper.state_dict(), optimizer.state_dict()
-    stepper.release()
+    stepper.remove_hooks()
     for kind in {type(leaf) for leaf in tree_leaves(saved)} - {Tensor, int, float, bool, str}:
         yield f"The state holds a {kind.__name__}: only tensors and plain values can be saved."
     other = tiny_bert()
@@ -262,7 +260,7 @@ def failing_pass(subject: Subject) -> Iterator[str]:
     try:
         # Methods of one pass fail in the second micro-batch.
         stepper.backward(rows(5, 3), rows(5, 3))
-        yield "The method's `release` is not called after a failing pass."
+        yield "The method's `after_backward` is not called after a failing pass."
     except ArithmeticError:
         pass
     finally:
@@ -270,7 +268,7 @@ def failing_pass(subject: Subject) -> Iterator[str]:
     yield from _told("A failing pass leaves moved", differences(weights_of(model), before))
     frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
     yield from _told("A failing pass leaves frozen", frozen)
-    stepper.release()
+    stepper.remove_hooks()
     if _modules(model) != modules:
         yield "Modules or dropout rates of the model are left changed."
 
@@ -426,7 +424,7 @@ def _half(config: Method, half: Literal["objective", "rule"]) -> list[object]:
     stepper.begin_epoch(0)
     stepper.backward(rows(5, 3))
     gradients = {name: g.tolist() for name, g in stepper.params.gradients().items()}
-    stepper.release()
+    stepper.remove_hooks()
     return [config.plan(Step()).conflicts, gradients]
 
 

@@ -102,7 +102,7 @@ def _products(
             stepper.discard()
             result.append(counter.get_total_flops())
     finally:
-        stepper.release()
+        stepper.remove_hooks()
     return result
 
 

@@ -126,7 +126,7 @@ class Stepper:
         )
         self.network = Network(model, special_ids=special_ids, heads=heads)
         if warning := checks.frozen_head(model):
-            self.network.tell(warning)
+            self.network.warn_once(warning)
         self.params = self.network.parameters()
         if self.params.shards:
             check_sharded(self.method)
@@ -204,15 +204,15 @@ class Stepper:
         if self.recomputes:
             self.params.clear_gradients()
         try:
-            self.enter(step)
+            self.begin_step(step)
             run()
             self.recompute_gradient(step, run)
         finally:
-            self.leave()
+            self.end_step()
         self.finish_backward(step)
         return {**self.log.means(), **self.diagnostics()}
 
-    def enter(self, step: Step) -> None:
+    def begin_step(self, step: Step) -> None:
         """Run the rule's hook before a step's first pass.
 
         Raises:
@@ -246,9 +246,9 @@ class Stepper:
             for name, tensor in self.params.start.items():
                 tensor.copy_(self.params.tensors[name])
 
-    def leave(self) -> None:
-        """Undo the changes of ``enter``, after the passes or a failure of one."""
-        self.network.rest()
+    def end_step(self) -> None:
+        """Undo the changes of ``begin_step``, after the passes or a failure of one."""
+        self.network.reset()
         self.params.refresh(self.network.model)
         self.rule.after_backward(self.params, self.state)
 
@@ -360,7 +360,7 @@ class Stepper:
         if calibration:
             first, streams = Step(ranks=self.ranks), self.streams.at(step=0)
             self.rule.calibrate(self.network, calibration, self.params, self.state, first, streams)
-        self.network.rest()
+        self.network.reset()
         self.log.clear()
 
     def begin_epoch(self, epoch: int) -> None:
@@ -427,7 +427,7 @@ class Stepper:
             perturbation, embeddings = map(float, self.network.first_norms)
             text = size_warning(self.method, perturbation=perturbation, embeddings=embeddings)
             if text and self.streams.rank == 0:
-                self.network.tell(text)
+                self.network.warn_once(text)
         if next(losses, None) is not None:
             raise ValueError(
                 f"The losses of {self.method.name!r} yielded more totals than its plan says."
@@ -549,10 +549,10 @@ class Stepper:
         self.number, self.state = int(held["number"]), moved(held["rule"], device)
         self.params.start.update(moved(held["start"], device))
 
-    def release(self) -> None:
+    def remove_hooks(self) -> None:
         """Remove every hook from the model; it is then as it came, but for its weights."""
         self._restore_rates()
-        self.network.release()
+        self.network.remove_hooks()
 
     def _apart(self) -> AbstractContextManager[Any]:
         """Keep gradients on this process, where the model is wrapped to exchange them."""

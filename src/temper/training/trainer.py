@@ -163,7 +163,7 @@ class RobustTrainer(Trainer):
         last = bool(self.accelerator.sync_gradients)
         try:
             if not self._micro:
-                stepper.enter(self._step)
+                stepper.begin_step(self._step)
             loss = self._accumulate(model, batch, micro=self._micro, synchronise=last)
             self._micro += 1
             if stepper.recomputes:
@@ -171,14 +171,14 @@ class RobustTrainer(Trainer):
             if last:
                 stepper.recompute_gradient(self._step, partial(self._repeat, model))
         except BaseException as error:
-            stepper.leave()
+            stepper.end_step()
             checks.check_memory(error, rows=batch.size)
             raise
-        stepper.network.rest()
+        stepper.network.reset()
         self._empty_cache()
         if last:
             self._kept = []
-            stepper.leave()
+            stepper.end_step()
             loss = loss + stepper.finish_backward(self._step)
         return loss
 
@@ -300,8 +300,8 @@ class RobustTrainer(Trainer):
         finally:
             if self.stepper is not None:
                 # A callback may have failed between two micro-batches, with weights moved.
-                self.stepper.leave()
-                self.stepper.release()
+                self.stepper.end_step()
+                self.stepper.remove_hooks()
 
     @property
     def stop_signal(self) -> int:

@@ -322,7 +322,7 @@ def test_evaluation_mode_has_a_backward_and_tracing_a_second_one(name: str) -> N
     # Probing, without gradients, in evaluation mode with them, training, and tracing twice.
     assert seen == [True, True, False, True, False]
     assert torch.backends.cudnn.enabled
-    network.release()
+    network.remove_hooks()
 
 
 @pytest.mark.gpu

@@ -148,7 +148,7 @@ def test_a_network_moves_words_and_has_the_same_dropout_sites_for_every_task() -
     assert model.heads["sts-b"].dropout is model.heads["rte"].dropout
     model.eval()
     for name, each in batches.items():
-        network.rest()
+        network.reset()
         still = torch.zeros(3, 6, 8)
         plain = model(**batch(), task=name).logits
         assert torch.equal(network.logits(each, delta=still)[:, 0], plain)
@@ -158,7 +158,7 @@ def test_a_network_moves_words_and_has_the_same_dropout_sites_for_every_task() -
     assert network.parameters().head == {
         name for name, _ in model.named_parameters() if name.startswith("heads.")
     }
-    network.release()
+    network.remove_hooks()
 
 
 def test_an_encoder_is_taken_from_a_classifier_and_heads_are_drawn_from_the_seed() -> None:

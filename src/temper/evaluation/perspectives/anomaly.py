@@ -236,7 +236,7 @@ class _States:
             own, states = predictor.predict_with_states(part, batch_size=size)
             answers.append(own)
             reduced.append(reduce(states))
-            self.measurement.tell(stop, len(examples), f"hidden states ({examples.name})")
+            self.measurement.report(stop, len(examples), f"hidden states ({examples.name})")
         return joined(range(len(examples)), answers), np.concatenate(reduced)
 
 

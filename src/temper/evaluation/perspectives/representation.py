@@ -79,7 +79,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             estimates = unbiased_hsic(one, two), unbiased_hsic(one, one), unbiased_hsic(two, two)
             result.setdefault(layer, []).append(estimates)
         done += len(chosen)
-        measurement.tell(done, len(dev), "representation")
+        measurement.report(done, len(dev), "representation")
     hashes = [
         hashlib.blake2b("".join(dev.rows[at] for at in chosen).encode(), digest_size=8).hexdigest()
         for chosen in parts

@@ -63,7 +63,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     original_inputs = _inputs(measurement.predictor, examples)
     changes, skipped = [], []
     for done, name in enumerate(perturbations):
-        measurement.tell(done, len(perturbations), f"worst case ({name})")
+        measurement.report(done, len(perturbations), f"worst case ({name})")
         whole = perturbed(examples, name, seed=settings.seed)
         inputs = zip(_inputs(measurement.predictor, whole), original_inputs, strict=True)
         indices = [row for row, (new, old) in enumerate(inputs) if new != old]
