@@ -126,7 +126,7 @@ def test_a_shifted_set_with_other_labels_shows_before_any_training(
         ),
         (("predict", "model", "--text", "a", "--coverage", "95"), ("(0, 1)", "perhaps 0.95 was")),
         (("evaluate", "model", "--data", "d", "--set", "train.epochs=3", "--out", "o"), ("train",)),
-        (("train",), ("--out",)),
+        (("train",), ("--model",)),
         (("trian",), ("trian",)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
