@@ -1,13 +1,14 @@
 """Write the tables of the documents that the code describes: ``python -m dev.tables``.
 
-The table of methods (docs/methods/README.md), the settings in each method's card, and the table of
-perspectives (docs/evaluation.md) stand between marking lines and are made anew there. A card's
-column "paper or its code" is written by hand and kept. So do the lists of what `RobustTrainer`
-supports (docs/trainer.md).
+The table of methods (docs/methods/README.md), the summary and the settings in each method's card,
+and the table of perspectives (docs/evaluation.md) stand between marking lines and are made anew
+there. A card's column "paper or its code" is written by hand and kept. The lists of what `RobustTrainer` supports
+(docs/trainer.md) are made the same way.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,8 +26,10 @@ ROOT = Path(__file__).resolve().parents[1]
 CARDS = ROOT / "docs" / "methods"
 METHODS, PERSPECTIVES = CARDS / "README.md", ROOT / "docs" / "evaluation.md"
 TRAINER = ROOT / "docs" / "trainer.md"
+RESULTS = ROOT / "reproduction" / "results"
 MARKS = {
     "methods": ("<!-- methods -->", "<!-- /methods -->"),
+    "summary": ("<!-- summary -->", "<!-- /summary -->"),
     "settings": ("<!-- settings -->", "<!-- /settings -->"),
     "perspectives": ("<!-- perspectives -->", "<!-- /perspectives -->"),
     "trainer": ("<!-- trainer -->", "<!-- /trainer -->"),
@@ -78,6 +81,7 @@ def rewrite(document: Path) -> str:
         return between(text, *MARKS["perspectives"], lambda _: table_of_perspectives())
     if document == TRAINER:
         return between(text, *MARKS["trainer"], lambda _: lists_of_support())
+    text = between(text, *MARKS["summary"], lambda _: summary(document.stem))
     return between(text, *MARKS["settings"], lambda old: table_of_settings(document.stem, old))
 
 
@@ -94,6 +98,45 @@ def table_of_methods() -> str:
         cells = (found.summary, found.cost, found.memory, found.claims, found.paper)
         rows.append([f"[`{name}`]({name}.md)", *(cell.replace("|", "\\|") for cell in cells)])
     return pipe_table(("method", "what it does", "cost", "memory", "claims", "source"), rows) + "\n"
+
+
+def summary(name: str) -> str:
+    """Return the box at the top of a method's card: what it does, its cost and its results.
+
+    Args:
+        name: A registered method.
+    """
+    method = entry(name)
+    links = ", ".join(f"[{page}](../results/{page}.md)" for page in measured(name))
+    rows = [
+        ["What", method.summary],
+        ["Cost of a step", method.cost if name == "plain" else f"{method.cost} (`plain`: 3F)"],
+        ["Additional memory", method.memory],
+        ["Conflicts with methods that use", method.claims or "none"],
+        [
+            "Results",
+            ", ".join(f"[{page}](../results/{page}.md)" for page in measured(name)) or "none",
+        ],
+    ]
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return pipe_table((f"`{name}`", ""), cells) + "\n"
+
+
+def measured(name: str) -> list[str]:
+    """Return the pages of docs/results with scores of a method."""
+    pages = {
+        file.parts[-3]
+        for file in RESULTS.glob("*/*/study.json")
+        for column in json.loads(file.read_text(encoding="utf-8"))["columns"]
+        if name in column["method"].split(" + ")
+    }
+    written = {path.stem: path for path in (ROOT / "docs" / "results").glob("*.md")}
+    pages |= {
+        page
+        for page in ("every-method", "four-methods")
+        if f"`{name}`" in written[page].read_text(encoding="utf-8")
+    }
+    return sorted(pages & written.keys())
 
 
 def table_of_perspectives() -> str:
