@@ -2,8 +2,8 @@
 
 The table of methods (docs/methods/README.md), the summary and the settings in each method's card,
 and the table of perspectives (docs/evaluation.md) stand between marking lines and are made anew
-there. A card's column "paper or its code" is written by hand and kept. The lists of what `RobustTrainer` supports
-(docs/trainer.md) are made the same way.
+there. A card's column "paper or its code" is written by hand and kept. The lists of what
+`RobustTrainer` supports (docs/trainer.md) are made the same way.
 """
 
 from __future__ import annotations
@@ -113,10 +113,7 @@ def summary(name: str) -> str:
         ["Cost of a step", method.cost if name == "plain" else f"{method.cost} (`plain`: 3F)"],
         ["Additional memory", method.memory],
         ["Conflicts with methods that use", method.claims or "none"],
-        [
-            "Results",
-            ", ".join(f"[{page}](../results/{page}.md)" for page in measured(name)) or "none",
-        ],
+        ["Results", links or "none"],
     ]
     cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return pipe_table((f"`{name}`", ""), cells) + "\n"
