@@ -108,6 +108,13 @@ def test_a_link_astray_is_noticed(link: str) -> None:
     assert astray(site) == [f"a.md: {link}"]
 
 
+def test_llms_txt_links_pages_of_the_site() -> None:
+    links = LINK.findall((DOCS / "llms.txt").read_text(encoding="utf-8"))
+    site = {re.sub(r"README\.md$", "index.md", name).replace(".md", ".html") for name in pages()}
+    assert len(links) > 20
+    assert [link for link in links if link not in site] == []
+
+
 def test_the_reference_holds_every_public_name_and_every_part_of_the_package() -> None:
     made = hooks().made()
     shown = re.findall(r"^::: temper\.(\w+)$", made["api/index.md"], re.MULTILINE)
