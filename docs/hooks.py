@@ -96,12 +96,24 @@ def made() -> dict[str, str]:
 
 
 def notebook(path: Path) -> str:
-    """Return a notebook's texts and code as a page, with what runs it."""
-    cells = json.loads(path.read_text("utf-8"))["cells"]
-    sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
-    parts = [text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in sources]
+    """Return a notebook's texts, code and stored output as a page, with the command to open it."""
+    parts = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        parts += map(stored_output, cell.get("outputs", ()))
     run = f"A notebook of the clone: `jupyter lab examples/{path.name}`."
     return "\n\n".join([parts[0], run, *parts[1:]]) + "\n"
+
+
+def stored_output(output: Mapping[str, Any]) -> str:
+    """Return an output of a notebook's cell: HTML as it is, text in a block."""
+    data = output.get("data", {})
+    if "text/html" in data:
+        # Markdown would end a block of HTML at an empty line.
+        return re.sub(r"\n\s*\n", "\n", "".join(data["text/html"]).strip())
+    text = "".join(data.get("text/plain", output.get("text", "")))
+    return f"```text\n{text.strip()}\n```"
 
 
 def moved(text: str) -> str:

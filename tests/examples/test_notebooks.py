@@ -1,4 +1,4 @@
-"""The notebooks: small, without outputs, made of names that exist, and run as they stand."""
+"""The notebooks: small, with stored output, made of names that exist, and run as they stand."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from dev.notebooks import stored
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -72,14 +74,30 @@ def test_there_are_notebooks() -> None:
 
 
 @each_notebook
-def test_a_notebook_is_small_and_holds_no_outputs(path: Path) -> None:
+def test_a_notebook_is_short_and_stores_output_in_order(path: Path) -> None:
     cells = read(path)["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert [cell["outputs"] for cell in code] == [[]] * len(code)
-    assert {cell["execution_count"] for cell in code} == {None}
-    assert path.stat().st_size < 8_000
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert outputs, "run: python -m dev.notebooks"
+    assert {output["output_type"] for output in outputs} <= {"stream", "execute_result"}
+    text = json.dumps(outputs)
+    assert "stderr" not in text
+    assert "/tmp/" not in text
+    assert '<div class=\\"temper\\">' in text
+    assert path.stat().st_size < 100_000
     assert sum(len(cell["source"]) for cell in code) <= 80
     assert all(len(line.rstrip("\n")) <= 100 for cell in code for line in cell["source"])
+
+
+def test_progress_and_widgets_are_not_stored() -> None:
+    bar = {"output_type": "stream", "name": "stderr", "text": "50%"}
+    widget = {"text/plain": "bar", "application/vnd.jupyter.widget-view+json": {}}
+    frame = {"text/plain": "a", "text/html": "<b>a</b>", "image/png": "..."}
+    assert stored(bar) is None
+    assert stored({"output_type": "display_data", "data": widget}) is None
+    kept = stored({"output_type": "execute_result", "data": frame})
+    assert kept["data"] == {"text/html": "<b>a</b>"}
 
 
 @each_notebook
