@@ -8,6 +8,7 @@ way a score points (RoAST, arXiv 2312.04032, Section 5.1).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -42,6 +43,8 @@ LEARNED = 10.0
 """Per cent of the way from guessing to a perfect score below which a task counts as not learned."""
 MOST = 3
 """Gains that the sentence names."""
+MOST_POINTS, TITLE_WORDS = 3, 8
+"""Sentences below the title of the first screen, and the most words of the title."""
 PLAIN = "plain"
 """Names of plain fine-tuning: those of the recipe and of the method."""
 
@@ -189,6 +192,21 @@ class Headline:
         return " ".join(part for part in (self.sentence, self.sure, priced) if part)
 
     @property
+    def title(self) -> str:
+        """The verdict in a few words: the first part of the sentence."""
+        return _parts(self.sentence)[0].rstrip(".")
+
+    @property
+    def points(self) -> list[str]:
+        """The main reasons, a sentence each."""
+        return [*_parts(self.sentence)[1:], *_parts(self.sure)][:MOST_POINTS]
+
+    @property
+    def details(self) -> str:
+        """The sentences after the points."""
+        return " ".join([*_parts(self.sentence)[1:], *_parts(self.sure)][MOST_POINTS:])
+
+    @property
     def lines(self) -> tuple[tuple[str, str, str], ...]:
         """For a terminal: a perspective, its difference and verdict; of one model its value."""
         levels = [(level.view.title, level.text, level.row.heading()) for level in self.levels]
@@ -227,6 +245,22 @@ class Headline:
             for other in self.others
             if other.row.key == gain.row.key or (other.given and other.view is gain.view)
         ]
+
+
+def _parts(text: str) -> list[str]:
+    """Return the sentences of a text; one that is too long for a title is cut at its semicolon.
+
+    Example:
+        >>> _parts("`m` reaches 85.2% accuracy; it is weakest in shift: 61.0%. See below.")
+        ['`m` reaches 85.2% accuracy', 'It is weakest in shift: 61.0%.', 'See below.']
+        >>> _parts("Recommended: `uegr`. It is 40% better calibrated.")
+        ['Recommended: `uegr`.', 'It is 40% better calibrated.']
+    """
+    first, *others = re.split(r"(?<=\.) (?=[A-Z`])", text) if text else [""]
+    title, semicolon, rest = first.partition("; ")
+    if semicolon and len(first.split()) > TITLE_WORDS:
+        return [title, rest[0].upper() + rest[1:], *others]
+    return [part for part in (first, *others) if part]
 
 
 def headline(comparison: Comparison) -> Headline:
