@@ -69,7 +69,7 @@ class Candidate:
     Args:
         name: Short name.
         method: Name of the method.
-        rate: Factor of the default learning rate; 0 keeps the classifier of ``start``.
+        rate: Factor of the learning rate that is usual for the model; 0 keeps the classifier of ``start``.
         length: Factor of `epochs_for`; None is the default number of epochs.
         start: The classifier that training starts from; None is a head with random weights.
         passes: Forward-pass equivalents of a step; plain fine-tuning takes 3.
@@ -77,7 +77,7 @@ class Candidate:
 
     name: str
     method: str = DEFAULT_METHOD
-    rate: float = 5.0
+    rate: float = 1.0
     length: float | None = 1.0
     start: Alternative | None = FROZEN
     passes: float = PLAIN
@@ -104,7 +104,7 @@ class Candidate:
 
 LINEAR: Final = Candidate("linear classifier", rate=0.0)
 WITH_SETFIT: Final = Candidate("SetFit", rate=0.0, start=SETFIT)
-DEFAULT: Final = Candidate("default fine-tuning", rate=1.0, length=None, start=None)
+DEFAULT: Final = Candidate("default fine-tuning", length=None, start=None)
 """Plain fine-tuning with the default settings."""
 SIMPLE: Final = (LINEAR, WITH_SETFIT, DEFAULT)
 """Candidates that the best one is compared with."""
@@ -115,11 +115,11 @@ CANDIDATES: Final = (
     WITH_SETFIT,
     Candidate("fine-tuned SetFit", start=SETFIT),
     Candidate("fine-tuning, random head", start=None),
-    Candidate("light fine-tuning", rate=1.0, length=0.2),
-    Candidate("fine-tuning, high rate", rate=10.0),
-    Candidate("fine-tuning, low rate", rate=2.0),
+    Candidate("light fine-tuning", rate=0.2, length=0.2),
+    Candidate("fine-tuning, high rate", rate=2.0),
+    Candidate("fine-tuning, low rate", rate=0.3),
     Candidate("R-Drop", method="r_drop", passes=6.0),
-    Candidate("long fine-tuning", rate=2.0, length=2.0),
+    Candidate("long fine-tuning", rate=0.3, length=2.0),
 )
 """In the order in which they are tried, the most promising first: the time may end."""
 
