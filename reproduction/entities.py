@@ -28,7 +28,7 @@ TYPES = {
     **dict.fromkeys(("person", "politician", "writer", "scientist"), "person"),
     **dict.fromkeys(("location", "country"), "location"),
     **dict.fromkeys(
-        ("organization", "politicalparty", "university", "corporation", "group"), "organization"
+        ("organisation", "politicalparty", "university", "corporation", "group"), "organisation"
     ),
 }
 """CoNLL's type of each type of CrossNER and WNUT; all others are ``misc``."""
