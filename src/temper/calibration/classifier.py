@@ -412,9 +412,9 @@ class Classifier:
                 confidence=None if scaled.regression else scaled.probabilities.max(axis=1),
                 needed=None if terms.selection is None else terms.selection.threshold,
             )
-            for each, *message in zip(fields, *reasons.values(), strict=True):
-                each["abstain"] = ", ".join(filter(None, message))
-            abstained = {rule: sum(map(bool, message)) for rule, message in reasons.items()}
+            for each, *objections in zip(fields, *reasons.values(), strict=True):
+                each["abstain"] = ", ".join(filter(None, objections))
+            abstained = {rule: sum(map(bool, objections)) for rule, objections in reasons.items()}
         return Answers(tuple(Answer(**each) for each in fields), notices, abstained=abstained)
 
     def _read(self, examples: Examples) -> tuple[Prediction, FloatArray | None, FloatArray]:
@@ -459,10 +459,10 @@ def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
     return [
         {
             "label": names[best],
-            "probabilities": dict(zip(names, fractions, strict=True)),
-            "anomaly": 1.0 - max(fractions),
+            "probabilities": dict(zip(names, chances, strict=True)),
+            "anomaly": 1.0 - max(chances),
         }
-        for best, fractions in rows
+        for best, chances in rows
     ]
 
 

@@ -330,7 +330,7 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
 
     flat = []
     for row in predictions:
-        fractions = row.get("probabilities", {})
+        probabilities = row.get("probabilities", {})
         nested = ("probabilities", "set", "interval", "labels", "entities", "choices", "span")
         plain = {name: value for name, value in row.items() if name not in nested}
         if not raw:
@@ -338,7 +338,7 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
         if "interval" in row:
             plain |= dict(zip(("low", "high"), row["interval"], strict=True))
         if "set" in row:
-            plain |= {f"set:{label}": int(label in row["set"]) for label in fractions}
+            plain |= {f"set:{label}": int(label in row["set"]) for label in probabilities}
         if "labels" in row:
             plain |= {"labels": "|".join(row["labels"])}
         if "choices" in row:
@@ -349,7 +349,7 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
         if "entities" in row:
             plain |= {"entities": json.dumps(row["entities"], ensure_ascii=False)}
         flat.append(
-            {**plain, **{f"probability:{label}": fraction for label, fraction in fractions.items()}}
+            {**plain, **{f"probability:{label}": value for label, value in probabilities.items()}}
         )
     content: str = pandas.DataFrame(flat).to_csv(index=False, lineterminator="\n")
     return content

@@ -116,14 +116,14 @@ class EqualShares:
         """Yield the shares of each batch after each other."""
         first: list[int] = []
         batches = iter(self.batches)
-        while batch := [row for fraction in islice(batches, self.shares) for row in fraction]:
+        while batch := [row for part in islice(batches, self.shares) for row in part]:
             first = first or batch
             # Fewer rows than shares: rows of the epoch's first batch fill it up, and count again.
             batch += [first[index % len(first)] for index in range(self.shares - len(batch))]
             size, larger = divmod(len(batch), self.shares)
             end = 0
-            for fraction in range(self.shares):
-                start, end = end, end + size + (fraction < larger)
+            for number in range(self.shares):
+                start, end = end, end + size + (number < larger)
                 yield batch[start:end]
 
 

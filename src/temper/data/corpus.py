@@ -91,10 +91,8 @@ class _Writer:
         person = self.rng.choice(lexicon()["people"])
         right = self.rng.random() < 0.5
         verdict = self.frame("agreeing" if right else "disagreeing")
-        message = self.frame("sayings")
-        return (
-            f"{person} {message.format(aspect['noun'], self.adjective(good == right))}, {verdict}"
-        )
+        frame = self.frame("sayings")
+        return f"{person} {frame.format(aspect['noun'], self.adjective(good == right))}, {verdict}"
 
     def comparison(self, domain: _Table, good: bool) -> str:
         """Compare with the last product; its opinion decides by likeness or difference."""

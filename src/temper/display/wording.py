@@ -101,11 +101,9 @@ def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
     for name, value in parameters.items():
         if name in ("norm", "steps", "restarts"):
             continue
-        message = f"{value:g}" if isinstance(value, float) else str(value)
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
         plain = name.removesuffix("_relative")
-        sizes.append(
-            f"{plain.replace('_', ' ')} {message}{'' if plain == name else f' of the {of}'}"
-        )
+        sizes.append(f"{plain.replace('_', ' ')} {shown}{'' if plain == name else f' of the {of}'}")
     symbol = "" if norm is None else _NORMS.get(str(norm), str(norm))
     return " ".join(part for part in (symbol, *sizes, effort and f"({', '.join(effort)})") if part)
 

@@ -60,31 +60,28 @@ class Composed(Method):
     @property
     def name(self) -> str:
         """The name of the composition on the command line."""
-        return " + ".join(fraction.label for fraction in self.shares)
+        return " + ".join(part.label for part in self.shares)
 
     @property
     def moves_embeddings(self) -> Method | None:
         """The one method that perturbs the embeddings; None if there is none."""
-        moving = (
-            fraction.config.moves_embeddings for fraction in self.shares if fraction.half != "rule"
-        )
+        moving = (part.config.moves_embeddings for part in self.shares if part.half != "rule")
         return next(filter(None, moving), None)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of each method, by its name."""
-        return {fraction.name: fraction.config.settings() for fraction in self.shares}
+        return {part.name: part.config.settings() for part in self.shares}
 
     def off(self) -> Self:
         """Switch every method off."""
-        fractions = [
-            Share(name=fraction.name, config=fraction.config.off(), half=fraction.half)
-            for fraction in self.shares
+        parts = [
+            Share(name=part.name, config=part.config.off(), half=part.half) for part in self.shares
         ]
-        return type(self)(shares=tuple(fractions))
+        return type(self)(shares=tuple(parts))
 
     def composed(self) -> Sequence[Method]:
         """Return the methods whose losses are composed."""
-        return [fraction.config for fraction in self.shares if fraction.half != "rule"]
+        return [part.config for part in self.shares if part.half != "rule"]
 
     def plan(self, now: Step) -> Plan:
         """Return the merged plan.
@@ -96,8 +93,8 @@ class Composed(Method):
 
     def update(self) -> Sequence[UpdateRule]:
         """Return the update rules of all methods."""
-        owned = [fraction for fraction in self.shares if fraction.half != "objective"]
-        return [rule for fraction in owned for rule in fraction.config.update()]
+        owned = [part for part in self.shares if part.half != "objective"]
+        return [rule for part in owned for rule in part.config.update()]
 
     def check_head(self, head: type[Head]) -> None:
         """Raise if one of the methods cannot train on the labels."""
@@ -111,11 +108,7 @@ class Composed(Method):
             CompositionError: If two methods conflict, or losses read the state of a missing update
                 rule.
         """
-        rules = [
-            (fraction.name, fraction.config.rule)
-            for fraction in self.shares
-            if fraction.half != "objective"
-        ]
+        rules = [(part.name, part.config.rule) for part in self.shares if part.half != "objective"]
         for index, (later, rule) in enumerate(rules):
             for earlier, other in rules[:index]:
                 if shared := sorted(rule.conflicts & other.conflicts):
@@ -159,16 +152,16 @@ def compose(
     halves: list[tuple[Method | str, Half]] = [(method, "both") for method in methods]
     halves += [(objective, "objective")] if objective is not None else []
     halves += [(rule, "rule")] if rule is not None else []
-    fractions: list[Share] = []
+    parts: list[Share] = []
     for given, half in halves:
         config = configure(given) if isinstance(given, str) else given
         if not isinstance(config, Composed):
-            fractions.append(Share(name=name_of(config), config=config, half=half))
+            parts.append(Share(name=name_of(config), config=config, half=half))
         elif half == "both":
-            fractions += config.shares
+            parts += config.shares
         else:
-            fractions += [fraction.model_copy(update={"half": half}) for fraction in config.shares]
-    return _checked(fractions)
+            parts += [part.model_copy(update={"half": half}) for part in config.shares]
+    return _checked(parts)
 
 
 def configure(
@@ -260,7 +253,7 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
             )
         elif not isinstance(table, Mapping):
             faults.append(f"`method.{key}` must be a table of settings, got {table!r}.")
-    fractions: list[Share] = []
+    parts: list[Share] = []
     for method, half in labels:
         if half is not None and half not in HALVES:
             faults.append(unknown(f"half of {method}", half, HALVES))
@@ -275,27 +268,25 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
             taken = next((known for known in HALVES if known == half), "both")
             written = set(table) if isinstance(table, Mapping) else set()
             by_preset = config.model_fields_set - written if "preset" in written else set()
-            fractions.append(
-                Share(name=method, config=config, half=taken, preset=frozenset(by_preset))
-            )
+            parts.append(Share(name=method, config=config, half=taken, preset=frozenset(by_preset)))
         except TemperError as error:
             faults += str(error).splitlines()
     if faults:
         raise SettingError("\n".join(dict.fromkeys(faults)))
-    return _checked(fractions)
+    return _checked(parts)
 
 
 def _checked(shares: list[Share]) -> Composed:
     if not shares:
         raise CompositionError("A composition needs at least one method, got none.")
-    names = [fraction.name for fraction in shares]
+    names = [part.name for part in shares]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise CompositionError(
             f"The method {twice!r} is named twice in {' + '.join(s.label for s in shares)!r}. "
             "Name each method once."
         )
-    composed = Composed(shares=tuple(_only_half(fraction) for fraction in shares))
+    composed = Composed(shares=tuple(_only_half(part) for part in shares))
     # Faults are raised when the composition is created, before any work.
     composed.check_composition()
     return composed

@@ -161,8 +161,8 @@ def not_loaded(name: str, reason: object) -> str:
         name: What was named.
         reason: A library's exception, or a reason.
     """
-    message = str(reason).strip().splitlines()
-    first = shortened(message[0].rstrip(".")) if message else type(reason).__name__
+    lines = str(reason).strip().splitlines()
+    first = shortened(lines[0].rstrip(".")) if lines else type(reason).__name__
     near = "" if name in MODELS else f" {unknown('short name', name, SHORT_NAMES)}"
     return (
         f"No model could be loaded from {name!r} ({first}).{near_folder(name)} Give a folder with "

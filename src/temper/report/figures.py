@@ -113,13 +113,13 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
             difference = row.cells[name].difference
             if gap is None or difference is None or difference.mean is None:
                 continue
-            reach, message = None, ABSENT
+            reach, interval = None, ABSENT
             if difference.low is not None and difference.high is not None:
                 low, high = sorted((100 * difference.low / gap, 100 * difference.high / gap))
-                reach, message = (low, high), f"[{low:+.2f}, {high:+.2f}]"
+                reach, interval = (low, high), f"[{low:+.2f}, {high:+.2f}]"
             value = 100 * difference.mean / gap
             seeds = plural(len(difference.seeds), "common seed")
-            marks[name, _score_name(row)] = Mark(value, f"{value:+.2f}", message, seeds, reach)
+            marks[name, _score_name(row)] = Mark(value, f"{value:+.2f}", interval, seeds, reach)
     if not marks:
         return []
     caption = (

@@ -127,8 +127,8 @@ def bullets(sentences: Iterable[str]) -> str:
 
 
 def _counts(counts: Iterable[int], noun: str) -> str:
-    message = " or ".join(str(count) for count in sorted(counts)) or ABSENT
-    return f"{message} {noun}{'' if message == '1' else 's'}"
+    shown = " or ".join(str(count) for count in sorted(counts)) or ABSENT
+    return f"{shown} {noun}{'' if shown == '1' else 's'}"
 
 
 def _legend(comparison: Comparison) -> str:

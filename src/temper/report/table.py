@@ -336,7 +336,7 @@ WITHOUT_ROWS = (
 
 def _notices(source: Source) -> list[str]:
     """Gather the runs' notices, each once, with the runs that it holds for."""
-    message: dict[str, list[str]] = {}
+    runs_of: dict[str, list[str]] = {}
     for run in source.runs:
         name = f"{run.column}, seed {run.seed}"
         notices = list(run.record.notices) if run.record is not None else []
@@ -349,11 +349,11 @@ def _notices(source: Source) -> list[str]:
         if run.scores is not None and not run.rows_kept:
             notices.append(WITHOUT_ROWS)
         for notice in dict.fromkeys(notices):
-            message.setdefault(notice, []).append(name)
+            runs_of.setdefault(notice, []).append(name)
     total = len(source.runs)
     return [
         notice if len(names) == total else f"{notice} ({_some(names)})"
-        for notice, names in message.items()
+        for notice, names in runs_of.items()
     ]
 
 

@@ -219,18 +219,18 @@ def _facts(source: Source, read: Callable[[RunRecord], dict[str, str]]) -> list[
     """
     columns: list[dict[str, list[str]]] = []
     for column in source.columns:
-        message: dict[str, list[str]] = {}
+        of_column: dict[str, list[str]] = {}
         for run in column.runs.values():
             record = {} if run.record is None else read(run.record)
             for name, value in record.items():
-                values = message.setdefault(name, [])
+                values = of_column.setdefault(name, [])
                 if value not in values:
                     values.append(value)
-        columns.append(message)
-    names = dict.fromkeys(name for message in columns for name in message)
+        columns.append(of_column)
+    names = dict.fromkeys(name for of_column in columns for name in of_column)
     result = []
     for name in names:
-        shown = tuple(" | ".join(message.get(name, [])) or ABSENT for message in columns)
+        shown = tuple(" | ".join(of_column.get(name, [])) or ABSENT for of_column in columns)
         result.append(Fact(name, shown, len(set(shown)) > 1))
     return sorted(result, key=lambda fact: not fact.differs)
 

@@ -103,8 +103,8 @@ class StudyFolder:
             return
         begun = [
             column
-            for column, indices in planned.items()
-            if any(RunFolder(self.path / index).record() for index in indices.values())
+            for column, folders in planned.items()
+            if any(RunFolder(self.path / folder).record() for folder in folders.values())
         ]
         if begun:
             raise CheckpointError(

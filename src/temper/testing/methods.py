@@ -356,12 +356,12 @@ def memory(subject: Subject) -> Iterator[str]:
     held = [leaf for leaf in tree_leaves(stepper.state_dict()) if isinstance(leaf, Tensor)]
     inside = sum(stepper.params.tensors[name].numel() for name in stepper.params.blocks)
     weights, kept = _bytes(model.parameters()), _bytes(held)
-    message = entry(name_of(subject.config)).memory
-    copies = 2 if "two copies" in message else 1
+    memory = entry(name_of(subject.config)).memory
+    copies = 2 if "two copies" in memory else 1
     # Beside the copies, a byte for each entry that a mask covers, and some scalars.
     if kept > copies * weights + inside + 256:
         yield f"Its state holds {kept} bytes, more than {copies} times the weights' {weights}."
-    if (kept > weights / 3) != ("copy" in message or copies == 2):
+    if (kept > weights / 3) != ("copy" in memory or copies == 2):
         yield f"@register's memory must say whether it holds a copy; its state has {kept} bytes."
 
 

@@ -68,7 +68,7 @@ def check_perspective(
         changed = differences(before, snapshot(predictor))
         faults = [
             *_of_declaration(perspective),
-            *(f"Measuring changes the {message}." for message in changed),
+            *(f"Measuring changes the {what}." for what in changed),
             *_of_measurement(perspective, data, asked, measured, tolerance),
             *_of_report(perspective, data, asked, measured),
         ]

@@ -127,11 +127,11 @@ class Processes:
             SettingError: In the first process, naming another one and what it has otherwise.
             OtherProcessError: In the others.
         """
-        message = self.gather(facts)
+        gathered = self.gather(facts)
         with self.together():
-            for rank, other in enumerate(message):
-                if other != message[0]:
-                    what = "; ".join(differences(message[0], other))
+            for rank, other in enumerate(gathered):
+                if other != gathered[0]:
+                    what = "; ".join(differences(gathered[0], other))
                     raise SettingError(
                         "The processes of a run train with the same settings, rows and versions, "
                         f"and process {rank} of {self.count} has others than process 0: {what}. "

@@ -396,8 +396,8 @@ class RobustTrainer(Trainer):
             return super()._get_train_sampler(dataset)
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
         # An optimizer step has the same rows however it is split, so that memory decides nothing.
-        fractions = 1 if self.accelerator.split_batches else self.args.world_size
-        rows = self._train_batch_size * self.args.gradient_accumulation_steps * fractions
+        parts = 1 if self.accelerator.split_batches else self.args.world_size
+        rows = self._train_batch_size * self.args.gradient_accumulation_steps * parts
         if column not in getattr(dataset, "column_names", ()):  # else they may not count tokens
             checks.check_lengths(lengths, self.model)
         checks.check_drop_last(self.args.dataloader_drop_last, rows=len(lengths), step=rows)

@@ -156,8 +156,8 @@ class TaskCopy:
         )
         if examples.labels is not None and self.task.labels is not None:
             examples = self._with_labels(examples, split, self.task.labels)
-        message = self._size(split, len(examples)) if sized else ()
-        return replace(examples, notices=(*examples.notices, *message))
+        size = self._size(split, len(examples)) if sized else ()
+        return replace(examples, notices=(*examples.notices, *size))
 
     def _with_labels(self, examples: Examples, split: str, labels: tuple[str, ...]) -> Examples:
         named = examples.label_names

@@ -316,13 +316,13 @@ def roc_curves(source: Source) -> list[Figure]:
         drawn_curves = [diagonal("chance")]
         for (column_name, detector), (false, true) in of_set.items():
             index = detectors.index(detector)
-            message = CONDITIONS.get(detector, detector)
+            label = CONDITIONS.get(detector, detector)
             corners = np.linspace(0, len(false) - 1, min(len(false), CORNERS)).round().astype(int)
             # One column's detectors differ in color, several columns' in the dash.
             color = looks[column_name].color if several else 1 + index % (COLORS - 1)
             drawn_curves.append(
                 Curve(
-                    f"{column_name}, {message}" if several else message,
+                    f"{column_name}, {label}" if several else label,
                     tuple(map(Point, false[corners].tolist(), true[corners].tolist())),
                     Look(color, dash=DASHES[index % len(DASHES)]),
                     column=column_name if several else None,

@@ -85,8 +85,8 @@ def in_words(comparison: Comparison) -> str:
         comparison: All scores.
     """
     risks = {
-        fraction: {row.key.set: row for row in comparison.of("selective", f"risk_{fraction}")}
-        for fraction in (80, 95)
+        percent: {row.key.set: row for row in comparison.of("selective", f"risk_{percent}")}
+        for percent in (80, 95)
     }
 
     def say(column: str) -> str:

@@ -117,8 +117,8 @@ KINDS = {"random": "random tokens", "mask": "masked tokens", "drop": "dropped to
 def words(key: ScoreKey) -> str:
     """Write a score with the kind of corruption, and the rate where it belongs to one."""
     kind, rate = KINDS.get(key.condition, key.condition), key.parameters.number("rate")
-    message = kind if rate is None else f"{kind}, {round(100 * rate, 4):g}%"
-    return ", ".join(part for part in (title(key.name), message, key.set) if part)
+    label = kind if rate is None else f"{kind}, {round(100 * rate, 4):g}%"
+    return ", ".join(part for part in (title(key.name), label, key.set) if part)
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
