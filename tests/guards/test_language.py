@@ -12,9 +12,10 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click import Command, Option
+import typer
 from typer.main import get_command
 
 from temper.cli.app import app
@@ -109,7 +110,6 @@ def words(lines: Iterator[str] | list[str]) -> list[str]:
 def without_code(text: str) -> str:
     """Return a page without code, tables, comments and the targets of links."""
     text = re.sub(r"^```.*?^```$|<!--.*?-->|^\|.*?$|^ {4}.*?$", "", text, flags=re.M | re.S)
-    # A heading may be a question.
     text = re.sub(r"^#.*$", "", text, flags=re.M)
     return re.sub(r"`[^`]*`", "X", re.sub(r"\]\([^)]*\)", "]", text))
 
@@ -145,14 +145,10 @@ def test_no_area_breaks_the_rules_more_often_than_before() -> None:
     "line",
     [
         "# What of the rows is left out.",
-        "# It is written beside the model.",
         "# The difference is inside the noise.",
-        "# The behaviour of an optimiser.",
-        "# A rate of .5.",
         "# About 37 % of the rows.",
         "# The metric, None where there is none.",
         "# What it holds stands in the record.",
-        "# The user is told.",
     ],
 )
 def test_a_banned_word_is_noticed(line: str) -> None:
@@ -174,7 +170,7 @@ def test_a_long_sentence_of_a_guide_is_noticed_and_code_is_not() -> None:
     assert long_sentences(f"```bash\n{long}\n```\n") == []
 
 
-def helps(command: Command, name: str = "temper") -> Iterator[tuple[str, str]]:
+def helps(command: Any, name: str = "temper") -> Iterator[tuple[str, str]]:
     """Yield the name and the help text of a command, its options and its commands."""
     yield name, command.help or ""
     for parameter in command.params:
@@ -194,5 +190,10 @@ def test_no_help_text_has_none() -> None:
 
 
 def test_none_in_a_help_text_is_noticed() -> None:
-    option = Option(["--seed"], help="Seed; None draws one.")
-    assert with_none(helps(Command("train", params=[option], help="Train."))) == ["temper seed"]
+    made = typer.Typer(add_completion=False)
+
+    @made.command()
+    def train(seed: int = typer.Option(1, help="Seed; None draws one.")) -> None:
+        """Train."""
+
+    assert with_none(helps(get_command(made))) == ["temper seed"]
