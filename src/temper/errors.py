@@ -264,12 +264,10 @@ def _tables(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _keys(tables: Iterable[type[BaseModel]]) -> list[str]:
-    """Return the names of the fields of any of them, each once."""
     return list(dict.fromkeys(key for table in tables for key in table.model_fields))
 
 
 def _within(annotation: Any) -> list[Any]:
-    """Return a type and those that it is made of."""
     return [annotation, *(each for part in get_args(annotation) for each in _within(part))]
 
 
@@ -286,7 +284,7 @@ _WORDS = {
 
 
 def perhaps(value: object) -> str:
-    """Say which share was perhaps meant by a number above 1; empty where none was.
+    """Return which share was perhaps meant by a number above 1; empty if none was.
 
     Example:
         >>> perhaps(95), perhaps(-1)

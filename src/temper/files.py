@@ -370,7 +370,7 @@ def sha256(file: Path) -> str:
 
 
 def disagreements(folder: Path, recorded: Mapping[str, str]) -> list[str]:
-    """Say which files of a folder are not the ones that were written.
+    """Return which files of a folder are not the ones that were written.
 
     Args:
         folder: The folder.

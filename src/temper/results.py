@@ -85,7 +85,7 @@ class TrainingResult(Result):
 
     @property
     def scores(self) -> pandas.DataFrame:
-        """A line for each epoch: the task's metric on the dev rows."""
+        """A line for each epoch: the task's metric on the validation rows."""
         import pandas
 
         told = self.record.get("epochs", {})

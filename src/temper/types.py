@@ -48,14 +48,14 @@ class Batch:
     """One micro-batch.
 
     Args:
-        inputs: Keyword arguments of the model's forward (``input_ids [B, T]``, ``attention_mask
-            [B, T]`` ...), without labels. Multiple choice has [B, N, T], and texts in windows have
-            [B, W, T].
+        inputs: Keyword arguments of the model's forward (``input_ids [B, T]``, ``attention_mask [B,
+            T]`` ...), without labels. Multiple choice has [B, N, T], and texts in windows have [B,
+            W, T].
         labels: Class indices [B] (int64), targets [B] (float) for a regression, or what another
             head defines (`temper.heads`); None without labels.
         rows: Index of each row in the training set [B], where known; used to name rows in errors.
         teacher: Logits or log-probabilities [B, C] that another model gives the rows, values [B, 1]
-            of a regression; None where there is none.
+            of a regression; None if there is none.
         context: Tokens that an answer may start or end at [B, T], boolean, for spans; None for all.
     """
 

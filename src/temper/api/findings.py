@@ -192,7 +192,6 @@ def _title(trial: Trial) -> str:
 
 
 def _interval(first: FloatArray, second: FloatArray, *, percent: bool = True) -> str:
-    """Return the 95% interval of a mean difference of paired rows."""
     (result,) = difference_intervals(
         [
             (

@@ -205,7 +205,6 @@ def _check(tree: Mapping[str, Any], model: str) -> None:
 
 
 def _repeated(rows: Examples) -> list[str]:
-    """Report texts that occur several times, and those of them with different labels."""
     labels: dict[str, set[Any]] = {}
     for row, label in zip(rows.rows, rows.labels or (), strict=True):
         labels.setdefault(row, set()).add(label)
@@ -226,7 +225,6 @@ def _seconds(budget: str) -> float:
 
 
 def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
-    """Measure the model on the rows that were set aside, and write the report."""
     from temper.checkpoints.checkpoint import Checkpoint
     from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
     from temper.report import build

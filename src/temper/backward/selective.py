@@ -275,6 +275,5 @@ def _counts(params: Parameters, tensors: Gradients) -> Tensor:
 
 
 def _kept(params: Parameters, kept: dict[str, Tensor]) -> Tensor:
-    """Return the kept fraction of all entries."""
     counts = torch.stack([mask.sum() for mask in kept.values()]).sum()
     return params.summed(counts) / sum(params.shape(n, mask).numel() for n, mask in kept.items())

@@ -60,7 +60,7 @@ class Abstention:
         return cls(anomaly, largest, max_risk)
 
     def __bool__(self) -> bool:
-        """Say whether there is a rule."""
+        """Return whether there is a rule."""
         return self.anomaly or self.largest_set is not None or self.max_risk is not None
 
     def reasons(
@@ -71,7 +71,7 @@ class Abstention:
         confidence: FloatArray | None,
         needed: float | None,
     ) -> dict[str, list[str]]:
-        """Say by each rule of each row why there is no answer; empty where it does not object.
+        """Say by each rule of each row why there is no answer; empty if it does not object.
 
         Args:
             flagged: Which are anomalies, [N].

@@ -81,17 +81,17 @@ def calibrate(
 ) -> dict[str, Any]:
     """Fit a temperature, thresholds and a detector; write ``calibration.json`` (docs/formats.md).
 
-    Rows that the run was trained on are left out: a model is too sure of them. So are its dev rows,
-    on which scores are reported. With fewer than 100 rows, and nothing asked for by name, only a
-    temperature is fitted.
+    Rows that the run was trained on are left out: a model is too sure of them. So are its
+    validation rows, on which scores are reported. With fewer than 100 rows, and nothing asked for
+    by name, only a temperature is fitted.
 
     Args:
         request: The model's folder, the held-out rows, and sets of anomalies to choose a detector
             by; an earlier calibration is replaced.
         settings: The settings that are kept.
-        with_dev: Whether dev rows are taken all the same.
-        backend: ``int8`` makes an 8-bit copy of the model (`temper.models.int8`) and fits all of
-            it on the copy's answers. Both are kept in the folder ``int8`` of the model's folder.
+        with_dev: Whether validation rows are taken all the same.
+        backend: ``int8`` makes an 8-bit copy of the model (`temper.models.int8`) and fits all of it
+            on the copy's answers. Both are kept in the folder ``int8`` of the model's folder.
         progress: Hears what there is to say.
 
     Returns:
@@ -175,7 +175,6 @@ class _Fit:
     """Empty folder for an 8-bit copy, on whose answers all is fitted."""
 
     def notice(self, text: str) -> None:
-        """Report something now and keep it in the record."""
         self.progress.notice(text)
         self.notices.append(text)
 
@@ -283,7 +282,6 @@ class _Fit:
         return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
 
     def _repeats(self, rows: IntegerArray) -> BooleanArray:
-        """Return which rows have the text of an earlier one of them."""
         seen: set[str] = set()
         repeats = []
         for row in rows:
@@ -360,7 +358,6 @@ class _Fit:
         return answers, np.zeros((len(rows), 1, 0), np.float32)
 
     def _temperature(self, labels: FloatArray, answers: Prediction) -> float:
-        """Fit the temperature, and warn about classes without rows."""
         logits = answers.logits
         # It `gives` logits.
         assert logits is not None
@@ -387,7 +384,6 @@ class _Fit:
         return temperature
 
     def _temperatures(self, labels: FloatArray, answers: Prediction) -> tuple[float, ...]:
-        """Fit the temperature of each of several labels."""
         assert answers.logits is not None
         result, notices = label_temperatures(labels, answers.logits, self._names)
         for notice in notices:
@@ -395,7 +391,6 @@ class _Fit:
         return result
 
     def _thresholds(self, labels: FloatArray, scaled: Prediction) -> tuple[float, ...]:
-        """Choose the threshold of each label, or of class 1 of two, on calibrated probabilities."""
         assert self.settings.threshold is not None
         chances = label_probabilities(scaled)
         names, rule = self._names[-chances.shape[1] :], self.settings.threshold
@@ -406,7 +401,6 @@ class _Fit:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        """The classes or labels by index."""
         return self.predictor.label_names or tuple(map(str, range(self.rows.classes)))
 
     def _measure(
@@ -440,7 +434,6 @@ class _Fit:
         states: States,
         told: dict[str, Any],
     ) -> Detector:
-        """Choose a detector, and fit it on in-distribution rows."""
         taught = self._teacher() if states.shape[2] else None
         given = Ordinary(answers, states, taught)
         try:
@@ -463,7 +456,7 @@ class _Fit:
         return best
 
     def _teacher(self) -> States | None:
-        """Read states of training rows, None where they cannot be read."""
+        """Read states of training rows, None if they cannot be read."""
         train, _ = trained_rows(self.request.model)
         if train is None:
             return None
@@ -474,7 +467,6 @@ class _Fit:
         return self._read(replace(chosen, name="train"))[1]
 
     def _anomalies(self) -> dict[str, tuple[Prediction, States]]:
-        """Answer the sets of anomalies."""
         data, known = self.request.data, self.request.model.columns
         result = {}
         for name, source in self.request.sets.anomaly.items():
@@ -501,7 +493,8 @@ def _unseen(
     """Leave out the rows that a model has seen.
 
     Returns:
-        The others, how many were trained on and how many are dev rows, and what there is to say.
+        The others, how many were trained on and how many are validation rows, and what there is to
+        say.
     """
     seen = seen_among(model, rows)
     notices = list(seen.notices)
@@ -542,7 +535,7 @@ def _unseen(
 
 
 def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-    """Say why a temperature may do no good on other rows.
+    """Return why a temperature may do no good on other rows.
 
     Args:
         rows: How many it was fitted on.
@@ -580,7 +573,7 @@ def _before(file: Path) -> dict[str, Any] | None:
 
 
 def _earlier(content: Mapping[str, Any]) -> tuple[object, str | None] | None:
-    """Return the temperature that a calibration keeps and its rows' hash; None where none is."""
+    """Return the temperature that a calibration keeps and its rows' hash; None if none is."""
     value, rows = content.get("temperature"), content.get("held_out")
     result = rows.get("hash") if isinstance(rows, dict) else None
     value = tuple(value) if isinstance(value, list) else value

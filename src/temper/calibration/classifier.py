@@ -61,8 +61,8 @@ class Terms:
     """The requested parts of an answer; `Classifier.terms` checks them.
 
     Args:
-        coverage: How often prediction sets, or intervals, shall hold the truth; None where there
-            are none.
+        coverage: How often prediction sets, or intervals, shall hold the truth; None if there are
+            none.
         rules: When to abstain.
         selection: The confidence that is needed, where a risk was asked for.
     """
@@ -366,7 +366,7 @@ class Classifier:
         examples: Examples,
         tagged: list[WordsInText] | None = None,
     ) -> Answers:
-        """Say what is known of the model's own answers.
+        """Return what is known of the model's own answers.
 
         Args:
             own: The answers, n rows.

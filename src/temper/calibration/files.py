@@ -164,7 +164,7 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
         backend: ``int8`` reads the calibration of its 8-bit copy.
 
     Returns:
-        The calibration, None where none is stored.
+        The calibration, None if none is stored.
 
     Raises:
         CheckpointError: A file is damaged, or the weights next to it are others than those that it
@@ -223,7 +223,6 @@ def calibration_files(folder: Path) -> list[str]:
 
 
 def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
-    """Return the record of sets or intervals, with their thresholds."""
     scaled = made.held_out_answers
     thresholds: dict[str, Any] = {}
     for coverage in rule.coverage:
@@ -236,7 +235,6 @@ def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
 
 
 def _arrays(made: Calibration) -> dict[str, Any]:
-    """Return the arrays that are kept, by name."""
     arrays: dict[str, Any] = {}
     if (held := made.held_out) is not None:
         answers = held.prediction

@@ -90,7 +90,6 @@ def _single(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compared(one: Predictor, other: Predictor, rows: Examples) -> dict[str, Any]:
-    """Return how the answers of two models to the same rows differ."""
     first, second = one.predict(rows), other.predict(rows)
     told: dict[str, Any] = {"rows": len(rows)}
     gaps = np.abs(first.decoded - second.decoded)

@@ -93,7 +93,7 @@ class Commands(TyperGroup):
             # An end as it should be is a RuntimeError too.
             raise
         except (MemoryError, RuntimeError) as error:
-            # torch is imported only where it has failed.
+            # torch is imported only if it has failed.
             from temper.memory import is_exhausted
 
             if not is_exhausted(error):

@@ -99,7 +99,7 @@ def calibrate(
 
 
 def lines(made: Mapping[str, Any]) -> list[str]:
-    """Say what was fitted, a line each.
+    """Return what was fitted, a line each.
 
     Args:
         made: The content of ``calibration.json``.
@@ -157,6 +157,5 @@ def lines(made: Mapping[str, Any]) -> list[str]:
 
 
 def _changes(made: Mapping[str, Any], scores: Iterable[tuple[str, str]]) -> str:
-    """Say what scores were before and after, by their titles and names."""
     values = ((title, made[name]) for title, name in scores)
     return ", ".join(f"{t} {each['before']:.4f} -> {each['after']:.4f}" for t, each in values)

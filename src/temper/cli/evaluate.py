@@ -122,7 +122,6 @@ def evaluate(
 
 
 def _print_errors(errors: ErrorAnalysis) -> None:
-    """Print the scores by class and the worst errors."""
     _print_lines(
         ("class", "precision", "recall", "F1", "texts", "mistaken for"),
         [each.cells() for each in errors.classes],
@@ -143,7 +142,6 @@ def _print_lines(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 
 def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bool) -> None:
-    """Estimate accuracy and macro-F1 of rows without labels."""
     from temper.calibration.classifier import Classifier
     from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
     from temper.files import write_json
@@ -176,7 +174,6 @@ def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bo
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:
-    """Return a score as a person reads it."""
     from temper.display.wording import described, unit
 
     # Norms of two layers may be orders of magnitude apart.

@@ -68,7 +68,6 @@ def show(
 
 
 def _settings() -> list[dict[str, Any]]:
-    """Return the settings of all tables but ``method``, by dotted name."""
     from temper.api.keywords import TABLES
     from temper.evaluation.settings import EvaluationSettings
     from temper.methods.description import bounds
@@ -97,12 +96,10 @@ def _settings() -> list[dict[str, Any]]:
 
 
 def _types(annotation: Any) -> list[Any]:
-    """Return a type and those that it is made of."""
     return [annotation, *(part for inner in get_args(annotation) for part in _types(inner))]
 
 
 def _show_settings(pattern: str, *, as_json: bool) -> None:
-    """Print the settings whose name contains a text."""
     rows = [row for row in _settings() if pattern in row["setting"]]
     if not rows:
         raise SettingError(f"No setting has {pattern!r} in its name: temper list settings.")
@@ -118,7 +115,6 @@ def _show_settings(pattern: str, *, as_json: bool) -> None:
 
 
 def _show_method(name: str, *, as_json: bool) -> None:
-    """Print a method's settings and presets."""
     from temper.methods import entry
     from temper.methods.description import flat, settings
 

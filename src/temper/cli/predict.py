@@ -188,7 +188,6 @@ def _read_table(
 
 
 def _write(predictions: list[dict[str, Any]], out: Path, *, raw: bool, as_json: bool) -> None:
-    """Write answers to a file and say so."""
     from temper.files import write_text
 
     made = {".jsonl": lines, ".json": array}.get(out.suffix)
@@ -200,7 +199,6 @@ def _write(predictions: list[dict[str, Any]], out: Path, *, raw: bool, as_json: 
 
 
 def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return answers as a person reads them, and the order of their columns."""
     rows = []
     for answer in predictions:
         row: dict[str, Any] = {}

@@ -35,7 +35,7 @@ SILENT = {
 }
 
 
-# Controls of terminals but for tab and newline (C0, DEL, C1), and marks that turn the direction.
+# Control characters except for tab and newline (C0, DEL, C1), and marks that turn the direction.
 _CONTROLS = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F)]
 _SHOWN = dict.fromkeys([*_CONTROLS, *range(0x2066, 0x206A)], "\ufffd")
 

@@ -140,7 +140,7 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
 
 
 def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
-    """Say what is wrong with the name of a new plug-in.
+    """Return what is wrong with the name of a new plug-in.
 
     Args:
         kind: `METHOD` or `PERSPECTIVE`.
@@ -148,7 +148,7 @@ def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
         alone: Whether its file is a module of its own, outside Temper's package.
 
     Returns:
-        One line, or None where nothing is wrong.
+        One line, or None if nothing is wrong.
 
     Example:
         >>> name_fault(METHOD, "MyMethod", alone=True)

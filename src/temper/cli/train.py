@@ -78,7 +78,6 @@ def train(
 
 
 def _epochs(record: Mapping[str, Any]) -> list[str]:
-    """Say what the dev rows scored after each epoch, and which epoch's weights are kept."""
     told = record.get("epochs", {})
     lines = []
     for task, each in told.items() if "tasks" in record else [("", told)] if told else []:

@@ -1,4 +1,4 @@
-"""Training rows that are changed anew each epoch, their labels kept.
+"""Training rows that are changed in each epoch; their labels are kept.
 
 A row is changed with a given probability, and by one of the chosen changes, each as likely.
 Whether, how and where follow from seed, epoch and row alone: neither batches nor the order of the
@@ -49,7 +49,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         seed: int,
     ) -> None:
         self.clean = clean
-        # Only texts are encoded anew: the labels of the encoded rows stay.
+        # Only texts are encoded in each epoch: the labels of the encoded rows stay.
         self.examples = replace(examples, labels=None, label_names=None, kind="unlabeled")
         self.tokenizer = tokenizer
         self.settings = settings
@@ -84,7 +84,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         self.epoch = epoch
 
     def chosen(self, index: int) -> str | None:
-        """Return the name of what is done to a row in this epoch, None where it stays.
+        """Return the name of what is done to a row in this epoch, None if it stays.
 
         Args:
             index: The row's position.
@@ -120,7 +120,7 @@ def augmented(
     *,
     seed: int,
 ) -> LazilyEncoded | AugmentedExamples:
-    """Return training rows as settings want them: changed anew each epoch, or as they are.
+    """Return training rows as the settings say: changed in each epoch, or unchanged.
 
     Args:
         rows: The encoded training rows.

@@ -25,7 +25,7 @@ def _check_batch_size(batch_size: int) -> None:
 
 
 class LengthBucketSampler(Sampler[int]):
-    """Order all rows anew each epoch so that each run of ``batch_size`` rows has like lengths.
+    """Shuffle all rows in each epoch so that each run of ``batch_size`` rows has like lengths.
 
     The order is a function of seed and epoch alone: shuffle the rows; set the last ``len %
     batch_size`` aside as the short last run; sort the others by length within pools of `POOL`
@@ -94,8 +94,8 @@ class EqualShares:
     process has as many; here all have about as many of those that are left, and each has one.
 
     Args:
-        batches: Rows of each share, in order, each full but for the last: as many after each other
-            as there are shares are one batch. It has a length.
+        batches: Rows of each share, in order, each full except for the last: as many after each
+            other as there are shares are one batch. It has a length.
         shares: Shares of a batch, >= 1.
 
     Example:

@@ -36,7 +36,7 @@ class Vocabulary:
     Args:
         ordinary: Ids that a token may be swapped for, distinct and ascending, [V].
         spared: Ids of special tokens, which are never touched.
-        mask: Id of the mask token, None where there is none.
+        mask: Id of the mask token, None if there is none.
     """
 
     ordinary: IntegerArray = field(repr=False)
@@ -75,7 +75,7 @@ class Vocabulary:
         )
 
     def lacks(self, kind: Corruption) -> str:
-        """Say why a corruption cannot be done, in words that end a sentence; empty where it can.
+        """Return why a corruption cannot be done, in words that end a sentence; empty if it can.
 
         Args:
             kind: The corruption.
@@ -112,8 +112,8 @@ def corrupt(
         seed: Seed of the draws.
 
     Returns:
-        The corrupted row, of the same keys. ``drop`` leaves one ordinary token where there is any:
-        the one that is hit last as the rate grows.
+        The corrupted row, of the same keys. ``drop`` leaves one ordinary token if there is any: the
+        one that is hit last as the rate grows.
 
     Raises:
         SettingError: The rate is out of bounds, or the vocabulary lacks what the kind needs.

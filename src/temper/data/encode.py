@@ -32,7 +32,7 @@ class EncodedExamples:
     """Token ids of a set, one mapping a row, unpadded.
 
     Args:
-        items: One mapping a row: ``input_ids``, ``attention_mask`` and, where there are any,
+        items: One mapping a row: ``input_ids``, ``attention_mask`` and, if there are any,
             ``token_type_ids``, ``labels`` and ``row_index``.
         truncated: Share of the rows that were cut, in [0, 1].
         unknown: Fraction of the texts' tokens that are the unknown token, in [0, 1].

@@ -60,8 +60,8 @@ class Examples:
         rows: Hash of each row's text; worked out where left empty.
         source: Where the rows came from: path or Hub id, configuration, split, revision or sha256.
         notices: Notes about these rows.
-        group: Group that each row belongs to (a domain, a heuristic), None where there are none.
-        pair: Name of the contrast pair that each row belongs to, None where there are none.
+        group: Group that each row belongs to (a domain, a heuristic), None if there are none.
+        pair: Name of the contrast pair that each row belongs to, None if there are none.
         numbers: Number of each row among all rows of its file, counted from 1; a range where no row
             was left out, None if they are not needed.
         others: Values of the file's other columns by name, if the reader asked for them.

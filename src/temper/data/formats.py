@@ -27,7 +27,7 @@ FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
 def format_of(path: Path) -> str | None:
-    """Return the format of a file name, ``.csv`` for ``train.csv.gz``; None where it has none."""
+    """Return the format of a file name, ``.csv`` for ``train.csv.gz``; None if it has none."""
     name = path.name.lower().removesuffix(".gz")
     return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
 
@@ -164,7 +164,6 @@ def _full_lines(content: TextFile) -> Iterator[tuple[int, str]]:
 
 
 def _encoding(content: TextFile) -> tuple[str, ...]:
-    """Say which encoding a file has where it is not UTF-8."""
     return () if content.is_usual else (f"{content.path}: read with encoding {content.encoding}.",)
 
 
@@ -251,7 +250,6 @@ def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Tab
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> dict[str, tuple[str, ...]]:
-    """Read the ClassLabel names that the `datasets` library leaves in a Parquet file's metadata."""
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
         return {

@@ -151,7 +151,7 @@ def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> lis
 
 
 def _keys(sign: str) -> str:
-    """Return the keys next to a letter, in its case; empty where none is known."""
+    """Return the keys next to a letter, in its case; empty if none is known."""
     keys = KEYBOARD.get(sign.lower(), "")
     return keys.upper() if sign.isupper() else keys
 

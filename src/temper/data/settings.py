@@ -49,7 +49,7 @@ def source_name(given: Any) -> Any:
 
 
 class AugmentationSettings(BaseModel):
-    """Say how training rows are changed; labels and evaluated rows stay as they are."""
+    """How training rows are changed; labels and evaluated rows stay as they are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -86,7 +86,7 @@ class AugmentationSettings(BaseModel):
         return self
 
     def augmentation(self) -> dict[str, Any]:
-        """Return the settings of the changes that are part of a run's key; empty where none is."""
+        """Return the settings of the changes that are part of a run's key; empty if none is."""
         # The order decides which of them a draw stands for.
         return {"augment": [list(self.augment), self.augment_share]} if self.augment else {}
 
@@ -104,7 +104,7 @@ TRAINING_ONLY = ("rows", "drop_overlap", *WINDOWS, *UNLABELED, *AUGMENTATION)
 
 
 class DataSettings(AugmentationSettings):
-    """Say what to train and evaluate on; how training rows are changed stands in its base.
+    """What to train and evaluate on; how training rows are changed stands in its base.
 
     Example:
         >>> DataSettings(source="glue:sst2", rows=2000).eval_split is None

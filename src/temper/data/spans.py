@@ -132,7 +132,7 @@ def answer_place(item: Mapping[str, Any], first: int, last: int) -> tuple[int, i
 
 
 def texts_at(places: Sequence[Sequence[int]], contexts: Sequence[str]) -> list[str]:
-    """Return the parts of contexts at some places, empty where there is none (-1).
+    """Return the parts of contexts at some places, empty if there is none (-1).
 
     Args:
         places: The first character, and the one behind the last, of each part.

@@ -23,7 +23,7 @@ def finish_splits(
         sets: The splits; train alone where the source has no evaluation split.
         settings: How many rows are wanted of each, how a missing dev split is carved, and whether
             rows that are also evaluated are dropped.
-        unlabeled: All rows of the unlabeled text, where there is any.
+        unlabeled: All rows of the unlabeled text, if there is any.
 
     Returns:
         The sets with all notices.
@@ -173,7 +173,6 @@ def _apart(rows: Examples, evaluations: Sequence[Examples], *, notices: list[str
 
 
 def _shared(rows: Examples, evaluated: Sequence[Examples]) -> list[str]:
-    """Say how many rows to train on are also evaluated."""
     result = []
     for split in evaluated:
         shared = len(rows.overlap(split))

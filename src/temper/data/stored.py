@@ -78,7 +78,7 @@ class StoredStrings(Stored[str]):
         return self._read(range(len(self))[place])
 
     def __eq__(self, other: object) -> bool:
-        """Say whether another sequence holds the same strings in the same order."""
+        """Return whether another sequence holds the same strings in the same order."""
         if isinstance(other, str) or not isinstance(other, Sequence):
             return NotImplemented
         return len(self) == len(other) and all(map(str.__eq__, self, other))

@@ -123,7 +123,7 @@ class Words:
 
 
 def is_stop_word(word: str) -> bool:
-    """Say whether a word is one of `STOP_WORDS`, in any case and with any apostrophe.
+    """Return whether a word is one of `STOP_WORDS`, in any case and with any apostrophe.
 
     Args:
         word: One word.

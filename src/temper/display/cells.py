@@ -36,7 +36,7 @@ WITHIN: tuple[Verdict, ...] = ("equivalent", "non-inferior", "non-superior")
 
 @dataclass(frozen=True)
 class ScoreKey:
-    """Say which score this is.
+    """Which score this is.
 
     Args:
         perspective, set, condition, name: As in ``scores.json``.
@@ -63,25 +63,25 @@ class ScoreKey:
 
 @dataclass(frozen=True)
 class Difference:
-    """Hold a column's paired difference against the reference (column minus reference).
+    """A column's paired difference against the reference (column minus reference).
 
     Args:
         seeds: Difference of every seed that both have.
-        mean: Mean over the seeds, None where no seed is common.
+        mean: Mean over the seeds, None if no seed is common.
         low, high: 95% interval: over seeds (`temper.functional.effects`), or of one seed that over
             examples where the study kept one; else None.
         p: Two-sided p of the same test, None without an interval.
         holm_p: ``p`` after Holm's correction over the columns of this row.
-        inside_noise: Whether the interval holds 0; None where that cannot be decided.
+        inside_noise: Whether the interval holds 0; None if that cannot be decided.
         verdict: The same in words, with the score's direction taken into account; ``higher`` or
             ``lower`` of a score without one. If the interval contains 0: ``equivalent`` if both
             ends lie within the margin, ``non-inferior`` or ``non-superior`` if one does.
-        examples: Number of examples that the interval is over; None where it is over seeds.
-        why: Why there is no verdict; empty where there is one.
+        examples: Number of examples that the interval is over; None if it is over seeds.
+        why: Why there is no verdict; empty if there is one.
         margin: Difference that would matter, None of scores that have none.
         standard_error: Of the mean over seeds, and over rows where they were kept.
         freedom: Degrees of freedom of the interval over seeds.
-        row_variance: Part of the squared standard error that more seeds would not lower; None where
+        row_variance: Part of the squared standard error that more seeds would not lower; None if
             rows were not kept, so that the interval is of other seeds on these rows.
         least: The minimum detectable difference: such a study finds a true difference of this size
             four times in five.
@@ -111,15 +111,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class Cell:
-    """Hold one score of one column.
+    """One score of one column.
 
     Args:
         seeds: Value of every seed where it is defined.
         runs: Folder name of the run behind every seed.
-        mean: Mean over the seeds, None where no value is defined.
+        mean: Mean over the seeds, None if no value is defined.
         standard_deviation: Sample standard deviation over the seeds, None below two.
         examples: Numbers of examples that were scored, each once.
-        fewest: Examples of the smallest class or group behind the score, None where not known.
+        fewest: Examples of the smallest class or group behind the score, None if not known.
         low, high: 95% interval over examples, for one seed only.
         standard_errors: Over examples, of every seed where one was recorded.
         reasons: Why values are undefined, each once.
@@ -154,13 +154,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """Hold one score of all columns.
+    """One score of all columns.
 
     Args:
         key: Which score.
         group: Title of its perspective.
         label: It in words, unique within its group.
-        higher_is_better: Its direction, None where neither is better.
+        higher_is_better: Its direction, None if neither is better.
         unit: How it is shown.
         cells: Column name to cell, in the order of the columns.
         leads: Whether its perspective is summed up by it.
@@ -199,7 +199,7 @@ class Row:
         return self.unit.with_sign(self.unit.text(self.cells[column].mean))
 
     def interval_text(self, column: str) -> str:
-        """Write a cell's interval over examples; empty where there is none."""
+        """Write a cell's interval over examples; empty if there is none."""
         cell = self.cells[column]
         if cell.low is None or cell.high is None:
             return ""
@@ -230,7 +230,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Say what a column's training takes, as a mean over its runs; None where none recorded it.
+    """What a column's training takes, as a mean over its runs; None if none recorded it.
 
     Args:
         passes: Forward passes: F a step times the steps.
@@ -245,13 +245,13 @@ class TrainingCost:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Hold the whole comparison as plain data.
+    """The whole comparison as plain data.
 
     Args:
         kind: ``study``, ``run`` or ``evaluation``.
         model: The model that was trained or evaluated.
         metric: The task's leading score.
-        reference: Column compared with, None where there is one column.
+        reference: Column compared with, None if there is one column.
         columns: Column names in order.
         seeds: Planned seeds.
         rows: All scores.
@@ -307,7 +307,7 @@ class Comparison:
 
     @property
     def unfinished(self) -> str:
-        """How many runs of a study are not in the numbers, in a sentence; empty where all are."""
+        """How many runs of a study are not in the numbers, in a sentence; empty if all are."""
         if self.kind != "study" or not self.missing:
             return ""
         total = len(self.columns) * len(self.seeds)
@@ -354,7 +354,7 @@ class Comparison:
         """Join the notes of the columns, each after its name if there are several.
 
         Args:
-            say: From a column's name to a text, empty where there is nothing to say.
+            say: From a column's name to a text, empty if there is nothing to say.
         """
         told = {name: text for name in self.columns if (text := say(name))}
         if len(self.columns) == 1:
@@ -366,7 +366,7 @@ class Comparison:
 
         Args:
             perspective: Its name.
-            names: Of scores; all where none is named.
+            names: Of scores; all if none is named.
         """
         return [
             row

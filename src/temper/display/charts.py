@@ -19,7 +19,7 @@ DASHES = ("", "7 4", "2 3", "7 3 2 3", "12 4", "12 3 2 3", "")
 
 @dataclass(frozen=True)
 class Look:
-    """Say how a column or a curve is drawn.
+    """How a column or a curve is drawn.
 
     Args:
         color: Its place among the colors, >= 0 and below `COLORS`.
@@ -41,7 +41,7 @@ class Mark:
         text: The same in words.
         interval: Its interval or spread in words.
         count: The number of rows or seeds, in words.
-        ends: Ends of its line as drawn, None where there is none.
+        ends: Ends of its line as drawn, None if there is none.
     """
 
     value: float
@@ -62,7 +62,7 @@ Marks = Mapping[tuple[str, str], Mark]
 
 @dataclass(frozen=True)
 class Axis:
-    """Describe an axis.
+    """An axis.
 
     Args:
         title: Its title.
@@ -83,7 +83,7 @@ class Point:
         x: Where it stands from left to right: a number, or, of all points of a chart, a name.
         y: The number.
         detail: Its description; may be empty.
-        ends: Ends of its line, None where there is none.
+        ends: Ends of its line, None if there is none.
     """
 
     x: float | str
@@ -178,7 +178,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Hold what a figure draws as a table, for who cannot see it or wants it exactly.
+    """What a figure draws as a table, for people who cannot see it or want exact numbers.
 
     Args:
         header: Headings.
@@ -191,7 +191,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Figure:
-    """Hold one figure of the page.
+    """One figure of the page.
 
     Args:
         title: Its heading.
@@ -256,7 +256,7 @@ def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
 
 
 def ends(cell: Cell) -> tuple[float, float] | None:
-    """Return the ends of a cell's line as stored, None where nothing is known.
+    """Return the ends of a cell's line as stored, None if nothing is known.
 
     Args:
         cell: A score of a column.
@@ -268,7 +268,7 @@ def ends(cell: Cell) -> tuple[float, float] | None:
 
 
 def lines_are(cells: Iterable[Cell]) -> str:
-    """Say what the lines of a figure's cells are, as a sentence; empty without any.
+    """Return what the lines of a figure's cells are, as a sentence; empty without any.
 
     Args:
         cells: Everything that is drawn.
@@ -361,7 +361,6 @@ def labeled_bars(
 
 
 def _by_set(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
-    """Return the rows of each set, in the order in which the sets come."""
     sets: dict[str, list[Row]] = {}
     for row in rows:
         sets.setdefault(row.key.set, []).append(row)
@@ -504,7 +503,6 @@ def layer_label(key: ScoreKey, *, otherwise: str = "") -> str:
 
 
 def _by_layer(rows: Iterable[Row], last: str = "") -> list[tuple[float | str, Row]]:
-    """Return the rows in the order of the layers, each with its layer's name."""
     ordered = sorted(rows, key=lambda row: row.key.parameters.number("layer") or math.inf)
     return [(str(row.key.parameters.get("layer", last)), row) for row in ordered]
 

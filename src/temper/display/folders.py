@@ -139,8 +139,8 @@ class Run:
         seed: The run's seed; 0 for a bare evaluation, which has none.
         folder: Where it lies.
         record: ``run.json``, or None for a bare evaluation.
-        evaluation: Folder of ``scores.json`` and ``rows.parquet``, None where not evaluated.
-        scores: ``scores.json``, None where not evaluated.
+        evaluation: Folder of ``scores.json`` and ``rows.parquet``, None if not evaluated.
+        scores: ``scores.json``, None if not evaluated.
     """
 
     column: str
@@ -171,7 +171,7 @@ class Run:
             optional: Further columns, left out where the rows were written before there were any.
 
         Returns:
-            The rows; empty where the model was not evaluated, or where scores alone were kept.
+            The rows; empty if the model was not evaluated, or where scores alone were kept.
 
         Raises:
             CheckpointError: ``rows.parquet`` is damaged or lacks a column.
@@ -187,7 +187,7 @@ class Run:
         """Read ``metrics.jsonl``, one object a log.
 
         Returns:
-            The logs in order; empty where the run wrote none.
+            The logs in order; empty if the run wrote none.
 
         Raises:
             CheckpointError: A line is not a JSON object.
@@ -240,13 +240,13 @@ def is_plain(method: str, settings: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """Hold everything a report is built from.
+    """Everything a report is built from.
 
     Args:
         kind: ``study``, ``run`` or ``evaluation``.
         folder: The folder that was read.
         model: Name of the model that was trained or evaluated.
-        reference: Column that the others are compared with, None where there is one column only.
+        reference: Column that the others are compared with, None if there is one column only.
         columns: Columns in the order of the plan.
         seeds: Planned seeds.
         missing: One sentence for every planned run that cannot be used.
@@ -302,7 +302,7 @@ def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
         model: The model in a folder.
 
     Returns:
-        The evaluation's folder or None, and the reason if the one that is there cannot be used.
+        The evaluation's folder or None, and the reason if the existing one cannot be used.
 
     Raises:
         CheckpointError: What lies there is damaged.
@@ -316,7 +316,7 @@ def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
 
 
 def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
-    """Say why an evaluation is not a run's; empty where it is, or does not say whose it is.
+    """Return why an evaluation is not a run's; empty if it is, or does not say whose it is.
 
     Args:
         evaluation: The evaluation's folder.

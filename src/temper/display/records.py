@@ -46,7 +46,7 @@ class Parameters(dict[str, Value]):
     update = pop = popitem = clear = setdefault = _refuse
 
     def number(self, name: str) -> float | None:
-        """Return a parameter's number, None where it has none of that name."""
+        """Return a parameter's number, None if it has none of that name."""
         value = self.get(name)
         return None if value is None or isinstance(value, str) else float(value)
 
@@ -79,7 +79,7 @@ class Record(BaseModel):
 
 
 class TaskRecord(Record):
-    """Describe the task that was learned.
+    """The task that was learned.
 
     Args:
         kind: ``classification``, ``regression`` or ``multi_label``.
@@ -93,7 +93,7 @@ class TaskRecord(Record):
 
 
 class NamedRecord(Record):
-    """Say which score this is.
+    """Which score this is.
 
     Args:
         parameters: Of the condition: radius, norm, sigma, rate, layer and the like.
@@ -112,15 +112,15 @@ Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 
 class ScoreRecord(NamedRecord):
-    """Hold one entry of ``scores.json``.
+    """One entry of ``scores.json``.
 
     Args:
-        value: The score, or None where it is undefined; ``reason`` then says why.
+        value: The score, or None if it is undefined; ``reason`` then says why.
         low, high: 95% interval over examples.
         standard_error: Of the mean over examples, where the score is one and says so.
         n: Number of examples.
         fewest: Those of the smallest class or group that the score looks at by itself; n where it
-            looks at all alike, None where that is not known.
+            looks at all alike, None if that is not known.
     """
 
     value: Number | None
@@ -134,7 +134,7 @@ class ScoreRecord(NamedRecord):
 
 
 class ScoresRecord(Record):
-    """Hold ``scores.json``."""
+    """``scores.json``."""
 
     model: str
     task: TaskRecord
@@ -144,7 +144,7 @@ class ScoresRecord(Record):
 
 
 class SettingsRecord(Record):
-    """Hold an evaluation's ``settings.json``.
+    """An evaluation's ``settings.json``.
 
     Args:
         run: Key of the run whose model it measured; None of other models and of older evaluations.
@@ -160,7 +160,7 @@ class AdapterRecord(Record):
 
 
 class RunRecord(Record):
-    """Hold ``run.json``."""
+    """``run.json``."""
 
     status: str
     key: str
@@ -181,7 +181,7 @@ class RunRecord(Record):
 
 
 class ColumnRecord(Record):
-    """Hold one entry of ``columns`` in ``study.json``."""
+    """One entry of ``columns`` in ``study.json``."""
 
     name: str
     method: str
@@ -189,14 +189,14 @@ class ColumnRecord(Record):
 
 
 class CostRecord(Record):
-    """Hold what a column's step costs: seconds, and the ratio to the reference's step."""
+    """What a column's step costs: seconds, and the ratio to the reference's step."""
 
     step_seconds: float | None = None
     over_reference: float | None = None
 
 
 class StudyRecord(Record):
-    """Hold ``study.json``.
+    """``study.json``.
 
     Args:
         record, records: Of a kept study, what all runs recorded alike, and each run's own.

@@ -63,7 +63,7 @@ class View:
         name: The perspective's name in rows and scores.
         title: Heading of the group.
         place: Where the group stands; lower comes first.
-        leads: Name of the score that sums it up, `METRIC` for the task's; empty where none does.
+        leads: Name of the score that sums it up, `METRIC` for the task's; empty if none does.
         leads_clean: Whether that score leads under the condition ``clean`` alone.
         sums_up: From the rows of the leading score to those that the overview shows.
         short: Prefix of the scores' names in the overview, if another group has the same names.
@@ -86,7 +86,7 @@ class View:
         ranked: Whether it has a vote in the mean ranks; needs ``judged``.
         improves: Whether it is a part of the average relative improvement.
         without_training: Condition under which the leading score stands with what any model can be
-            given after training; empty where there is none.
+            given after training; empty if there is none.
         averaged: Whether there is a mean over its sets.
         own_rows: Whether no row counts in two of its sets, so that chances of theirs even out.
         answered: Whether its rows are answers to labeled sets as they lie.
@@ -129,7 +129,7 @@ class View:
         return metric if self.leads == METRIC else self.leads
 
     def is_lead(self, key: ScoreKey, metric: str) -> bool:
-        """Tell whether a score of it sums it up.
+        """Return whether a score of it sums it up.
 
         Args:
             key: One of its scores.
@@ -139,7 +139,7 @@ class View:
         return clean and bool(self.leads) and key.name == self.lead(metric)
 
     def condition(self, name: str) -> str:
-        """Write a condition in words; empty where it goes without saying."""
+        """Write a condition in words; empty if it goes without saying."""
         if name in self.unsaid:
             return ""
         return self.conditions.get(name, name.replace("_", " "))

@@ -58,7 +58,7 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
 
     Args:
         name: Score name.
-        stated: What ``scores.json`` says, None where it says nothing.
+        stated: What ``scores.json`` says, None if it says nothing.
 
     Returns:
         Whether higher is better; None of a known score of which neither is better.

@@ -137,7 +137,7 @@ class ClassifierPredictor(TextPredictor):
     """Predict with a sequence classifier or regression and its tokenizer.
 
     The model is in eval mode while it answers, and afterwards as it was: training flags, hooks,
-    gradients, random states. Batches hold rows of like length; no answer depends on its batch.
+    gradients, random states. Batches hold rows of similar length; no answer depends on its batch.
 
     Args:
         model: A Transformers sequence classifier, or a module that takes ``input_ids`` and gives
@@ -225,7 +225,6 @@ class ClassifierPredictor(TextPredictor):
         return self._read(answers, truncated)
 
     def _tags(self, examples: Examples, batch_size: int | None) -> Prediction:
-        """Return the tags of the words of each row."""
         result: list[FloatArray] = [np.zeros((0, 0))] * len(examples)
         truncated = None
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
@@ -237,7 +236,6 @@ class ClassifierPredictor(TextPredictor):
         return Prediction.of_tags(result, truncated=truncated)
 
     def _spans(self, examples: Examples, batch_size: int | None) -> Prediction:
-        """Return the likeliest part of the context of each question."""
         positions = np.full((len(examples), 2), -1)
         chances, cut, first = np.zeros(len(examples)), 0.0, 0
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
@@ -314,7 +312,7 @@ class ClassifierPredictor(TextPredictor):
         """Run the model on token ids.
 
         Args:
-            encoded: At least one row; rows of like length share a batch.
+            encoded: At least one row; rows of similar length share a batch.
             batch_size: Rows of a forward pass, None for the predictor's own.
             tell: Called after each pass with rows done and rows in all.
 
@@ -335,7 +333,7 @@ class ClassifierPredictor(TextPredictor):
         return in_order(indices, answers)
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of like length, on the model's device.
+        """Cut examples into batches of similar length, on the model's device.
 
         Args:
             examples: Texts.
@@ -408,7 +406,7 @@ class ClassifierPredictor(TextPredictor):
                 yield States(part.indices, part.rows, held, answers)
 
     def lacks_second_derivative(self) -> str:
-        """Say why the model cannot be differentiated twice and what to do; empty where it can."""
+        """Return why the model cannot be differentiated twice and what to do; empty if it can."""
         return lacks_second_derivative(self.model)
 
     def vocabulary(self) -> Vocabulary:
@@ -433,21 +431,20 @@ class ClassifierPredictor(TextPredictor):
         return self._words
 
     def lacks_words(self) -> str:
-        """Say why words cannot be matched to tokens; empty where they can."""
+        """Return why words cannot be matched to tokens; empty if they can."""
         if self.windows is not None:
             return "the model reads a text in windows that share words"
         return lacks_spans(self.tokenizer)
 
     @property
     def _vocabulary_size(self) -> int | None:
-        """Rows of the model's embedding table, None where its config does not say."""
+        """Rows of the model's embedding table, None if its config does not say."""
         size: int | None = getattr(getattr(self.model, "config", None), "vocab_size", None)
         return size
 
     def _batches(
         self, encoded: EncodedExamples, batch_size: int | None
     ) -> Iterator[tuple[list[int], Batch]]:
-        """Collate rows of like length, on the model's device."""
         collate = Collator(self.tokenizer)
         size = self.batch_size if batch_size is None else batch_size
         for indices in ordered_batches(encoded.lengths, batch_size=size):
@@ -457,7 +454,6 @@ class ClassifierPredictor(TextPredictor):
             yield list(indices), Batch(inputs, context=context)
 
     def _special_ids(self) -> Tensor:
-        """Return the ids of special tokens."""
         result = [getattr(self.tokenizer, f"{name}_token_id", None) for name in _SPECIAL]
         return torch.tensor(sorted({int(i) for i in result if i is not None}), dtype=torch.int64)
 

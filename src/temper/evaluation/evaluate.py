@@ -64,10 +64,10 @@ def load_evaluated(
 ) -> Examples:
     """Load the rows that a model is evaluated on.
 
-    The source that a run was trained on gives the run's own dev rows, carved ones included, so that
-    no training row is scored; they are read as the run read them. A single file, or a split that is
-    named, is taken whole; of other sources the evaluation split is taken. Columns of
-    other sources may have the names of the run's columns.
+    The source that a run was trained on gives the run's own validation rows, carved ones included,
+    so that no training row is scored; they are read as the run read them. A single file, or a split
+    that is named, is taken whole; of other sources the evaluation split is taken. Columns of other
+    sources may have the names of the run's columns.
 
     Args:
         model: The model.
@@ -124,7 +124,7 @@ def load_evaluated(
 
 
 def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, scored: int) -> str:
-    """Say which rows `load_evaluated` took.
+    """Return which rows `load_evaluated` took.
 
     Args:
         model: The model.
@@ -147,7 +147,7 @@ def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, sco
 
 
 def _is_run_data(trained: Mapping[str, Any], settings: DataSettings) -> bool:
-    """Say whether the rows asked for are the dev rows of the run that was trained so."""
+    """Return whether the rows asked for are the validation rows of the run that was trained so."""
     return (
         "source" in trained
         and _same_source(str(trained["source"]), settings.source)
@@ -235,7 +235,7 @@ def check_size(data: EvaluationData, out: Path) -> None:
 
 
 def stored_key(folder: Path) -> str | None:
-    """Return the key that an evaluation was made under, None where there is no whole evaluation.
+    """Return the key that an evaluation was made under, None if there is no whole evaluation.
 
     One whose files are damaged is not whole, so that it is made again.
     """
@@ -278,7 +278,7 @@ def evaluation_key(
         model: What identifies the weights.
         sets: The sets.
         settings: Settings of the evaluation; the batch size decides nothing.
-        max_length: Tokens a text is cut to, None where the predictor does not say.
+        max_length: Tokens a text is cut to, None if the predictor does not say.
 
     Returns:
         12 hexadecimal digits.
@@ -520,7 +520,6 @@ def _with_own_data(tree: Mapping[str, Any], model: Checkpoint) -> Mapping[str, A
 
 
 def _calibration_notices(request: EvaluationRequest) -> tuple[str, ...]:
-    """Report what of a stored calibration is applied: the decision thresholds."""
     if not request.model.is_calibrated:
         return ()
     what = "Its decision thresholds are applied here, and nothing else"

@@ -33,7 +33,7 @@ class CallablePredictor:
         function: From a list of n texts (of pairs ``(text, text_pair)`` for pair tasks) to an
             array: logits or probabilities [n, C], or values [n].
         gives: Which of these it returns.
-        label_names: The classes by column, None where unknown.
+        label_names: The classes by column, None if unknown.
 
     Raises:
         ModelError: ``gives`` is unknown, or the names are not two or more different ones.
@@ -194,8 +194,7 @@ class EstimatorPredictor(CallablePredictor):
     Args:
         estimator: A classifier with ``predict_proba``, or a regressor; mostly a pipeline of a
             vectorizer and one of these. For pairs it gets tuples ``(text, text_pair)``.
-        label_names: Names of the classes 0..C-1; None where ``classes_`` names them, or nothing
-            does.
+        label_names: Names of the classes 0..C-1; None if ``classes_`` names them, or nothing does.
 
     Raises:
         ModelError: It gives no probabilities, or its own names are others.

@@ -133,7 +133,6 @@ class TextGenerator:
         return result
 
     def _encoded(self, examples: Examples) -> list[list[int]]:
-        """Return the token ids of prompts."""
         if self.reads_apart:
             bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
             encoded = encode(bare, self.tokenizer, max_length=self.max_length, kind="seq2seq")

@@ -86,13 +86,13 @@ def refuse_windows(why: str) -> NoReturn:
 
 
 def longest_row(predictor: Predictor) -> int | None:
-    """Return the tokens that a predictor cuts texts to, None where it does not say."""
+    """Return the tokens that a predictor cuts texts to, None if it does not say."""
     length = getattr(predictor, "max_length", None)
     return None if length is None else int(length)
 
 
 def windows_read(predictor: Predictor) -> Windows | None:
-    """Return how a predictor splits long texts, None where it cuts them."""
+    """Return how a predictor splits long texts, None if it cuts them."""
     windows: Windows | None = getattr(predictor, "windows", None)
     return windows
 

@@ -335,7 +335,6 @@ def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) 
 
 
 def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Predictor:
-    """Make a predictor of an object."""
     if isinstance(thing, type):
         raise ModelError(f"{model} is a class. Name a function, or an object of the class.")
     if isinstance(thing, Predictor):
@@ -419,7 +418,6 @@ def _told(model: object, what: str, option: Any, attribute: Any) -> Any:
 
 
 def _refuse(model: object, why: str, settings: PredictorSettings, *names: str) -> None:
-    """Refuse settings that have no meaning for a predictor."""
     given = [name for name in names if getattr(settings, name)]
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
@@ -450,7 +448,7 @@ def check_named_models(
     Args:
         settings: Settings of the evaluation; it names the models.
         regression: Whether values are predicted, which no text attack misleads.
-        reference: Whether the pre-trained model is looked at too; False where it is loaded anyway.
+        reference: Whether the pre-trained model is looked at too; False if it is loaded anyway.
 
     Raises:
         SettingError: Models cannot be loaded; it names each with the setting that names it.

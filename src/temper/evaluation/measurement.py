@@ -65,7 +65,7 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
 
     Args:
         examples: The set.
-        label_names: The predictor's classes by index, None where it names none.
+        label_names: The predictor's classes by index, None if it names none.
 
     Returns:
         The set as it is if it has no names of labels, has the same names, or neither it nor the
@@ -268,10 +268,10 @@ class EvaluationData:
             regression ``pearson``, ``spearman`` or ``mse``.
         adversarial: Labeled sets that were made to mislead models, by name.
         fit: Ordinary rows of the task, best of its training, that detectors of anomalies learn
-            from; labels are looked at where there are some. None where there are none.
-        held_out: Labeled rows, neither trained on nor scored, that a temperature is fitted on;
-            None fits it on other rows of dev than those that it is applied to.
-        reference: The pre-trained model that hidden states are compared with; None where it is not
+            from; labels are looked at where there are some. None if there are none.
+        held_out: Labeled rows, neither trained on nor scored, that a temperature is fitted on; None
+            fits it on other rows of dev than those that it is applied to.
+        reference: The pre-trained model that hidden states are compared with; None if it is not
             known.
     """
 
@@ -448,7 +448,7 @@ class Measurement:
         return Prediction.of_tags([rows[place] for place in np.argsort(indices)])
 
     def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
-        """Return the dev rows that are perturbed and their positions: all, or some by row hash.
+        """Return the validation rows to perturb and their positions: all, or some by row hash.
 
         Args:
             at_most: A further limit on their number; fewer are always among more.
@@ -496,7 +496,7 @@ class Measurement:
 
 
 def labels_of(examples: Examples, *, labeled: bool = True) -> FloatArray:
-    """Return labels as float64, NaN where there are none."""
+    """Return labels as float64, NaN if there are none."""
     if not labeled or examples.labels is None:
         return np.full(len(examples), np.nan)
     return np.asarray(examples.labels, dtype=np.float64)
@@ -540,7 +540,7 @@ def block_of(
         )
     labels = labels_of(examples, labeled=labeled)
     classes = prediction.probabilities.shape[1]
-    # NaN where no label is known, which compares false.
+    # NaN if no label is known, which compares false.
     least, most = np.fmin.reduce(labels, initial=np.nan), np.fmax.reduce(labels, initial=np.nan)
     if classes and (least < 0 or most >= classes):
         raise DataError(

@@ -43,7 +43,6 @@ class _Statistics(Scoring):
     def compute(
         self, condition: Condition, wanted: Sequence[tuple[ScoreEntry, Statistic]], rows: int
     ) -> None:
-        """Keep the statistics of scores."""
         for made, statistic in wanted:
             names = ("perspective", "set", "condition", "parameters", "name")
             named = {part: made[part] for part in (*names, "n")}

@@ -49,13 +49,13 @@ class Prediction:
         probabilities: [n, C], [n, 0] for a regression.
         prediction: Class index or predicted value, [n].
         logits: [n, C] where the predictor gives them, for losses that stay finite.
-        truncated: Share of the examples that were cut to the model's length, None where unknown.
+        truncated: Share of the examples that were cut to the model's length, None if unknown.
         applies: Which labels are predicted, [n, L] boolean, if a text may have several;
             ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
         words: Number of words of each example, [n], if words have tags. The arrays above then have
             a row for each word, [W, C] and [W], NaN for words that the model did not read.
         spans: First character of the answer in the context of each question, and the one behind its
-            last, [n, 2]; -1 where there is none. ``probabilities`` [n, 1] then are those of the
+            last, [n, 2]; -1 if there is none. ``probabilities`` [n, 1] then are those of the
             answers, and ``prediction`` is NaN.
         targets: Sum of the losses of each given completion's tokens, and their number, [n, 2]; the
             arrays above then are NaN.
@@ -93,7 +93,7 @@ class Prediction:
         """Take answers in contexts.
 
         Args:
-            places: Characters of each, [n, 2]; -1 where there is none.
+            places: Characters of each, [n, 2]; -1 if there is none.
             probabilities: Of each, [n].
             truncated: Share of the examples that were cut.
 
@@ -263,10 +263,10 @@ class Prediction:
         return Prediction(probabilities, prediction, logits)
 
     def loss(self, labels: FloatArray) -> FloatArray:
-        """Return the NLL (mean over several labels) or squared error; NaN where the label is.
+        """Return the NLL (mean over several labels) or squared error; NaN if the label is.
 
         Args:
-            labels: Class indices or targets, [n], NaN where unknown; or which labels apply, [n, L].
+            labels: Class indices or targets, [n], NaN if unknown; or which labels apply, [n, L].
 
         Returns:
             [n]; infinite where a given probability of the label is exactly 0.
@@ -291,7 +291,6 @@ class Prediction:
 
 
 def _classes(values: ArrayLike, what: str) -> FloatArray:
-    """Check values by class."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] < 2:
         raise ModelError(f"{what} must be [n, C] with C >= 2, got shape {list(array.shape)}.")
@@ -330,8 +329,8 @@ class Predictor(Protocol):
 
     ``gives`` says what the answers are (``logits``, ``probabilities``, ``values`` of a regression,
     a logit for each of several ``labels``, logits for the ``tags`` of each word or for the
-    ``choices`` of a question, ``spans`` of a context, or ``texts``);
-    ``label_names`` are the classes by index, or None where the predictor does not know them.
+    ``choices`` of a question, ``spans`` of a context, or ``texts``); ``label_names`` are the
+    classes by index, or None if the predictor does not know them.
     """
 
     gives: Gives
@@ -428,7 +427,7 @@ class Session(Protocol):
     """A predictor opened for perturbing: it is in eval mode, and its weights want no gradient."""
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of like length."""
+        """Cut examples into batches of similar length."""
         ...
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
@@ -471,7 +470,7 @@ class PerturbablePredictor(Predictor, Protocol):
         ...
 
     def lacks_second_derivative(self) -> str:
-        """Say why it cannot be differentiated twice and what to do; empty where it can."""
+        """Return why it cannot be differentiated twice and what to do; empty if it can."""
         ...
 
     def truncated(self, examples: Examples) -> float:
@@ -519,7 +518,7 @@ class WordPredictor(PerturbablePredictor, TokenPredictor, Protocol):
         ...
 
     def lacks_words(self) -> str:
-        """Say why words cannot be matched to tokens; empty where they can."""
+        """Return why words cannot be matched to tokens; empty if they can."""
         ...
 
 

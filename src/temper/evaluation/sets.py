@@ -74,7 +74,7 @@ def load_sets(
     classes: Sequence[str] | None = None,
     notices: Iterable[str] = (),
 ) -> EvaluationSets:
-    """Load all that a model is judged on next to its dev rows.
+    """Load all that a model is judged on next to its validation rows.
 
     The columns of a set are those of the task's files where it has these, else they are found by
     the usual names.
@@ -199,7 +199,6 @@ def _of_kind(
     known: Sequence[Columns],
     classes: Sequence[str] | None,
 ) -> dict[str, Examples]:
-    """Load the sets of one kind, those of the suite last."""
     labeled = each != "anomaly"
     own: dict[str, str] = getattr(sources, each)
     loaded = {
@@ -316,7 +315,7 @@ def _apart(
     notices: list[str],
     why: str = "are evaluated too",
 ) -> Examples | None:
-    """Leave out rows that other sets hold and say so; None where no row is left."""
+    """Leave out rows that other sets hold and say so; None if no row is left."""
     kept = rows.apart(others)
     if len(kept) < len(rows):
         notices.append(
@@ -338,7 +337,7 @@ class Seen:
 
     Args:
         trained: Positions of the rows that it was trained on, ascending.
-        judged: Positions of those that are dev rows of its runs and were not trained on.
+        judged: Positions of those that are validation rows of its runs and were not trained on.
         notices: What could not be found out.
     """
 
@@ -414,7 +413,7 @@ def trained_rows(model: Checkpoint) -> tuple[Examples | None, tuple[str, ...]]:
 
 
 def _evaluated(folder: Path) -> Sequence[str] | None:
-    """Return the hashes of the dev rows of a run's evaluation, None where it has none."""
+    """Return the hashes of the validation rows of a run's evaluation, None if it has none."""
     try:
         table = read(folder / "evaluation").rows
     except CheckpointError:

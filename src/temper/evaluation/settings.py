@@ -40,7 +40,6 @@ class _Section(NamedTuple):
 
 
 def _checked(section: _Section) -> BaseModel:
-    """Check the settings of one perspective."""
     kind = EvaluationSettings.sections().get(section.name)
     if kind is None:
         raise PydanticKnownError("extra_forbidden")
@@ -235,7 +234,7 @@ Sources = Annotated[dict[str, str], BeforeValidator(named_sources)]
 
 
 class SetSources(BaseModel):
-    """Where the sets come from that are evaluated next to the dev rows."""
+    """Where the sets come from that are evaluated next to the validation rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -293,7 +292,7 @@ class SetSources(BaseModel):
         """Check settings.
 
         Args:
-            settings: By name, None where not given; sets are a mapping, or texts ``NAME=PATH``.
+            settings: By name, None if not given; sets are a mapping, or texts ``NAME=PATH``.
 
         Raises:
             SettingError: Where a text has another form, a name comes twice or the suite is wrong.
@@ -340,7 +339,7 @@ class SetSources(BaseModel):
         return {**tree, "evaluate": {"merge": merge, **table}}
 
     def detects(self, settings: EvaluationSettings) -> bool:
-        """Say whether detectors of anomalies, which learn from ordinary rows, are measured.
+        """Return whether detectors of anomalies, which learn from ordinary rows, are measured.
 
         Args:
             settings: Settings of the evaluation.
@@ -349,7 +348,7 @@ class SetSources(BaseModel):
         return bool(anomalies) and "anomaly" in settings.perspectives
 
     def faults(self, settings: EvaluationSettings) -> list[str]:
-        """Say which rows are given that nothing that is measured reads.
+        """Return which rows are given that nothing that is measured reads.
 
         Args:
             settings: Settings of the evaluation.
@@ -369,7 +368,6 @@ class SetSources(BaseModel):
 
 
 def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:
-    """Read a suite and look what of it is there."""
     if name is None:
         if root is not None:
             raise SettingError(

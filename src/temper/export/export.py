@@ -225,7 +225,6 @@ def export(
 def _load(
     model: Checkpoint, max_length: int | None, settings: PredictorSettings | None
 ) -> tuple[Classifier, ClassifierPredictor]:
-    """Load a classifier that Transformers knows without Temper."""
     if model.kind != "weights":
         raise ModelError(
             f"{model} is code or a pipeline of another library. Export a classifier of "
@@ -313,7 +312,6 @@ def _standalone(name: str) -> str:
 
 
 def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
-    """Write weights, configuration and tokenizer, and no hook for code in any of them."""
     network: Any = predictor.model
     if is_adapted(network):
         network = predictor.model = network.merge_and_unload()
@@ -341,7 +339,6 @@ def _card(model: Checkpoint, folder: Path, record: Mapping[str, Any]) -> str:
 
 
 def _usage(record: Mapping[str, Any]) -> str:
-    """Say how the export is run and how like the model it answers, in Markdown."""
     files = [name for name in (ONNX, INT8) if name in record["likeness"]]
     lines = [
         "```python",
@@ -367,6 +364,5 @@ def _usage(record: Mapping[str, Any]) -> str:
 
 
 def _named(rows: Examples) -> list[str]:
-    """Return the label of each row by its name."""
     names = rows.label_names or ()
     return [names[int(label)] for label in rows.labels or ()]

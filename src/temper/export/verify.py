@@ -30,8 +30,8 @@ class Verified:
     Args:
         folder: Where.
         kind: ``run``, ``export``, ``evaluation`` or ``checkpoint``.
-        files: Files whose hashes were compared; None where none were written.
-        scores: Scores that were computed anew; None where there are none.
+        files: Files whose hashes were compared; None if none were written.
+        scores: Scores that were computed again; None if there are none.
         faults: What does not agree.
     """
 

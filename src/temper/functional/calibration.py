@@ -141,7 +141,8 @@ def expected_calibration_error(
 
     References:
         Guo et al., "On Calibration of Modern Neural Networks", 2017, Eq. 3.
-        Differs: bins are closed on the left; the two agree but for confidences exactly on an edge.
+        Differs: bins are closed on the left; the two agree except for confidences exactly on an
+            edge.
     """
     hits, values = pair(correct, confidences)
     weights = row_counts(len(hits), counts)
@@ -322,7 +323,6 @@ def _sums_before(
 
 
 def _check_bins(bins: int) -> None:
-    """Refuse a number of bins below 1."""
     if bins < 1:
         raise ValueError(f"`bins` must be >= 1, got {bins}.")
 
@@ -347,7 +347,7 @@ def _at_labels(values: FloatArray, classes: IntegerArray) -> FloatArray:
 
 
 def _hits(correct: ArrayLike, confidences: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return both sides as float64 [n], copied only where they are not."""
+    """Return both sides as float64 [n], copied only if they are not."""
     hits, values = pair(correct, confidences)
     return np.asarray(hits, dtype=np.float64), np.asarray(values, dtype=np.float64)
 

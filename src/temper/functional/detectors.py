@@ -226,7 +226,7 @@ def auroc(
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
+        A value in [0, 1], a scalar or [R]; NaN if one kind is missing.
 
     Example:
         >>> float(auroc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
@@ -251,7 +251,7 @@ def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = 
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
+        A value in [0, 1], a scalar or [R]; NaN if one kind is missing.
 
     Example:
         >>> round(float(aupr([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])), 4)
@@ -276,7 +276,7 @@ def fpr95(
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
+        A value in [0, 1], a scalar or [R]; NaN if one kind is missing.
 
     Example:
         >>> float(fpr95([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))

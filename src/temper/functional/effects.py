@@ -9,10 +9,10 @@ three seeds that happen to agree make no verdict. Without rows A and G_c are 0, 
 of other seeds alone.
 
 The reach is that of t, with m (n - 1) degrees of freedom for the part that few seeds tell. Pairing
-leaves half of these and wins only where scores of one seed are correlated by about a half or more
-(in the kept results the median is 0.2); pooling the variance of *all* columns of a study gives
-false verdicts if one column is noisier than the others. docs/evaluation.md has the simulation,
-``python -m dev.benchmarks.power``, and says where the rule does not hold.
+leaves half of these and wins only if scores of one seed are correlated by about a half or more (in
+the kept results the median is 0.2); pooling the variance of *all* columns of a study gives false
+verdicts if one column is noisier than the others. docs/evaluation.md has the simulation, ``python
+-m dev.benchmarks.power``, and says where the rule does not hold.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LEAST_FREEDOM = 0.1
 
 @dataclass(frozen=True)
 class RowVariance:
-    """Say how much a difference of two columns varies with the rows that are scored.
+    """How much a difference of two columns varies with the rows that are scored.
 
     Args:
         difference: Variance over rows of the difference of the columns' means over their seeds, A.
@@ -73,7 +73,7 @@ class Effect:
         seeds: Number of seeds, n.
         standard_error: Of the mean, ``sqrt(V)``.
         freedom: Degrees of freedom of the interval (Satterthwaite).
-        row_variance: Part of V that more seeds would not lower; None where rows were not kept.
+        row_variance: Part of V that more seeds would not lower; None if rows were not kept.
     """
 
     mean: float
@@ -154,7 +154,7 @@ def effect(
         confidence: Confidence of the interval, in (0, 1).
 
     Returns:
-        The effect; None where the seeds are too few (`LEAST_SEEDS`, or with rows
+        The effect; None if the seeds are too few (`LEAST_SEEDS`, or with rows
         `LEAST_SEEDS_WITH_ROWS`), or where nothing varies and the mean is not 0: scores that are
         coarse enough to be equal at every seed say nothing of the noise.
 

@@ -149,7 +149,7 @@ def tag_score(name: str, counts: Any) -> FloatArray:
         counts: Sums over texts by the names of `COUNTS`: numbers, or arrays of one shape.
 
     Returns:
-        The score; NaN where its denominator is 0.
+        The score; NaN if its denominator is 0.
     """
     above, below = (sum(np.asarray(counts[part]) for part in side) for side in RATIOS[name])
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -32,7 +32,7 @@ CLOSED = (Share, ShareDifference, GroupShares)
 """Scores whose interval has a closed form."""
 
 Statistic = Callable[[FloatArray], FloatArray]
-"""From resample counts [R, n] to [R] values, NaN where undefined; `scores` has the functions."""
+"""From resample counts [R, n] to [R] values, NaN if undefined; `scores` has the functions."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Improvement:
     """The average relative improvement over a reference.
 
     Args:
-        value: Mean of the parts in per cent, None where it is undefined.
-        parts: Improvement of each part in per cent; undefined parts are absent.
+        value: Mean of the parts in percent, None if it is undefined.
+        parts: Improvement of each part in percent; undefined parts are absent.
         reasons: Why parts are absent, one sentence each.
     """
 
@@ -88,7 +88,7 @@ def resampled(*statistics: Statistic, rows: int, resamples: int, seed: int) -> l
             two models.
 
     Returns:
-        One value a resample of each statistic, [R]; NaN where undefined.
+        One value a resample of each statistic, [R]; NaN if undefined.
 
     Raises:
         ValueError: ``rows`` or ``resamples`` is below 1.
@@ -308,7 +308,7 @@ def standard_error(values: ArrayLike) -> float | None:
         values: One value a row, [n].
 
     Returns:
-        It, or None where it has no finite value: below two rows, or where a value is not finite.
+        It, or None if it has no finite value: below two rows, or where a value is not finite.
 
     Example:
         >>> standard_error([1.0, 3.0])
@@ -360,7 +360,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def relative_improvement(score: float, reference: float, perfect: float) -> float:
-    """Return how much of the way from the reference to perfection a score has gone, in per cent.
+    """Return how much of the way from the reference to perfection a score has gone, in percent.
 
     ``100 (s - s_reference) / (s_perfect - s_reference)``; right where lower is better too.
 
@@ -439,7 +439,7 @@ def _interval(values: ArrayLike, *, confidence: float) -> Interval:
     array: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
     defined = array[np.isfinite(array)]
     undefined = (len(array) - len(defined)) / len(array)
-    # Equal but for the rounding of their sums.
+    # Equal except for the rounding of their sums.
     if undefined > 0.05 or np.ptp(defined) <= 1e-12 * np.abs(defined).max():
         return Interval(None, None, undefined)
     edge = (1.0 - confidence) / 2

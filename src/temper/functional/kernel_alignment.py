@@ -70,7 +70,7 @@ def kernel_alignment(
         counts: How often each batch stands in the data, [k] or [R, k].
 
     Returns:
-        A value in [-1, 1], a scalar or [R]; NaN where the states of a model do not vary.
+        A value in [-1, 1], a scalar or [R]; NaN if the states of a model do not vary.
 
     Raises:
         ValueError: They are not [k] of one k.

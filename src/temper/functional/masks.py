@@ -184,7 +184,7 @@ def highest_kept(q: Tensor) -> Tensor:
 
 
 def below(levels: Tensor, q: Tensor) -> Tensor:
-    """Tell which draws fall in a share q/levels.
+    """Return which draws fall in a share q/levels.
 
     Args:
         levels: From ``random_levels``, as fine as q.
@@ -389,8 +389,8 @@ def bucket_counts(
     Args:
         tensors: fp32 gradients of any shapes on one device.
         places: Of each tensor the position of its first entry in a larger one of which it is a
-            part, and that one's shape; None where all are whole. The counts of parts add up to
-            those of the whole.
+            part, and that one's shape; None if all are whole. The counts of parts add up to those
+            of the whole.
         chunk: Entries counted at a time.
 
     Returns:
@@ -478,8 +478,8 @@ def touched_rows(
             here.
 
     Returns:
-        Their numbers [n] in rising order; None where all rows count: for fewer than `MANY_ROWS`
-        rows, for other than two axes, and where more than half of the rows are touched. A row whose
+        Their numbers [n] in rising order; None if all rows count: for fewer than `MANY_ROWS` rows,
+        for other than two axes, and where more than half of the rows are touched. A row whose
         entries are all below 1e-22 (their squares vanish in fp32) counts as zero; one that is not
         finite counts as touched.
     """

@@ -24,8 +24,8 @@ class Interval:
     """An interval of a score or a difference.
 
     Args:
-        low: Lower end, None where no interval can be given.
-        high: Upper end, None where no interval can be given.
+        low: Lower end, None if no interval can be given.
+        high: Upper end, None if no interval can be given.
         undefined: Share of a bootstrap's resamples on which the score was undefined.
         p: Two-sided p of the value being 0; only for a difference.
     """

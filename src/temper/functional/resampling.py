@@ -144,7 +144,7 @@ def pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[Any], NDArray[Any
 
 
 def divide(numerator: Any, denominator: Any) -> FloatArray:
-    """Divide, NaN where the denominator is 0."""
+    """Divide, NaN if the denominator is 0."""
     above, below = (
         np.asarray(numerator, dtype=np.float64),
         np.asarray(denominator, dtype=np.float64),

@@ -25,7 +25,7 @@ def micro_f1(
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where no label applies or is predicted.
+        A value in [0, 1], a scalar or [R]; NaN if no label applies or is predicted.
 
     Example:
         >>> float(micro_f1([[1, 0], [1, 1]], [[1, 1], [1, 0]]))
@@ -46,7 +46,7 @@ def label_f1(
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where no label applies or is predicted.
+        A value in [0, 1], a scalar or [R]; NaN if no label applies or is predicted.
 
     Example:
         >>> float(label_f1([[1, 0], [1, 1]], [[1, 1], [1, 0]]))

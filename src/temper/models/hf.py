@@ -162,7 +162,7 @@ def head_names(
 
 
 class PretrainedReader:
-    """A pre-trained model that is asked about texts as it is, in batches of rows of like length.
+    """A pre-trained model that is asked about texts as it is, in batches of rows of similar length.
 
     A class names the auto class that loads it, ``kind``, and ``spare`` weights, which may be
     missing as they are not used.

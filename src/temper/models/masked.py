@@ -20,7 +20,7 @@ from temper.models.pieces import WholeWords, script_of, whole_words
 
 @dataclass(frozen=True)
 class Blank:
-    """A place of a text where a word is wanted.
+    """A place of a text if a word is wanted.
 
     Args:
         before: All that stands before it, spaces included.
@@ -154,7 +154,6 @@ class MaskedModel(PretrainedReader):
                 after = after[: len(after) // 2]
 
     def _chances(self, inputs: dict[str, Tensor], places: list[int]) -> Tensor:
-        """Return the probabilities [B, V] at the blanks, on the CPU."""
         # The padding side is the tokenizer's, so the place is counted from the row's first token.
         first = inputs["attention_mask"].argmax(dim=1)
         at = first + torch.tensor(places, device=first.device)

@@ -44,7 +44,7 @@ HIDDEN = "hidden_states"
 
 
 def hidden_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the hidden state among a block's arguments, None where there is none.
+    """Return the hidden state among a block's arguments, None if there is none.
 
     Args:
         args: Those by position, of which the first is it.
@@ -169,7 +169,7 @@ PLAIN = (None, "eager")
 
 
 def implementation(model: nn.Module) -> str | None:
-    """Return the name of a model's attention implementation, None where it has but one.
+    """Return the name of a model's attention implementation, None if it has but one.
 
     Args:
         model: The network.
@@ -187,7 +187,7 @@ def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | No
         instead: Advice if the model cannot be switched.
 
     Returns:
-        The name of what it was, for ``switch_back``; None where nothing had to change.
+        The name of what it was, for ``switch_back``; None if nothing had to change.
 
     Raises:
         ModelError: If it cannot be switched.

@@ -66,7 +66,7 @@ class Shards:
     """Which rows of the parameters this process holds.
 
     Args:
-        parameters: The model's own sharded parameters, by name; empty where it holds all.
+        parameters: The model's own sharded parameters, by name; empty if it holds all.
     """
 
     parameters: Mapping[str, Any] = field(default_factory=dict)

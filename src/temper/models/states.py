@@ -327,12 +327,12 @@ class _Cut(torch.autograd.Function):
 
 
 def compiled(model: nn.Module) -> bool:
-    """Tell whether ``torch.compile`` has wrapped a model."""
+    """Return whether ``torch.compile`` has wrapped a model."""
     return hasattr(model, "_orig_mod")
 
 
 def lacks_second_derivative(model: nn.Module) -> str:
-    """Say why a model cannot be differentiated twice and what to do; empty where it can.
+    """Return why a model cannot be differentiated twice and what to do; empty if it can.
 
     Args:
         model: The network.

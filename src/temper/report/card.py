@@ -47,7 +47,7 @@ class Origin(NamedTuple):
     Args:
         type: Its id on the Hub, else the name of its file, else the set's own name.
         config: The configuration on the Hub; of a set whose origin others share, its own name.
-        split: The split, None where none is known.
+        split: The split, None if none is known.
     """
 
     type: str
@@ -73,8 +73,8 @@ def origin(told: str, name: str, split: str | None = None) -> Origin:
     """Read where a set comes from.
 
     Args:
-        told: Its source as the command line takes it, parts of a set joined by `` + ``; empty where
-            it is unknown.
+        told: Its source as the command line takes it, parts of a set joined by `` + ``; empty if it
+            is unknown.
         name: The set's own name.
         split: Its split, unless the source names one.
 
@@ -407,7 +407,6 @@ def _scores(comparison: Comparison | None) -> str:
 
 
 def _kept(record: RunRecord) -> str:
-    """Say which weights of the run these are, and what chose them."""
     chosen = record.data.get("selection")
     if not isinstance(chosen, dict):
         return "The last checkpoint was kept; the rows scored as dev chose none."

@@ -291,7 +291,7 @@ def add_mean_rank(scores: Scores) -> None:
     """Add each run's mean rank among the runs of its seed; 1 is best, equal scores share a rank.
 
     The leading scores of a perspective (each set, attack and size) are ranked one by one and their
-    ranks averaged, then the perspectives are averaged: an attack at ten radii counts no more than
+    ranks averaged, then the perspectives are averaged: an attack at ten radii counts at most
     calibration. Scores that a run of the seed lacks are left out for all of them.
 
     Args:

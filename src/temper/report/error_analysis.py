@@ -43,7 +43,7 @@ FEWEST = 10
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Scores of one class on the validation set, in [0, 1]; None where undefined.
+    """Scores of one class on the validation set, in [0, 1]; None if undefined.
 
     Args:
         label: The class.
@@ -183,7 +183,6 @@ _COLUMNS = [*_KEYS, "row", "condition", "label", "prediction", "probabilities"]
 
 
 def _answers(run: Run) -> pd.DataFrame:
-    """Return the predictions on unperturbed labeled texts, each row once."""
     result = [run.rows(_COLUMNS, view.name) for view in views() if view.answered]
     rows = pd.concat([each for each in result if len(each)] or result[:1])
     rows = rows[(rows["condition"] == "clean") & rows["label"].notna()]
@@ -277,7 +276,6 @@ def _mistakes(rows: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tupl
 
 
 def _texts(run: Run) -> Texts:
-    """Return the unperturbed texts that were kept, by set and position."""
     if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
         return {}
     texts = read_columns(path, ["perspective", *_KEYS, "text", "text_pair"], "texts")
@@ -426,8 +424,8 @@ def class_scores(confusion: IntegerArray) -> tuple[FloatArray, FloatArray, Float
         confusion: Counts by label and prediction, [C, C].
 
     Returns:
-        ``TP / (TP + FP)``, ``TP / (TP + FN)`` and ``2 TP / (2 TP + FP + FN)``, [C] each, NaN where
-        the denominator is 0. Same as ``sklearn.metrics.precision_recall_fscore_support`` with
+        ``TP / (TP + FP)``, ``TP / (TP + FN)`` and ``2 TP / (2 TP + FP + FN)``, [C] each, NaN if the
+        denominator is 0. Same as ``sklearn.metrics.precision_recall_fscore_support`` with
         ``zero_division=nan``.
 
     Example:

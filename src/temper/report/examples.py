@@ -101,7 +101,7 @@ _Any = TypeVar("_Any")
 
 @dataclass(frozen=True)
 class Example:
-    """Hold one example under one attack.
+    """One example under one attack.
 
     Args:
         column: Column of the comparison.
@@ -113,10 +113,10 @@ class Example:
         before, after: Predicted class without and under attack.
         confidence_before, confidence_after: Their probabilities.
         outcome: ``broken`` (right, then wrong), ``held`` (right both times) or ``wrong before``.
-        changed: Share of the words that were changed, None where no word was.
-        queries: Texts that the attack asked about, None where it asked by gradients.
+        changed: Share of the words that were changed, None if no word was.
+        queries: Texts that the attack asked about, None if it asked by gradients.
         text: The text before and after, in segments.
-        text_pair: The same of the second text, empty where there is none.
+        text_pair: The same of the second text, empty if there is none.
     """
 
     column: str
@@ -138,7 +138,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Hold the examples that a page shows.
+    """The examples that a page shows.
 
     Args:
         shown: The examples.
@@ -213,7 +213,7 @@ def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
         most: Examples to keep at most, >= 0; 0 keeps none.
 
     Returns:
-        The examples, or None where there are none: no attack, no texts, or a regression.
+        The examples, or None if there are none: no attack, no texts, or a regression.
 
     Raises:
         CheckpointError: Rows or texts are damaged.
@@ -298,7 +298,6 @@ def _examples(run: Run, perspective: str, rows: pd.DataFrame) -> Iterator[Exampl
 
 
 def _segments(text: Any, changed: Any) -> tuple[Segment, ...]:
-    """Compare two texts; without a second one the first stands unchanged."""
     if not isinstance(text, str):
         return ()
     if not isinstance(changed, str) or changed == text:

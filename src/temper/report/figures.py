@@ -184,7 +184,6 @@ def training(source: Source) -> list[Figure]:
 
 
 def _losses(column: str, seeds: pd.DataFrame, look: Look) -> list[Curve]:
-    """Return the mean over seeds, and each seed faintly where there are several."""
     # Only steps that every seed logged: a mean over fewer would jump where one run ended earlier.
     means = seeds.dropna().mean(axis=1)
     behind = list(seeds.items()) if len(seeds.columns) > 1 else []

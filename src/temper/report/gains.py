@@ -30,8 +30,8 @@ class Gain:
     Args:
         row: The score.
         column: The column.
-        share: Error taken away, in per cent of the reference's; above 0 is better.
-        low, high: Its 95% interval, None where there is none.
+        share: Error taken away, in percent of the reference's; above 0 is better.
+        low, high: Its 95% interval, None if there is none.
         decided: 1 if it is significantly better, -1 if it is significantly worse, else 0. In a
             headline, this is after Holm's correction over all columns and perspectives together.
     """
@@ -101,7 +101,7 @@ class Gain:
         return f"{self.view.title}: `{self.column}` {self.natural}, {message}."
 
     def at(self, reach: float) -> float:
-        """Return where the share stands on a scale, in per cent of its width.
+        """Return where the share stands on a scale, in percent of its width.
 
         Args:
             reach: What either end of the scale stands for.
@@ -156,7 +156,7 @@ def _with_unit(row: Row, difference: str) -> str:
 
 
 def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
-    """Put a difference on the scale of the reference's own error; None where it has no place.
+    """Put a difference on the scale of the reference's own error; None if it has no place.
 
     Args:
         comparison: All scores.
@@ -165,7 +165,7 @@ def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
     """
     assert comparison.reference is not None
     difference = row.cells[column].difference
-    # The average relative improvement is such a share already, in per cent.
+    # The average relative improvement is such a share already, in percent.
     is_share = row.key.perspective in (SUMMARY.name, AFTER.name, ALL_IN.name)
     error = 100.0 if is_share else error_of(row, comparison.reference)
     facts, start = SCORES.get(row.key.name), row.cells[comparison.reference].mean
@@ -272,7 +272,7 @@ POST_HOC = "with post-hoc methods on both sides"
 
 @dataclass(frozen=True)
 class Claims:
-    """Hold what remains of a column's gains.
+    """What remains of a column's gains.
 
     Args:
         gains: Those that remain.
@@ -298,7 +298,6 @@ class _Claim:
 
     @property
     def hardest(self) -> tuple[float, str]:
-        """The largest p-value of the tests, and which test has it."""
         tests = [(_p(gain), how) for how, gain in {"": self.gain, **self.further}.items()]
         return max(tests, key=lambda test: test[0])
 

@@ -36,7 +36,7 @@ from temper.report.gains import (
 )
 
 REACHES = (10, 25, 50, 100)
-"""Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
+"""Ends that the picture's scale may have, in percent of the reference's errors; more is cut."""
 USUAL = "plain fine-tuning of MiniLM on 3,000 rows of SST-2"
 """What assets/usual.json holds, written by ``python -m dev.benchmarks.usual``."""
 LEARNED = 10.0
@@ -56,10 +56,10 @@ class Level:
     Args:
         row: The score.
         column: The model.
-        share: Part of the way from answers that ignore the text to a perfect score, in per cent,
+        share: Part of the way from answers that ignore the text to a perfect score, in percent,
             below 0 where it is worse than guessing; None if the score of guessing is unknown.
-        low, high: Its 95% interval, None where there is none.
-        usual: What plain fine-tuning of a small encoder had in `USUAL`, None where not measured.
+        low, high: Its 95% interval, None if there is none.
+        usual: What plain fine-tuning of a small encoder had in `USUAL`, None if not measured.
     """
 
     row: Row
@@ -104,7 +104,7 @@ class Level:
 
     @staticmethod
     def place(share: float) -> float:
-        """Return where a share stands, in per cent of the width: from guessing to perfect."""
+        """Return where a share stands, in percent of the width: from guessing to perfect."""
         return round(max(0.0, min(100.0, share)), 2)
 
 
@@ -158,7 +158,7 @@ def _level(comparison: Comparison, row: Row, column: str) -> Level:
 
 @dataclass(frozen=True)
 class Headline:
-    """Hold the first screen.
+    """The first screen.
 
     Args:
         sentence: The verdict.
@@ -215,7 +215,7 @@ class Headline:
 
     @property
     def reach(self) -> int:
-        """What either end of the picture's scale stands for, in per cent of the errors."""
+        """What either end of the picture's scale stands for, in percent of the errors."""
         ends = [end for gain in self.gains for end in (gain.share, gain.low, gain.high)]
         furthest = max((abs(end) for end in ends if end is not None), default=0.0)
         return next((step for step in REACHES if furthest <= step), REACHES[-1])
@@ -226,10 +226,10 @@ class Headline:
         return any(gain.cut(self.reach) for gain in (*self.gains, *self.others))
 
     def sentences(self, reference: str | None, views: Sequence[View]) -> list[str]:
-        """Say what came out for some perspectives.
+        """Return what came out for some perspectives.
 
         Args:
-            reference: The column compared with, None where there is one column.
+            reference: The column compared with, None if there is one column.
             views: The perspectives.
         """
         if reference is None:
@@ -267,7 +267,7 @@ def headline(comparison: Comparison) -> Headline:
     """Choose the recommended column, and say what there is to know about it at a glance.
 
     A column is recommended if it is better than the reference on something and worse on nothing
-    (but for losses that vanish with post-hoc methods on both sides), or if its average relative
+    (except for losses that vanish with post-hoc methods on both sides), or if its average relative
     improvement is significantly better and its accuracy is not worse; of several the one with the
     largest average relative improvement, else with most gains.
 
@@ -337,7 +337,6 @@ def headline(comparison: Comparison) -> Headline:
 
 
 def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
-    """Say where one model stands, where it is weakest, and what to do next."""
     (column, *_) = comparison.columns
     result = levels(comparison, column)
     if not result:
@@ -416,7 +415,6 @@ def _sentences(
     column: str,
     recommended: str | None,
 ) -> tuple[str, str]:
-    """Return the verdict, and what to know about it next."""
     reference = str(comparison.reference)
     if recommended is None:
         why = next((gain.difference.said for gain in gains), "no score in common")
@@ -465,7 +463,7 @@ def _is_task(told: Gain | Level) -> bool:
 
 
 def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
-    """Say how the task's own metric compares with another column's where it is not better."""
+    """Return how the task's own metric compares with another column's where it is not better."""
     name, verdict = within(title(gain.row.key.name)), gain.difference.verdict
     if verdict in ("equivalent", "non-inferior"):
         margin = f"margin: {comparison.margin:g} points"
@@ -565,7 +563,7 @@ def _compute(comparison: Comparison, column: str) -> float:
 
 
 def _price(comparison: Comparison, column: str) -> str:
-    """Say what a column costs relative to the reference: training, memory, inference."""
+    """Return what a column costs relative to the reference: training, memory, inference."""
     ours, theirs = (
         comparison.costs.get(str(name), TrainingCost()) for name in (column, comparison.reference)
     )

@@ -19,7 +19,7 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
 
     Args:
         comparison: All scores.
-        perspectives: Those to show, in this order; all where none is named.
+        perspectives: Those to show, in this order; all if none is named.
 
     Returns:
         The table, with a line below it on what its marks mean where it has some.

@@ -130,7 +130,6 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
 
 
 def _normal(script: str) -> str:
-    """Return a script as a browser will hash it: one kind of line end."""
     script = script.replace("\r\n", "\n").replace("\r", "\n")
     if "</script" in script.lower():
         raise ValueError("A script of the page holds its own end tag and cannot be inlined.")

@@ -172,7 +172,6 @@ def _curve(
 
 
 def _legend(root: Element, chart: Lines, alone: bool, height: float) -> float:
-    """Add the names of the curves below, where no key of the page says them; return the height."""
     named = [curve for curve in chart.curves if not curve.faint]
     columns = [curve.column for curve in named]
     # The keys of the page tell columns apart, and not what else a dash stands for.
@@ -187,7 +186,6 @@ def _legend(root: Element, chart: Lines, alone: bool, height: float) -> float:
 def _entry(
     root: Element, y: float, name: str, look: Look, *, bar: bool, marked: bool = True
 ) -> float:
-    """Add a sign with its name; return their height."""
     entry = _add(root, "g", transform=f"translate(12 {y + 2:g})")
     _sample(entry, look, bar=bar, marked=marked)
     return max(_LINE, _text(entry, name, 38, 10, wrap=58)) + 2
@@ -370,7 +368,6 @@ def _text(
     class_: str | None = None,
     wrap: int = 0,
 ) -> float:
-    """Add text, line by line where it is wrapped; return its height."""
     lines = textwrap.wrap(text, wrap) if wrap else [text]
     for index, line in enumerate(lines):
         at = {"x": f"{x:.1f}", "y": f"{y + index * _LINE:.1f}"}

@@ -48,7 +48,7 @@ FILE = "paired.json"
 
 
 class PairedScoreRecord(NamedRecord):
-    """Hold the interval of one score's difference against the reference; n examples."""
+    """The interval of one score's difference against the reference; n examples."""
 
     low: Number
     high: Number
@@ -57,7 +57,7 @@ class PairedScoreRecord(NamedRecord):
 
 
 class RowVarianceRecord(NamedRecord):
-    """Hold how much one score's difference varies with the rows; see `RowVariance`."""
+    """How much one score's difference varies with the rows; see `RowVariance`."""
 
     rows: Number
     columns: tuple[Number, Number]
@@ -73,7 +73,7 @@ class PairedColumnRecord(Record):
 
 
 class PairedRecord(Record):
-    """Hold ``paired.json``."""
+    """``paired.json``."""
 
     resamples: int
     columns: dict[str, PairedColumnRecord] = Field(default_factory=dict)
@@ -82,7 +82,7 @@ class PairedRecord(Record):
 
 @dataclass(frozen=True)
 class Paired:
-    """Say how a column differs from the reference over the examples of one seed.
+    """How a column differs from the reference over the examples of one seed.
 
     Args:
         seed: The seed that both have.
@@ -100,7 +100,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class OverRows:
-    """Say how much a column's difference over some seeds varies with the rows.
+    """How much a column's difference over some seeds varies with the rows.
 
     Args:
         seeds: The seeds that both were run at.
@@ -124,7 +124,7 @@ def read_paired(
         against: Column of equal compute that the others are compared with; None for the reference.
 
     Returns:
-        By column and score; empty where the study kept nothing.
+        By column and score; empty if the study kept nothing.
 
     Raises:
         CheckpointError: The file is damaged.
@@ -231,7 +231,6 @@ def _compared(
 
 
 def _costs(source: Source) -> dict[str, TrainingCost]:
-    """Return what a training of each column took, as its runs recorded it."""
     result = {}
     for column in source.columns:
         records = [run.record for run in column.runs.values() if run.record is not None]
@@ -248,7 +247,6 @@ def _costs(source: Source) -> dict[str, TrainingCost]:
 
 
 def _mean(numbers: Iterable[object]) -> float | None:
-    """Return the mean of what are numbers, None where none is."""
     known = [float(number) for number in numbers if isinstance(number, int | float)]
     return mean(known) if known else None
 
@@ -256,7 +254,7 @@ def _mean(numbers: Iterable[object]) -> float | None:
 def _of_means(
     paired: RowsSay, scores: Scores, columns: Sequence[str]
 ) -> dict[tuple[str, ScoreKey], OverRows]:
-    """Say how much differences of means over sets with rows of their own vary with the rows.
+    """Return how much differences of means over sets with rows of their own vary with the rows.
 
     Args:
         paired: Paired results of the sets' scores.
@@ -285,7 +283,6 @@ def _minor(keys: Sequence[ScoreKey]) -> set[ScoreKey]:
 
 
 def _undefined(rows: Sequence[Row]) -> list[str]:
-    """Say which scores have no value, in one line a reason."""
     lacking: dict[str, dict[str, list[str]]] = {}
     for row in rows:
         for column, cell in row.cells.items():
@@ -358,7 +355,6 @@ def _notices(source: Source) -> list[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Name a few runs, and of many the first and how many they are."""
     if len(names) <= NAMED:
         return "; ".join(names)
     return f"{len(names)} runs, the first {names[0]}"
@@ -467,7 +463,6 @@ def _with_differences(
 
 
 def _fewest(*cells: Cell) -> int | None:
-    """Return the fewest rows behind some scores, None where not known."""
     return min((cell.fewest for cell in cells if cell.fewest is not None), default=None)
 
 

@@ -39,7 +39,7 @@ def with_seen(shown: Headline, comparison: Comparison) -> Headline:
 
 
 def trained(record: RunRecord, folder: str) -> Headline:
-    """Say what the training's own dev rows scored; nothing else is known of such a run.
+    """Return what the training's own validation rows scored; nothing else is known of such a run.
 
     Args:
         record: The run's record.
@@ -62,7 +62,6 @@ def trained(record: RunRecord, folder: str) -> Headline:
 
 
 def _value(task: str, told: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return what a task's dev rows scored: name, number with its interval, and what it is."""
     metric, kept = str(told["metric"]), told["kept"]
     score = kept.get("dev")
     rows = (data.get(task, {}) if task else data).get("dev", {}).get("rows")
@@ -80,7 +79,7 @@ def _value(task: str, told: Mapping[str, Any], data: Mapping[str, Any]) -> tuple
 
 
 def _next(record: RunRecord, folder: str) -> str:
-    """Say what measures the rest, by the rows that were scored while it trained."""
+    """Return what measures the rest, by the rows that were scored while it trained."""
     wanted = record.settings.get("data", {}).get("eval_rows")
     command = f"temper evaluate {quote(folder)}"
     if "tasks" in (record.model_extra or {}):

@@ -31,7 +31,7 @@ LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
 
 @dataclass(frozen=True)
 class TableCell:
-    """Hold one cell of the comparison table.
+    """One cell of the comparison table.
 
     Args:
         main: The number.
@@ -41,7 +41,7 @@ class TableCell:
         verdict: Of a difference, empty otherwise.
         mark: The verdict as a sign.
         detail: All there is to know, for hover and focus.
-        order: Number to sort by, None where there is none.
+        order: Number to sort by, None if there is none.
     """
 
     main: str
@@ -194,11 +194,11 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fact:
-    """Hold one line of a table of settings or versions.
+    """One line of a table of settings or versions.
 
     Args:
         name: Its name.
-        values: Its value in every column, a dash where there is none.
+        values: Its value in every column, a dash if there is none.
         differs: Whether the columns differ.
     """
 
@@ -309,7 +309,6 @@ def _data_name(told: Any) -> str:
 
 
 def _sizes(rows: Iterable[Row]) -> dict[str, int]:
-    """Return how many examples each set has."""
     sizes: dict[str, int] = {}
     for row in rows:
         if not views().of(row.key.perspective).averaged or not row.key.set:
@@ -331,7 +330,7 @@ _IMPROVEMENTS = {
 
 @dataclass(frozen=True)
 class Overview:
-    """Hold the overview as strings.
+    """The overview as strings.
 
     Args:
         header: Headings; the first is that of the methods.
@@ -390,7 +389,7 @@ def overview(comparison: Comparison) -> Overview:
         comparison: All scores.
 
     Returns:
-        The overview; no scores next to the names where there are none.
+        The overview; no scores next to the names if there are none.
     """
     rows = [row for view in views() for row in leading(comparison, view.name)]
     return Overview(
@@ -414,7 +413,7 @@ def leading(comparison: Comparison, perspective: str) -> list[Row]:
 
 
 def error_of(row: Row, reference: str) -> float | None:
-    """Return what lies between the reference and a perfect score, None where that says nothing.
+    """Return what lies between the reference and a perfect score, None if that says nothing.
 
     Args:
         row: The score.

@@ -87,7 +87,6 @@ class Metrics:
         self._metrics["shift_p"].set(shift.p)
 
     def _estimated(self, scores: UnlabeledScores | None) -> None:
-        """Set the estimated scores; NaN if there are none."""
         for name in ("accuracy", "macro_f1"):
             estimate = getattr(scores, name, None)
             for bound in ("value", "low", "high"):

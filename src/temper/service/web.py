@@ -241,7 +241,6 @@ class Service:
                     )
 
     def _answer(self, key: Key, rows: list[Row]) -> list[dict[str, Any]]:
-        """Answer a batch; runs in the model's thread."""
         paired, coverage = key
         texts, pairs = (list(column) for column in zip(*rows, strict=True))
         examples = Examples("texts", texts, pairs if paired else None)

@@ -190,7 +190,6 @@ _loaded: dict[str, Work] = {}
 def _do_run(
     job: Job, store: Store | None, threads: int, imports: tuple[str, ...], version: str
 ) -> tuple[float | None, list[str]]:
-    """Do a run, and return the seconds of its step and its notices."""
     check_version(version)
     torch.set_num_threads(threads)
     warnings.simplefilter("ignore")

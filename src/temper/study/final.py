@@ -90,7 +90,6 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
 
 
 def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
-    """Search, compare, and return the whole record."""
     request, folder, progress = search.request, search.folder, search.progress
     ranking, allowed = run_search(search)
     winner = ranking[0]
@@ -170,7 +169,6 @@ def _line(candidate: Candidate) -> dict[str, Any]:
 
 
 def _summary(goal: str, winner: Candidate, plain: Candidate, study: Study) -> str:
-    """Say what was gained and what it costs."""
     if winner.recipe.name == PLAIN:
         rate = winner.settings["train"].get("learning_rate")
         if rate is None:

@@ -1,4 +1,4 @@
-"""Goals of a search: their parts and weights, and how a dev fold measures them."""
+"""Goals of a search: their parts and weights, and how a validation fold measures them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "token_corruption": {"kinds": ["random"], "rates": [0.1]},
     },
 }
-"""Parts of a goal, each with its perspectives and their settings on a dev fold."""
+"""Parts of a goal, each with its perspectives and their settings on a validation fold."""
 GOALS: Final[Mapping[str, Mapping[str, float]]] = {
     "accuracy": {ACCURACY: 1.0},
     "robust": {ROBUSTNESS: 1.0},
@@ -77,7 +77,7 @@ def goal_weights(goal: str) -> dict[str, float]:
 
 
 def fold_evaluation(parts: Collection[str]) -> dict[str, Any]:
-    """Return the settings of a dev fold's evaluation, the table ``evaluate``.
+    """Return the settings of a validation fold's evaluation, the table ``evaluate``.
 
     Args:
         parts: The parts to measure.

@@ -1,8 +1,8 @@
 """The first stage of ``temper tune --models``: which model to fine-tune.
 
-Every model is fine-tuned plainly on the dev folds with the given learning rate, then with half and
-with twice that rate while half of the budget lasts. The goal's mean improvement over the first
-model decides; the recipes are then searched for that model alone.
+Every model is fine-tuned plainly on the validation folds with the given learning rate, then with
+half and with twice that rate while half of the budget lasts. The goal's mean improvement over the
+first model decides; the recipes are then searched for that model alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMINGS: Final = 3
 
 
 def compare_models(search: Search) -> dict[str, Any]:
-    """Fine-tune the models of a request on the dev folds.
+    """Fine-tune the models of a request on the validation folds.
 
     Args:
         search: A search for any of the models.
@@ -98,7 +98,6 @@ def _train_seconds(job: Job) -> float:
 
 
 def _predict_ms(search: Search, job: Job) -> float | None:
-    """Return the median time of a prediction, in milliseconds per row."""
     cluster = search.request.cluster
     if cluster is not None and cluster.store is not None:
         return None

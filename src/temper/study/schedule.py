@@ -123,7 +123,7 @@ def run_study(
     """Train and evaluate every run of a plan, and write the report.
 
     Finished runs and evaluations are recognized by their keys and left as they are; a stopped run
-    goes on from its last checkpoint. All columns of one seed see the same rows in the same order
+    continues from its last checkpoint. All columns of one seed see the same rows in the same order
     and start from the same head.
 
     Args:
@@ -241,7 +241,6 @@ def finish_study(work: Work, *, margin: float = MARGIN, detect: float | None = N
 
 
 def _do_all(work: Work, runs: Generator[tuple[GridCell, float | None]]) -> None:
-    """Do all runs, and write of each that is finished what a step took."""
     folder = work.folder
     seconds: dict[str, dict[int, float | None]] = {name: {} for name, _ in folder.config.order()}
     folder.write(cost={})
@@ -255,7 +254,6 @@ def _do_all(work: Work, runs: Generator[tuple[GridCell, float | None]]) -> None:
 def _runs(
     work: Work, workers: int, cluster: Cluster | None, progress: Progress
 ) -> Generator[tuple[GridCell, float | None]]:
-    """Do all runs, and yield each that is finished with the seconds that a step took."""
     if cluster is not None:
         yield from on_cluster(work, cluster, progress=progress)
         return
@@ -274,12 +272,12 @@ def step_cost(
     """Compare the columns' median step times.
 
     Args:
-        seconds: Column to seed to the median seconds of a step, None where it is not known.
+        seconds: Column to seed to the median seconds of a step, None if it is not known.
         reference: Column that the others are divided by.
 
     Returns:
         Column to ``step_seconds`` (median over its seeds) and ``over_reference`` (median over the
-        seeds that both have; left out where there is none).
+        seeds that both have; left out if there is none).
 
     Example:
         >>> step_cost({"plain": {0: 1.0}, "uegr": {0: 2.5}}, reference="plain")["uegr"]

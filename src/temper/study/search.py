@@ -1,4 +1,4 @@
-"""Search recipes and their settings with Optuna, on dev folds of the training rows.
+"""Search recipes and their settings with Optuna, on validation folds of the training rows.
 
 A trial trains on one fold after the other. TPE (Bergstra et al. 2011) proposes its settings, and
 the median rule stops it early. The draws of a trial depend on the seed and on the trials finished
@@ -116,7 +116,7 @@ def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
 
 @dataclass(frozen=True)
 class FoldFolder(StudyFolder):
-    """The study folder of a trial's run on a dev fold.
+    """The study folder of a trial's run on a validation fold.
 
     Args:
         fold: Number of the fold.
@@ -146,7 +146,7 @@ class Request:
         goal: The goal as written.
         budget: The budget.
         seeds: Seeds of the final comparison.
-        models: Models to compare on the dev folds first; empty for the model of ``base``.
+        models: Models to compare on the validation folds first; empty for the model of ``base``.
         cluster: The Ray cluster; None for this process.
         used: What comparing models has cost, in the unit of the budget.
     """
@@ -189,7 +189,7 @@ class Candidate:
         recipe: The recipe.
         settings: Tables ``method`` and ``train``.
         length: Training steps, relative to the given settings.
-        value: Mean improvement over the baseline on the dev folds.
+        value: Mean improvement over the baseline on the validation folds.
         trial: Number of the trial.
     """
 
@@ -237,7 +237,7 @@ class Search:
         request: The user's request.
         recipes: The recipes that fit the model and the data.
         splits: The rows.
-        folds: The dev folds.
+        folds: The validation folds.
         folder: The out folder.
         progress: Receives notices.
     """
@@ -256,7 +256,7 @@ class Search:
 
     @cached_property
     def measured(self) -> tuple[str, ...]:
-        """The parts that are measured on a dev fold: accuracy, calibration and the goal's."""
+        """The parts measured on a validation fold: accuracy, calibration and the goal's."""
         always = [ACCURACY, CALIBRATION]
         if self.splits.train.kind != "classification":
             always.remove(CALIBRATION)
@@ -408,7 +408,6 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
 
 
 def _finished(study: Any) -> list[Any]:
-    """Return the finished trials; failed and running ones were stopped, and are repeated."""
     states = (TrialState.COMPLETE, TrialState.PRUNED)
     finished: list[Any] = study.get_trials(deepcopy=False, states=states)
     return finished
@@ -527,7 +526,6 @@ def _seconds(study: Any, jobs: Sequence[Job], elapsed: float) -> float:
 
 
 def _suggest(search: Search, trial: Any, allowed: Allowed) -> Candidate:
-    """Return the candidate of a trial."""
     recipe = search.recipes[trial.suggest_categorical("recipe", list(allowed.recipes))]
     train = search.plain_run.train
     factor = trial.suggest_float("rate", 1 / SPREAD, SPREAD, log=True)

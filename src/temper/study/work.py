@@ -170,7 +170,7 @@ class Work:
             progress: Hears of its steps and of its evaluation.
 
         Returns:
-            The median seconds of a step, None where a kill left only the evaluation to do.
+            The median seconds of a step, None if a kill left only the evaluation to do.
 
         Raises:
             TemperError: Where model or method does not fit, or a loss is not finite.
@@ -180,7 +180,7 @@ class Work:
         return self.evaluate(cell, progress=progress)
 
     def is_done(self, cell: GridCell) -> bool:
-        """Say whether a run is trained and evaluated.
+        """Return whether a run is trained and evaluated.
 
         Args:
             cell: Which.
@@ -203,7 +203,7 @@ class Work:
             progress: Hears of its evaluation.
 
         Returns:
-            The median seconds of a step of its training; None where they are not known.
+            The median seconds of a step of its training; None if they are not known.
         """
         folder, settings = self.folder.run(cell), self.folder.config.runs[cell]
         run, record, evaluate = folder.path, folder.record() or {}, self.folder.config.evaluate

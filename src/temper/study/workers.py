@@ -60,7 +60,7 @@ def side_by_side(
 
     Args:
         work: The study.
-        workers: Processes, at least 2; no more than there are runs are started.
+        workers: Processes, at least 2; at most there are runs are started.
         progress: Hears which runs are under way, their steps taken together, and notices.
 
     Yields:
@@ -135,7 +135,7 @@ def _end_within(seconds: float, children: Iterable[BaseProcess]) -> list[BasePro
 
 
 def _loss_in_words(children: Mapping[int, BaseProcess], running: Mapping[int, GridCell]) -> str:
-    """Say which workers died, of what and with which run, and what to do."""
+    """Return which workers died, of what and with which run, and what to do."""
     lost = []
     for pid, child in children.items():
         code = child.exitcode
@@ -231,7 +231,7 @@ class WorkerProgress(Progress):
         self._messages.put((self._cell, "info", (text,)))
 
     def notice(self, text: str) -> None:
-        """Tell what there is to say."""
+        """Return what there is to say."""
         self._messages.put((self._cell, "notice", (text,)))
 
     def _check(self) -> None:
@@ -303,7 +303,6 @@ def _start_worker(
 
 
 def _do_run(cell: GridCell) -> float | None:
-    """Do one run in a worker."""
     progress, work = WorkerProgress(cell, _worker.messages, _worker.stop), _worker.work
     _worker.messages.put((cell, "begin", os.getpid()))
     return work.do(cell, progress=progress)
@@ -318,7 +317,6 @@ def _end_with_parent() -> None:
 
 
 def _gpus() -> tuple[str, ...]:
-    """Return the names of the GPUs that this process may use."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return tuple(name for name in named.split(",") if name)

@@ -162,9 +162,7 @@ class _Epochs(Listener):
         self.probabilities: list[FloatArray] = []
 
     def on_step_end(self, args: object, state: Any, control: object, **_: object) -> None:
-        """Report the step."""
         self.progress.steps(state.global_step, state.max_steps, loss=None)
 
     def on_epoch_end(self, args: object, state: object, control: object, **_: object) -> None:
-        """Predict the rows."""
         self.probabilities.append(self.predictor.predict(self.held).probabilities)

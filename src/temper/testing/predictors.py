@@ -116,7 +116,6 @@ class _Check:
         self.answers = np.zeros((0, 0))
 
     def faults(self) -> list[str]:
-        """Return all faults; without answers there is nothing more to compare."""
         before = copy.deepcopy(self.examples)
         result = self._collect("predict", self._kind)
         if not len(self.answers):
@@ -159,7 +158,6 @@ class _Check:
         return self.predictor.predict(examples, batch_size=batch_size).decoded
 
     def _kind(self) -> Iterator[str]:
-        """Check form and kind of the answers."""
         result = cast("object", self.predictor.predict(self.examples))
         n, gives, names = len(self.examples), self.predictor.gives, self.predictor.label_names
         if not isinstance(result, Prediction):
@@ -218,13 +216,11 @@ class _Check:
             yield "A row asked alone gets another answer than among others."
 
     def _without_labels(self) -> Iterator[str]:
-        """Check that labels are not looked at."""
         bare = replace(self.examples, labels=None, label_names=None, kind="unlabeled")
         if self._far(self._ask(bare), self.answers):
             yield "Without labels the answers are others: a predictor must not look at labels."
 
     def _tokens(self) -> Iterator[str]:
-        """Check that token ids lead to the same answers."""
         predictor = self.predictor
         assert isinstance(predictor, TokenPredictor)
         encoded = predictor.encoded(self.examples)
@@ -338,7 +334,6 @@ class _Check:
                 return
 
     def _same(self, outputs: FloatArray, what: str) -> Iterator[str]:
-        """Compare logits [n, C], or values [n, 1], with the answers."""
         head = Regression() if self.predictor.gives == "values" else Classification()
         decoded = head.decode(outputs)
         if decoded.shape != self.answers.shape:

@@ -369,7 +369,7 @@ def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
 
 
 def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:
-    """Refuse to drop the short last step where there is no other.
+    """Refuse to drop the short last step if there is no other.
 
     Args:
         drop_last: Whether it is dropped.

@@ -240,7 +240,7 @@ def teachers_of(method: methods.Method) -> tuple[str, ...]:
 
 
 def weights_size(name: str) -> int | None:
-    """Return the bytes of a model's weights; None where they lie in no folder of this machine.
+    """Return the bytes of a model's weights; None if they lie in no folder of this machine.
 
     Args:
         name: Hub id, folder, or short name of a model that is not trained from scratch.
@@ -311,7 +311,7 @@ def _without_name(table: Mapping[str, Any]) -> Tree:
 
 
 def is_scratch(model: object) -> bool:
-    """Tell whether a model's name stands for a network that is trained from scratch.
+    """Return whether a model's name stands for a network that is trained from scratch.
 
     Args:
         model: A name as `RunConfig` takes it, not checked yet.
@@ -379,7 +379,7 @@ def settings_class(model: object) -> type[ArchitectureSettings]:
 
 
 def check_method(model: str, config: Method) -> None:
-    """Refuse a method that holds on to pre-trained weights, where there are none.
+    """Refuse a method that holds on to pre-trained weights, if there are none.
 
     Args:
         model: The network's name.
@@ -437,7 +437,7 @@ def _suited(method: Mapping[str, Any]) -> Tree:
 
 
 def wants_unlabeled(method: Method) -> bool:
-    """Tell whether a method trains on rows without labels too, and so needs some."""
+    """Return whether a method trains on rows without labels too, and so needs some."""
     # Switched off, a method reads labels like plain fine-tuning.
     return any(
         member.NEEDS_UNLABELED and not member.plan(Step()).needs_labels
@@ -474,7 +474,7 @@ def check_kept(method: Method, best: str) -> None:
 
     Args:
         method: The method.
-        best: The setting that chooses an epoch, as errors name it; empty where none does.
+        best: The setting that chooses an epoch, as errors name it; empty if none does.
 
     Raises:
         SettingError: If the choice would come to nothing.

@@ -134,7 +134,7 @@ def _answers(
 
 
 def _kept(file: Path, asked: dict[str, Any]) -> tuple[list[str] | None, dict[str, list[float]]]:
-    """Return the answers in a file; none where they are of other weights or unreadable."""
+    """Return the answers in a file; none if they are of other weights or unreadable."""
     with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
         table = pq.read_table(file)
         told = json.loads(table.schema.metadata[_TOLD])

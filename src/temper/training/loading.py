@@ -96,7 +96,7 @@ def _fault_of(item: Any) -> str:
 
 
 def countable(dataset: Any) -> bool:
-    """Tell whether a dataset has a length and rows by number; a stream has not."""
+    """Return whether a dataset has a length and rows by number; a stream has not."""
     # PyTorch gives every dataset an item access, streams among them.
     return (
         not isinstance(dataset, IterableDataset)
@@ -106,7 +106,7 @@ def countable(dataset: Any) -> bool:
 
 
 def token_counts(dataset: Any, *, column: str = "") -> Sequence[int] | None:
-    """Return the number of tokens of each row, or None where rows do not tell it beforehand.
+    """Return the number of tokens of each row, or None if rows do not tell it beforehand.
 
     Args:
         dataset: Of any kind; its ``lengths``, where it has them, spare a look at every row.
@@ -180,7 +180,7 @@ class JoinedBatches(Sampler[list[int]]):
         parts: For each dataset its batches of row numbers from 0, the same ones each time it is
             iterated at one epoch.
         sizes: Rows of each dataset.
-        seed: Seed of the order of the steps, which are shuffled together anew each epoch; None
+        seed: Seed of the order of the steps, which are shuffled together again each epoch; None
             takes one dataset after the other.
         accumulation: Micro-batches of an optimizer step.
         followers: Samplers and loaders whose ``set_epoch`` is called with each new epoch.
@@ -242,7 +242,6 @@ class JoinedBatches(Sampler[list[int]]):
 def _collated(
     items: Sequence[tuple[int, Any]], *, collators: Sequence[Any], ends: Sequence[int]
 ) -> dict[str, Any]:
-    """Collate rows of one dataset by its collator; of no rows return nothing."""
     return collators[bisect_right(ends, items[0][0])](items) if items else {}
 
 

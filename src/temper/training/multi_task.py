@@ -138,7 +138,6 @@ class MultiTaskConfig:
 
 
 def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
-    """Check the settings of one task."""
     if not isinstance(table, Mapping):
         raise SettingError(
             f"`tasks.{name}` must be a table of settings, got {table!r}. Write "
@@ -177,7 +176,7 @@ def train_tasks(
     Args:
         config: The checked settings.
         out: The run's folder.
-        resume: Whether a stopped run goes on; where False it starts anew.
+        resume: Whether a stopped run goes on; if False, it starts again.
         splits: The data of each task, where the caller has loaded them already.
         progress: Hears of steps and notices.
 
@@ -328,11 +327,9 @@ class _ActiveTasks(ActiveRun):
 
     @property
     def plan(self) -> MultiTaskConfig:
-        """The settings as the caller gave them."""
         return self.whole
 
     def record(self, status: str) -> dict[str, Any]:
-        """Return the record as docs/formats.md describes it."""
         of_tasks = {name: self._of_task(name).record(status) for name in self.whole.tasks}
         record = super().record(status)
         del record["task"]
@@ -350,7 +347,6 @@ class _ActiveTasks(ActiveRun):
     def write_model(
         self, model: Any, staging: Path, state: dict[str, Tensor] | None = None
     ) -> None:
-        """Write the whole model, and the plain classifier of each task with its record."""
         super().write_model(model, staging, state)
         # A process that was killed while it published has left some.
         shutil.rmtree(self.folder.path / FOLDER, ignore_errors=True)
@@ -361,7 +357,7 @@ class _ActiveTasks(ActiveRun):
             RunFolder(folder).write_record(record)
 
     def _listed(self) -> str:
-        """Say which tasks there are, where a report has no place for several."""
+        """Return which tasks there are, where a report has no place for several."""
         sizes = [f"{name} ({len(each.train):,} rows)" for name, each in self.of_tasks.items()]
         return (
             f"Trained on {len(sizes)} tasks: {', '.join(sizes)}. The classifier of each is in "
@@ -369,7 +365,6 @@ class _ActiveTasks(ActiveRun):
         )
 
     def few_rows(self, rows: Any) -> dict[str, Tensor]:
-        """Return two rows of the first task as a batch."""
         batch = super().few_rows(rows.parts[self._first])
         return {**batch, TASK: torch.zeros(len(batch["labels"]), dtype=torch.int64)}
 

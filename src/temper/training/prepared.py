@@ -39,11 +39,11 @@ class Prepared:
         tokenizer: Its tokenizer.
         method: The method, built from its settings.
         rows: The encoded training rows.
-        class_weights: Weight of each class, None where all weigh alike.
-        unlabeled: The encoded unlabeled rows, None where the method trains on none.
+        class_weights: Weight of each class, None if all weigh alike.
+        unlabeled: The encoded unlabeled rows, None if the method trains on none.
         notices: Notes about the model.
         scored: The rows that are scored after each epoch.
-        selection: The rows that choose the epoch whose weights are kept; None where none does.
+        selection: The rows that choose the epoch whose weights are kept; None if none does.
     """
 
     model: Any
@@ -126,7 +126,7 @@ def unknown_tokens(config: RunConfig, encoded: LazilyEncoded, tokenizer: Any) ->
 def make_network(
     config: RunConfig, rows: Examples, *, labels: Sequence[str] | None, new_head: bool = False
 ) -> tuple[Any, Any, tuple[str, ...]]:
-    """Load a run's model, or build it from the training text where it is trained from scratch.
+    """Load a run's model, or build it from the training text if it is trained from scratch.
 
     Args:
         config: The checked settings.
@@ -184,7 +184,7 @@ def make_network(
 
 
 def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
-    """Say what a network from scratch or an adapter is made of; nothing of others.
+    """Return what a network from scratch or an adapter is made of; nothing of others.
 
     Args:
         config: The checked settings.
@@ -233,8 +233,8 @@ def scored_sets(
 
     Args:
         config: The checked settings.
-        sets: Rows by name; None and rows without labels are left out, and the dev rows where the
-            settings want no scores of theirs.
+        sets: Rows by name; None and rows without labels are left out, and the validation rows where
+            the settings want no scores of theirs.
         tokenizer: The model's tokenizer.
         task: Name of the task, where the model has several.
     """

@@ -179,7 +179,7 @@ class ScoredSet:
             batch_size: Rows of a forward pass.
 
         Returns:
-            The score, None where it is undefined.
+            The score, None if it is undefined.
         """
         if self.kind in ("completions", "seq2seq"):
             return self._loss_per_token(model, collate, batch_size)
@@ -223,7 +223,6 @@ class ScoredSet:
         return value if math.isfinite(value) else None
 
     def _spans(self, batch: Batch, places: Sequence[int], logits: Tensor) -> list[str]:
-        """Return the predicted answers of a batch of questions."""
         contexts = self.rows.examples.text_pair
         assert contexts is not None
         begins = batch.mask.int().argmax(-1)
@@ -252,7 +251,6 @@ class ScoredSet:
 
 
 def _answers(logits: Tensor, kind: Kind) -> Tensor:
-    """Return what is scored of a batch: classes [B], values [B], or each label's logit [B, L]."""
     if kind == "regression":
         return logits[:, 0]
     return logits if kind == "multi_label" else logits.argmax(-1)
@@ -327,7 +325,7 @@ class EpochScores(Listener):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The epoch that the selection rows choose; None where they choose none."""
+        """The epoch that the selection rows choose; None if they choose none."""
         chooser = next((each for each in self.sets if each.name == SELECTION), None)
         if chooser is None:
             return None
@@ -359,7 +357,7 @@ class EpochScores(Listener):
             )
 
     def record(self, task: str | None = None) -> dict[str, Any] | None:
-        """Return what ``run.json`` holds as ``epochs``; None where nothing is scored.
+        """Return what ``run.json`` holds as ``epochs``; None if nothing is scored.
 
         Args:
             task: The task, where the model has several.
@@ -451,6 +449,5 @@ class EpochScores(Listener):
 
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:
-    """Return what training changes of a model, by name."""
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     return {**weights, **dict(model.named_buffers())}

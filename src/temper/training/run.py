@@ -63,14 +63,14 @@ def train(
 ) -> Path:
     """Fine-tune one model; the folder is as docs/formats.md says.
 
-    A finished run with the same key is left as it is. A stopped one with the same key goes on from
-    its last checkpoint, to the weights that it would have reached without the stop.
+    A finished run with the same key is left as it is. A stopped one with the same key continues
+    from its last checkpoint, to the weights that it would have reached without the stop.
 
     Args:
         config: The checked settings.
         out: The run's folder; made once the data, the labels, the model and the method are known to
             fit.
-        resume: Whether a stopped run goes on; where False it starts anew.
+        resume: Whether a stopped run goes on; if False, it starts again.
         splits: The data, where the caller has loaded ``config.data`` and told its notices already.
         progress: Hears of steps and notices.
         processes: Those that train it together, each with the same arguments; None for one.
@@ -231,7 +231,7 @@ class ActiveRun:
             self._train(result if resume else None, is_new=is_new)
 
     def _check_goes_on(self, found: dict[str, Any] | None) -> None:
-        """Refuse to go on with another number of processes, whose draws by row are others.
+        """Refuse to continue with another number of processes, whose draws by row are others.
 
         Raises:
             CheckpointError: The stopped run had another number.
@@ -359,7 +359,6 @@ class ActiveRun:
                 self._publish(trainer, state)
 
     def _last_step(self, found: dict[str, Any] | None) -> int:
-        """Return the step that the run goes on from, with the folder as it was after it."""
         if found is None:
             self.folder.clear()
         checkpoint = self.folder.last_checkpoint()
@@ -377,7 +376,6 @@ class ActiveRun:
         return Collator(self.prepared.tokenizer)(rows.shortest(2))
 
     def _count_passes(self) -> None:
-        """Report the cost of a step relative to plain fine-tuning."""
         method = self.prepared.method
         self.passes = passes_of(self.prepared.model, method, self.few_rows(self.prepared.rows))
         if self.passes is not None:

@@ -84,7 +84,7 @@ def without_plugin(args: Any) -> Iterator[None]:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Tell whether ``fully_shard`` was called with a model."""
+    """Return whether ``fully_shard`` was called with a model."""
     return bool(sharded_modules(model))
 
 

@@ -68,7 +68,7 @@ class StepLog:
 
     @property
     def pending(self) -> bool:
-        """Tell whether there are losses that no check has seen."""
+        """Return whether there are losses that no check has seen."""
         return bool(self._fresh)
 
     def finite(self) -> Tensor:

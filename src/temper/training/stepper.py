@@ -550,7 +550,7 @@ class Stepper:
         self.params.start.update(moved(held["start"], device))
 
     def remove_hooks(self) -> None:
-        """Remove every hook from the model; it is then as it came, but for its weights."""
+        """Remove every hook from the model; it is then as it came, except for its weights."""
         self._restore_rates()
         self.network.remove_hooks()
 
@@ -586,7 +586,6 @@ def _by_rate(group: Group, factors: Mapping[int, float]) -> list[Group]:
 
 
 def _rates(params: Parameters, optimizer: torch.optim.Optimizer) -> dict[str, tuple[float, float]]:
-    """Return each parameter's learning rate and weight decay in an optimizer."""
     by_parameter = {
         id(tensor): (float(group["lr"]), float(group.get("weight_decay", 0.0)))
         for group in optimizer.param_groups

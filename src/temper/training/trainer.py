@@ -208,7 +208,6 @@ class RobustTrainer(Trainer):
             )
 
     def _repeat(self, model: nn.Module) -> None:
-        """Repeat the passes of the step's micro-batches, with their draws."""
         for micro, batch in enumerate(self._kept):
             last = micro == len(self._kept) - 1
             self._accumulate(model, batch, micro=micro, synchronise=last)
@@ -349,7 +348,7 @@ class RobustTrainer(Trainer):
 
         Raises:
             SettingError: If there are several, and the scheduler was given or is of a kind that
-                cannot begin anew.
+                cannot begin again.
         """
         starts = [0, *first_steps_of(self.method.rule, num_training_steps)]
         given = self.lr_scheduler is not None
@@ -368,7 +367,6 @@ class RobustTrainer(Trainer):
         return loader
 
     def _numbered(self, dataset: Any) -> tuple[Any, Any]:
-        """Return Transformers' loader of rows that carry their numbers, and its sampler."""
         plain: Any = self.data_collator  # type: ignore[has-type]
         inner, rows = plain, self.train_dataset  # type: ignore[has-type]
         if hasattr(dataset, "remove_columns"):
@@ -467,7 +465,6 @@ class RobustTrainer(Trainer):
         (folder / "training_args.json").write_text(arguments, encoding="utf-8")
 
     def _states(self) -> dict[str, Any]:
-        """Return what a checkpoint holds the state of, in the order in which it is restored."""
         states = {
             "optimizer": sharding.OptimizerState(self.optimizer),
             "scheduler": self.lr_scheduler,
@@ -538,7 +535,7 @@ def task_loss_of(
     batch would.
 
     Args:
-        given: As ``Trainer`` takes it; None where there is none.
+        given: As ``Trainer`` takes it; None if there is none.
         outputs: Makes of ``logits`` the outputs of a model, which it is given.
     """
     if given is None:

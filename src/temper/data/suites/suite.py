@@ -174,7 +174,6 @@ def read_suite(name: str) -> Suite:
 
 
 def _faults(error: ValidationError, path: Path) -> list[str]:
-    """Say of each fault where it is."""
     result = []
     for fault in error.errors():
         where = [str(part) for part in fault["loc"]]
@@ -331,7 +330,7 @@ def load_set(
 
 
 def _place(root: Path, text: str) -> Place | None:
-    """Return file or folder and split of a path, None where one of them is not there."""
+    """Return file or folder and split of a path, None if one of them is not there."""
     base, _, split = text.partition("@")
     path = root / base
     if not split:
@@ -396,7 +395,6 @@ def _known(examples: Examples, names: Iterable[str], key: str) -> tuple[str, ...
 
 
 def _renamed(examples: Examples, names: Mapping[str, str]) -> Examples:
-    """Call labels of a set what the task calls them."""
     called = tuple(names.get(name, name) for name in _known(examples, names, "rename"))
     twice = sorted({name for name in called if called.count(name) > 1})
     if twice:
@@ -408,7 +406,6 @@ def _renamed(examples: Examples, names: Mapping[str, str]) -> Examples:
 
 
 def _without(examples: Examples, names: Sequence[str]) -> Examples:
-    """Leave out the rows with some labels."""
     known = _known(examples, names, "without")
     out = {known.index(name) for name in names}
     kept = [index for index, label in enumerate(examples.labels or []) if label not in out]

@@ -1,4 +1,4 @@
-"""Choose a task's train and dev rows among the splits of a copy, and say what the copy lacks."""
+"""Choose a task's train and validation rows among the splits of a copy; report missing rows."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TaskCopy:
         )
 
     def dev_splits(self, train_split: str | None) -> list[str]:
-        """Name the splits that are together the dev set; none where it is to be carved."""
+        """Name the splits that are together the dev set; none if it is to be carved."""
         others = {name: read for name, read in self.opened.splits.items() if name != train_split}
         wanted = self.settings.eval_split
         if wanted == CARVE and train_split is not None:
@@ -174,7 +174,7 @@ class TaskCopy:
             ) from error
 
     def _size(self, split: str, rows: int) -> tuple[str, ...]:
-        """Say where a split has another number of rows than was published."""
+        """Return where a split has another number of rows than was published."""
         task, published = self.task, self._published(split)
         expected = task.rows.get(published)
         if expected is None:

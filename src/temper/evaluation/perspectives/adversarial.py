@@ -51,7 +51,7 @@ def pairs_right(block: Block) -> FloatArray:
         block: n labeled rows of a classification.
 
     Returns:
-        1 or 0 of each pair with two rows or more, by name, [pairs]; empty where there are none.
+        1 or 0 of each pair with two rows or more, by name, [pairs]; empty if there are none.
     """
     if block.pair is None or not block.classifies:
         return np.zeros(0)

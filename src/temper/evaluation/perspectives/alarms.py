@@ -2,8 +2,9 @@
 
 Of each detector of `temper.evaluation.perspectives.anomaly`, at a false alarm rate of 5%. The
 threshold is a conformal quantile of dev, in two folds by a hash of the text: each fold's rows, and
-those of the anomaly sets, get that of the other fold's dev rows. Ordinary texts then raise a false
-alarm at most that often, whatever the detector; which share of the anomalies it detects differs.
+those of the anomaly sets, get that of the other fold's validation rows. Ordinary texts then raise a
+false alarm at most that often, whatever the detector; which share of the anomalies it detects
+differs.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def by_detector(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Say which detector finds most anomalies, and which fewest, each with its false alarms.
+    """Return which detector finds most anomalies, and which fewest, each with its false alarms.
 
     Args:
         comparison: All scores.

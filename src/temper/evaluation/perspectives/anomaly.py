@@ -121,7 +121,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each detector on each anomaly set against the dev rows."""
+    """Score each detector on each anomaly set against the validation rows."""
     blocks = scoring.of("anomaly")
     ordinary = {b.condition.name: b for b in blocks if b.condition.set == "dev"}
     entries = []
@@ -155,7 +155,6 @@ def values_of(block: Block) -> FloatArray:
 
 
 def _of_logits(measurement: Measurement, detector: Detector) -> Judge:
-    """Return a detector that reads logits."""
     if measurement.predictor.gives != "logits":
         raise ValueError(f"it needs logits, and the predictor gives {measurement.predictor.gives}")
 
@@ -303,7 +302,7 @@ def roc_curves(source: Source) -> list[Figure]:
     looks = style([column.name for column in source.columns], source.reference)
     curves: dict[str, dict[tuple[str, str], tuple[FloatArray, FloatArray]]] = {}
     for column_name, run in source.first_runs.items():
-        # Max softmax is read from the answers, of dev rows those of the task.
+        # Max softmax is read from the answers, of validation rows those of the task.
         result = {**_scores(run, "task"), **_scores(run, "anomaly")}
         for (name, detector), scores in result.items():
             if name != "dev" and ("dev", detector) in result:
@@ -344,7 +343,6 @@ def roc_curves(source: Source) -> list[Figure]:
 
 
 def _scores(run: Run, perspective: str) -> dict[tuple[str, str], FloatArray]:
-    """Return the scores of anomaly by set and detector; NaN are left out."""
     rows = run.rows(["set", "condition", "probabilities"], perspective, optional=["value"])
     result = {}
     for (name, detector), part in rows.groupby(["set", "condition"], sort=False):

@@ -2,9 +2,9 @@
 
 The rows of dev, of the shift and of the adversarial sets are scored. The temperature of the
 condition ``temperature`` is never fitted on a row that it is applied to: it comes from held-out
-rows, or, where there are none, from dev in two folds. A row's fold is a hash of its text, so equal
+rows, or, if there are none, from dev in two folds. A row's fold is a hash of its text, so equal
 texts stay together; each fold's rows, those of the other sets too, get the temperature of the other
-fold's dev rows.
+fold's validation rows.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Predicti
 
 
 def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
-    """Fit one temperature on the held-out rows, or two, each on the dev rows of the other fold.
+    """Fit a temperature on the held-out rows, or two by cross-fitting on validation rows.
 
     Returns:
         The temperatures, and the rows that were held out for them.
@@ -305,7 +305,6 @@ def _logits(prediction: Prediction) -> FloatArray:
 
 
 def _words(fitted: Temperature) -> str:
-    """Write a temperature, its rows and their loss."""
     return (
         f"{fitted.value:.4g} ({fitted.rows} rows, NLL {fitted.before:.4f} before and "
         f"{fitted.after:.4f} after)"

@@ -1,8 +1,8 @@
 """Coverage: do sets of classes hold the truth as often as they shall, and how large are they?
 
-Split conformal prediction at a coverage of 90%. The threshold comes from dev in two folds by a
-hash of the text: each fold's rows, those of the other sets too, get the threshold of the other
-fold's dev rows, so that no row is judged by a threshold that it, or an equal text, was part of. On
+Split conformal prediction at a coverage of 90%. The threshold comes from dev in two folds by a hash
+of the text: each fold's rows, those of the other sets too, get the threshold of the other fold's
+validation rows, so that no row is judged by a threshold that it, or an equal text, was part of. On
 dev the coverage is then what was asked for, whatever the model; what differs is the size of the
 sets. On other sets nothing guarantees it, and how far it falls is what shift and attacks cost.
 """
@@ -256,7 +256,7 @@ def of_whole_sets(comparison: Comparison) -> dict[str, Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Say what dev's sets hold, where coverage is least, and where it breaks.
+    """Return what dev's sets hold, where coverage is least, and where it breaks.
 
     It breaks where fewer texts are covered than chance allows: that of thresholds from half of
     dev's rows, on as many rows as were answered.
@@ -296,14 +296,13 @@ def in_words(comparison: Comparison) -> str:
 
 
 def _breaks(cell: Cell, known: int) -> bool:
-    """Tell whether fewer rows are covered than chance allows at 95%."""
+    """Return whether fewer rows are covered than chance allows at 95%."""
     if cell.mean is None or known < least_rows(NOMINAL):
         return False
     return cell.mean < chance_coverage(known, max(cell.examples), coverage=NOMINAL)[0]
 
 
 def _place(row: Row) -> str:
-    """Name a set, and the attack on it."""
     attack = "" if row.key.condition == LAC else COVERAGE.attack(row.key)
     return ", ".join(part for part in (row.key.set, attack) if part)
 

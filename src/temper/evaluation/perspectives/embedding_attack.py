@@ -97,7 +97,7 @@ class EmbeddingAttackSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Attack the dev rows, batch by batch; the clean answers on the way are kept for the task."""
+    """Attack the validation rows by batch; the clean predictions are kept for the task."""
     examples, index = measurement.attacked()
     measurement.texts.keep("dev", examples, index)
     labels = labels_of(examples, labeled=examples.kind in ONE_ANSWER)
@@ -220,7 +220,6 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
 
 def _heading(key: ScoreKey) -> str:
-    """Write attack, norm, effort and set."""
     kind = described(key.parameters.without("radius", "radius_relative"))
     return f"{key.condition.upper()} {kind}, {key.set}"
 

@@ -48,7 +48,7 @@ class EmbeddingNoiseSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict the dev rows at every sigma."""
+    """Predict the validation rows at every sigma."""
     settings = measurement.settings
     noise = settings.section("embedding_noise", EmbeddingNoiseSettings)
     examples, index = measurement.attacked()

@@ -59,7 +59,7 @@ class RepresentationSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Estimate HSIC of each batch of dev rows at every layer."""
+    """Estimate HSIC of each batch of validation rows at every layer."""
     reference, dev, settings = measurement.reference, measurement.dev, measurement.settings
     assert reference is not None
     parts = batches(
@@ -127,7 +127,7 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
 
 
 def lacking(predictor: Predictor, data: EvaluationData) -> str:
-    """Say why the states cannot be compared; it looks at the states of one row."""
+    """Return why the states cannot be compared; it looks at the states of one row."""
     if data.reference is None:
         return (
             "representation compares with the pre-trained model, and which that is is not known. "

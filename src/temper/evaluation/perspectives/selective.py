@@ -79,7 +79,7 @@ def on_dev(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Say how often the surest answers are wrong on dev, and on the set where most are.
+    """Return how often the surest answers are wrong on dev, and on the set where most are.
 
     Args:
         comparison: All scores.

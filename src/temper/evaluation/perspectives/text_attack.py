@@ -1,9 +1,9 @@
 """Text attack: the metric on texts that a search changed until the predictor erred.
 
 Rows that are wrong without an attack are not attacked (0 queries) and count as wrong. A row's
-answer is that to its changed text; where the attack failed, to the text that came nearest.
-A targeted attack leaves out the rows whose label is the target, and puts a text back that did not
-reach it, so that an attacked row is wrong only where the goal was reached.
+answer is that to its changed text; where the attack failed, to the text that came nearest. A
+targeted attack leaves out the rows whose label is the target, and puts a text back that did not
+reach it, so that an attacked row is wrong only if the goal was reached.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from temper.functional.units import ANY_SIZE
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Attack the dev rows by every recipe.
+    """Attack the validation rows by every recipe.
 
     Raises:
         SettingError: There is no class that the settings ask for, and no names told so before.
@@ -122,7 +122,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 def misfits(
     data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
 ) -> list[str]:
-    """Say which settings the data or the classes cannot serve, and which models are none."""
+    """Return which settings the data or the classes cannot serve, and which models are none."""
     asked, dev = settings.section("text_attack", TextAttackSettings), data.dev
     # Values cannot be turned wrong, so that nothing is attacked.
     if dev.kind == "regression":
@@ -143,7 +143,7 @@ def misfits(
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    """Say what is wrong with a predictor under given settings."""
+    """Return what is wrong with a predictor under given settings."""
     asked = settings.section("text_attack", TextAttackSettings)
     return [] if predictor.gives == "values" else recipes.faults(predictor, asked)
 
@@ -191,7 +191,6 @@ def _block(
 
 
 def _class_of(target: int | str, names: Sequence[str] | None, classes: int) -> int:
-    """Return a class by its index or name."""
     if isinstance(target, str) and names is not None and target in names:
         return list(names).index(target)
     number = int(target) if isinstance(target, int) or target.isdecimal() else -1

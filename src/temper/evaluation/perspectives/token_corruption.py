@@ -48,7 +48,7 @@ class TokenCorruptionSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict the dev rows at every rate of every kind that the tokenizer allows."""
+    """Predict the validation rows at every rate of every kind that the tokenizer allows."""
     settings, predictor = measurement.settings, measurement.tokens
     asked = settings.section("token_corruption", TokenCorruptionSettings)
     vocabulary = predictor.vocabulary()
@@ -87,7 +87,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    """Say what is wrong where a tokenizer allows none of the kinds that were asked for."""
+    """Return what is wrong where a tokenizer allows none of the kinds that were asked for."""
     assert isinstance(predictor, TokenPredictor)
     vocabulary = predictor.vocabulary()
     asked = settings.section("token_corruption", TokenCorruptionSettings)

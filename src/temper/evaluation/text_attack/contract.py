@@ -50,7 +50,7 @@ class Draft:
         row: Hash of the row's unchanged text.
         label: Class index of the row.
         sides: The text, and of a pair task the second text.
-        target: Class that the attack wants predicted; None where any but the label will do.
+        target: Class that the attack wants predicted; None if any but the label will do.
     """
 
     row: str
@@ -113,7 +113,7 @@ class Proposer(Protocol):
 
         Returns:
             For each, in order, words other than the one that stands there: distinct, not empty, the
-            best first; an empty list where there is none. No answer may depend on the others.
+            best first; an empty list if there is none. No answer may depend on the others.
         """
         ...
 
@@ -228,7 +228,6 @@ class TextAttackSettings(BaseModel):
     @field_validator("recipes", "protected", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """Take one name for a list of one."""
         return (value,) if isinstance(value, str) else value
 
     @field_validator("recipes")

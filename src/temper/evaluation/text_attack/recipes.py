@@ -129,7 +129,7 @@ def recipe(
 
 
 def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
-    """Say what keeps the recipes that were asked for from working, before any work.
+    """Return what keeps the recipes that were asked for from working, before any work.
 
     Args:
         predictor: Who is attacked.

@@ -205,7 +205,6 @@ def _serve(
 
 
 def _split(values: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
-    """Cut a list into parts."""
     ends = np.cumsum(lengths).tolist()
     return [list(values[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
@@ -373,7 +372,6 @@ def starved(outcomes: Sequence[Outcome], name: str, settings: TextAttackSettings
 
 
 def _searched(row: Row, recipe: Recipe, settings: TextAttackSettings) -> _Steps:
-    """Search one row."""
     # Rounded up by a hair: 0.29 * 100 is 28.999999999999996.
     most = max(1, int(settings.max_changed * row.words + 1e-9))
     order, queries, ranking = yield from _ranked(row, recipe, settings)
@@ -445,7 +443,6 @@ def _near(
 
 
 def _left(settings: TextAttackSettings, queries: int) -> int | None:
-    """Return the queries that are left, None where there is no limit."""
     return None if settings.max_queries is None else settings.max_queries - queries
 
 

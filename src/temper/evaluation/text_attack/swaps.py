@@ -67,7 +67,7 @@ class Reading:
     gradient: Tensor
 
     def tokens(self, draft: Draft, place: Place) -> list[int]:
-        """Return the positions of a word's tokens; none where the text was cut before it."""
+        """Return the positions of a word's tokens; none if the text was cut before it."""
         start, end = draft.sides[place.side].span(place.word)
         return [
             position
@@ -175,7 +175,6 @@ def _read(session: Session, part: RowBatch, drafts: Sequence[Draft]) -> tuple[Te
 def _reading(
     part: RowBatch, row: int, spans: list[Span | None], embeddings: Tensor, gradient: Tensor
 ) -> Reading:
-    """Cut one row out of a batch, without its padding."""
     real = part.batch.mask[row].cpu()
     ids = part.batch.inputs["input_ids"][row].cpu()[real]
     if len(ids) != len(spans):
@@ -348,7 +347,7 @@ def swaps(predictor: Predictor, *, batch_size: int | None = None) -> Recipe:
 
 
 def lacks_swaps(predictor: Predictor) -> str:
-    """Say why words of a predictor cannot be swapped by gradient; empty where they can.
+    """Return why words of a predictor cannot be swapped by gradient; empty if they can.
 
     Args:
         predictor: Who would be attacked.
@@ -382,7 +381,6 @@ def _norm(reading: Reading, draft: Draft, place: Place) -> float:
 
 
 def _nearest(words: Words, token: Tensor, allowed: Tensor, count: int) -> Tensor:
-    """Return which of the allowed words are the nearest to a token by cosine."""
     # The token's own length changes no order.
     cosine = torch.where(allowed, words.directions @ token, -torch.inf)
     near = torch.zeros_like(allowed)

@@ -116,7 +116,7 @@ def make_tokenizer(
 
 
 def mostly_ideographs(texts: Iterable[str]) -> bool:
-    """Tell whether most letters of some texts are Chinese, Japanese or Korean.
+    """Return whether most letters of some texts are Chinese, Japanese or Korean.
 
     Args:
         texts: All of which are looked at.

@@ -77,7 +77,7 @@ class Pipeline:
         pairs = None if text_pairs is None else list(text_pairs)
         length = self.record["settings"]["data"]["max_length"]
         encoded = self.tokenizer(list(texts), pairs, truncation=True, max_length=length)
-        # Rows of like length share a batch, so that little is padded.
+        # Rows of similar length share a batch, so that little is padded.
         order = sorted(range(len(texts)), key=lambda row: -len(encoded["input_ids"][row]))
         parts = []
         for start in range(0, len(order), self.batch_size):
