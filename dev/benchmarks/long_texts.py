@@ -32,7 +32,7 @@ LENGTH, STRIDE = 128, 32
 
 
 def accuracy(run: Path, rows: Examples, *, windows: bool) -> float:
-    """Return the share of rows that a run answers rightly."""
+    """Return the fraction of rows that a run answers rightly."""
     given: dict[str, Any] = {"stride": STRIDE} if windows else {"stride": 0, "max_windows": 1}
     settings = PredictorSettings(device="cpu", **given)
     predictor = load_predictor(Checkpoint.of(run), settings=settings)

@@ -1,7 +1,8 @@
-"""Share of padding in training batches: rows in random order, and rows of like length together.
+"""Fraction of padding in training batches: rows in random order, and rows of like length together.
 
 Run ``python -m dev.benchmarks.padding --data FOLDER``; the folder has the datasets. Packing several
-texts into one sequence saves what is padding now, and nothing else, so this share bounds its gain.
+texts into one sequence saves what is padding now, and nothing else, so this fraction bounds its
+gain.
 """
 
 from __future__ import annotations

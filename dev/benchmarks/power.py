@@ -37,11 +37,11 @@ class Shape:
         correlation: Of two columns' scores at one seed.
         noisy: Standard deviation of the second of the two columns that are compared.
         others: That of the third column.
-        rows: Share of a column's variance over seeds that its rows make by themselves.
+        rows: Fraction of a column's variance over seeds that its rows make by themselves.
         luck: Variance of what new rows would change for all seeds alike, over that of the seeds.
         unequal: Standard deviation, over studies, of the logarithm of the two columns' ratio of
             standard deviations.
-        failed: Share of runs that lose 8 deviations.
+        failed: Fraction of runs that lose 8 deviations.
     """
 
     name: str
@@ -178,7 +178,7 @@ def rules(studies: Studies) -> dict[str, tuple[FloatArray, FloatArray, FloatArra
 
 
 def shares(studies: Studies) -> dict[str, float]:
-    """Return by rule the share of studies with a verdict."""
+    """Return by rule the fraction of studies with a verdict."""
     found = {}
     for rule, (mean, variance, freedom) in rules(studies).items():
         # Coarse scores that are equal at every seed have no verdict.
@@ -196,7 +196,7 @@ def cases(studies: int) -> Iterator[dict[str, Any]]:
         studies: Studies of each kind.
 
     Yields:
-        Shape, seeds and rule with the shares of false verdicts and of differences that are seen.
+        Shape, seeds and rule with the fractions of false verdicts and of differences that are seen.
     """
     for number, shape in enumerate(SHAPES):
         for seeds in SEEDS:

@@ -66,7 +66,7 @@ def prepare(name: str, folder: Path) -> None:
     calibrate(EvaluationRequest.of(tree, model=Checkpoint.of(folder)))
 
 
-class Share:
+class Proportion:
     """Processor seconds of the detector: of reading hidden states, and of scoring them."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ def arms(folder: Path) -> dict[str, Callable[[list[str]], Any]]:
 
 def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
     """Return what was measured of each kind of texts and each arm, in rounds of changing order."""
-    answering, share = arms(folder), Share()
+    answering, share = arms(folder), Proportion()
     names = list(answering)
     found = []
     for kind in LENGTHS:

@@ -26,7 +26,7 @@ from temper.training.sharding import shard
 
 BATCH, TOKENS = 2, 16
 AT_MOST = 0.6
-"""Share of one process's bytes that each of two may hold."""
+"""Fraction of one process's bytes that each of two may hold."""
 
 
 def held(tensors: Iterable[Any]) -> int:
@@ -79,7 +79,7 @@ def kept(method: str) -> dict[str, tuple[int, int]]:
 
 
 def main() -> None:
-    """Count in every process, print the largest shares and write ``results/sharding.json``."""
+    """Count in every process, print the largest fractions and write ``results/sharding.json``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--methods", nargs="+", default=["uegr", "smart"])
     methods = parser.parse_args().methods

@@ -177,7 +177,7 @@ def speed(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
 
 
 def successes(outcomes: list[Outcome]) -> dict[str, float]:
-    """Return the share of the rows that are made wrong within each budget of queries, and in all.
+    """Return the fraction of rows made wrong within each budget of queries, and in all.
 
     Args:
         outcomes: Of an attack without a limit.

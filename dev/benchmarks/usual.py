@@ -19,7 +19,7 @@ FILE = ROOT / "src/temper/report/assets/usual.json"
 
 
 def usual() -> dict[str, float]:
-    """Return the shares of the study's plain column, in per cent, by condition."""
+    """Return the fractions of the study's plain column, in per cent, by condition."""
     compared = comparison(STUDY)
     assert compared.reference is not None
     found = levels(compared, compared.reference)

@@ -34,7 +34,7 @@ from temper.functional.proportions import wilson
 ROOT = Path(__file__).resolve().parents[2]
 KEPT, REASONS = ROOT / "build" / "mutants", Path(__file__).with_name("survivors.toml")
 LEAST = 0.9
-"""Share of the mutants of a target that must be noticed."""
+"""Fraction of the mutants of a target that must be noticed."""
 NOTICED = {"killed", "timeout", "segfault", "caught by type check"}
 TESTS = {
     "functional": [

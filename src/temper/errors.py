@@ -284,7 +284,7 @@ _WORDS = {
 
 
 def perhaps(value: object) -> str:
-    """Return which share was perhaps meant by a number above 1; empty if none was.
+    """Return which fraction was perhaps meant by a number above 1; empty if none was.
 
     Example:
         >>> perhaps(95), perhaps(-1)

@@ -198,7 +198,7 @@ class Term:
     logits: tuple[Tensor, ...] = ()
 
     def value(self, step: Step) -> Tensor:
-        """Return this micro-batch's share of the weighted loss (methods.md, "Reduction").
+        """Return this micro-batch's fraction of the weighted loss (methods.md, "Reduction").
 
         ``W * sum(rows) / N`` for ``mean`` and ``W * sum(rows) * R / N`` for ``sum``, with N units
         and R rows of the step. The average over ranks that distributed training takes cancels W.

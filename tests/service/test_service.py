@@ -71,8 +71,8 @@ def test_requests_that_come_together_are_answered_together_each_with_its_own() -
         rows = [[f"text {n} {k}" for k in range(1 + n % 3)] for n in range(count)]
         replies = together(count, lambda n: served.client.predict({"texts": rows[n]}))
     for texts, reply in zip(rows, replies, strict=True):
-        shares = [answer["probabilities"]["yes"] for answer in reply.content["answers"]]
-        assert shares == pytest.approx([share_of(text) for text in texts])
+        fractions = [answer["probabilities"]["yes"] for answer in reply.content["answers"]]
+        assert fractions == pytest.approx([share_of(text) for text in texts])
     assert sorted(text for batch in model.batches for text in batch) == sorted(
         text for texts in rows for text in texts
     )

@@ -133,7 +133,7 @@ def fit(
     from temper.files import write_json, write_text
     from temper.training.config import RunConfig
 
-    table = {"dev_share": SET_ASIDE, "drop_overlap": True, **tree.get("data", {})}
+    table = {"dev_fraction": SET_ASIDE, "drop_overlap": True, **tree.get("data", {})}
     tree = {**tree, "data": table}
     config_of_first = RunConfig.of({**tree, "model": names[0]})
     splits = load_splits(config_of_first.data)

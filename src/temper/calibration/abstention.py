@@ -44,7 +44,7 @@ class Abstention:
         """
         if max_risk is not None and not 0.0 < max_risk < 1.0:
             came = f"{max_risk:g}{perhaps(max_risk)}"
-            raise SettingError(f"`max_risk` must be a share in (0, 1), got {came}.")
+            raise SettingError(f"`max_risk` must be a fraction in (0, 1), got {came}.")
         anomaly, largest = False, None
         for rule in [] if rules is None else [part.strip() for part in rules.split(",")]:
             size = _SET.fullmatch(rule)

@@ -126,7 +126,7 @@ class Calibration:
         held_out: The rows that set thresholds; None if only a temperature is kept.
         rule: How sets and intervals are made.
         detector: How anomalies are found.
-        false_alarms: Share of ordinary rows that may be flagged.
+        false_alarms: Fraction of ordinary rows that may be flagged.
         reference: States of held-out rows that batches are compared with, [r, D]; None if the model
             shows none, and answers are compared.
         confidences: Confidences from high to low that may be needed for an answer, chosen on rows

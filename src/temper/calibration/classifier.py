@@ -243,7 +243,7 @@ class Classifier:
         rules, known, name = Abstention.of(abstain, max_risk), self.calibration, self.name
         if coverage is not None and not 0.0 < coverage < 1.0:
             came = f"{coverage:g}{perhaps(coverage)}"
-            raise SettingError(f"`coverage` must be a share in (0, 1), got {came}.")
+            raise SettingError(f"`coverage` must be a fraction in (0, 1), got {came}.")
         kept = known is not None and known.rule is not None
         for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):
             if wanted and not kept:

@@ -35,7 +35,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         examples: The training rows.
         clean: The same, encoded.
         tokenizer: The tokenizer that encoded them.
-        settings: With ``augment``, ``augment_share`` and ``max_length``.
+        settings: With ``augment``, ``augment_fraction`` and ``max_length``.
         seed: Seed of the draws.
     """
 
@@ -67,7 +67,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
 
     @property
     def truncated(self) -> float:
-        """Share of the rows that were cut, as they are."""
+        """Fraction of the rows that were cut, as they are."""
         return self.clean.truncated
 
     @property
@@ -91,7 +91,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         """
         draw = derive_seed(self.seed, "augmented", self.epoch, self.examples.rows[index])
         # A seed is uniform in [0, 2^63).
-        if draw >= self.settings.augment_share * 2.0**63:
+        if draw >= self.settings.augment_fraction * 2.0**63:
             return None
         position = derive_seed(self.seed, "augmentation", self.epoch, self.examples.rows[index])
         return self.settings.augment[position % len(self.settings.augment)]
@@ -126,7 +126,7 @@ def augmented(
         rows: The encoded training rows.
         examples: The same rows as texts.
         tokenizer: The tokenizer that encoded them.
-        settings: With ``augment``, ``augment_share`` and ``max_length``.
+        settings: With ``augment``, ``augment_fraction`` and ``max_length``.
         seed: Seed of the draws.
 
     Returns:

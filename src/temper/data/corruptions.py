@@ -1,7 +1,7 @@
 """Corrupt token ids: swap tokens for random ones, mask them, or leave them out.
 
 Each ordinary token of a row is hit with probability ``rate``, independently of the others: the
-share to expect is the rate itself, however short the row. (A rounded count, ``round(rate n)``,
+fraction to expect is the rate itself, however short the row. (A rounded count, ``round(rate n)``,
 would leave every text of up to ten tokens whole at 5%.) A token is hit where its own uniform draw
 lies below the rate, and draws are keyed by seed, row and kind. So a higher rate hits all that a
 lower one hits, a token is swapped for the same other at every rate, and neither the row's place in

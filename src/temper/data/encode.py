@@ -34,7 +34,7 @@ class EncodedExamples:
     Args:
         items: One mapping a row: ``input_ids``, ``attention_mask`` and, if there are any,
             ``token_type_ids``, ``labels`` and ``row_index``.
-        truncated: Share of the rows that were cut, in [0, 1].
+        truncated: Fraction of the rows that were cut, in [0, 1].
         unknown: Fraction of the texts' tokens that are the unknown token, in [0, 1].
     """
 
@@ -78,7 +78,7 @@ def encode(
             ``sizes`` says how many tokens each has. None cuts such rows.
 
     Returns:
-        The encoded rows in the set's order, with the share that was cut.
+        The encoded rows in the set's order, with the fraction that was cut.
 
     Raises:
         SettingError: If ``max_length`` is more than the tokenizer's model takes.
@@ -157,7 +157,7 @@ class LazilyEncoded:
 
     @property
     def truncated(self) -> float:
-        """Share of the rows that were cut, in [0, 1], of those that are encoded so far."""
+        """Fraction of the rows that were cut, in [0, 1], of those that are encoded so far."""
         return self._cut / max(int((self._sizes >= 0).sum()), 1)
 
     @property

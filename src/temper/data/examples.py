@@ -151,7 +151,7 @@ class Examples:
         return replace(self, **columns)
 
     def sample(self, n: int, *, seed: int) -> Examples:
-        """Draw exactly ``n`` rows, each class in its share, keeping the file's order.
+        """Draw exactly ``n`` rows, each class in proportion, keeping the file's order.
 
         A row's place in the draw is a hash of the seed and its text, so it does not depend on the
         order of the file, and equal texts go together as far as ``n`` lets them. Every class keeps

@@ -159,7 +159,9 @@ def _keys(sign: str) -> str:
 MOST_SPACES = 3
 """Spaces of a widened gap at most, as in HELM's set."""
 TYPO_SHARE = 0.1
-"""Share of a text's words that get a typing error, rounded up: HELM's share of misspelt words."""
+"""Fraction of a text's words that get a typing error, rounded up: HELM's fraction of misspelt
+words.
+"""
 SHORTEST = 4
 """Letters of a word that may get a typing error, at least (Pruthi et al., 2019)."""
 

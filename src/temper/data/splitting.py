@@ -36,7 +36,7 @@ def finish_splits(
         _check_classes(sets)
         # Rows keep their numbers in the file when they are drawn.
         sets = replace(sets, numbers=sets.numbers or range(1, len(sets) + 1))
-        sets = carve(sets, settings.dev_share, seed=settings.seed)
+        sets = carve(sets, settings.dev_fraction, seed=settings.seed)
     else:
         _check_classes(sets.train)
     notices += sets.notices
@@ -70,15 +70,15 @@ def finish_splits(
     return replace(sets, train=train, dev=dev, unlabeled=unlabeled, notices=said_once)
 
 
-def carve(train: Examples, share: float, *, seed: int) -> Splits:
-    """Carve a dev split from train, each class in its share.
+def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
+    """Carve a dev split from train, each class in proportion.
 
     Equal texts stay on one side where they can.
 
     Args:
         train: The rows.
-        share: Share of the rows that become dev, in (0, 1); at least one row of each class stays
-            in train.
+        fraction: Fraction of the rows that become dev, in (0, 1); at least one row of each class
+            stays in train.
         seed: Seed of the draw.
 
     Returns:
@@ -96,19 +96,19 @@ def carve(train: Examples, share: float, *, seed: int) -> Splits:
             f"{train.origin} has {_rows(len(train))} in {len(kept)} classes, too few to carve a "
             "dev split from. Add rows or a dev file."
         )
-    size = min(max(1, round(share * len(train))), len(free))
+    size = min(max(1, round(fraction * len(train))), len(free))
     drawn = train.select(free).draw(size, seed=derive_seed(seed, "carve"))
     dev_rows = free[drawn]
     dev = replace(train.select(dev_rows), name="dev", notices=())
     notice = (
         f"no evaluation split found: dev is {_rows(size)} carved from train "
-        f"(seed {seed}, share {share:g})"
+        f"(seed {seed}, fraction {fraction:g})"
     )
     return Splits(train.select(np.delete(rows, dev_rows)), dev, None, (notice,))
 
 
 def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
-    """Assign rows to folds, each class in its share.
+    """Assign rows to folds, each class in proportion.
 
     A row's fold is decided by the hashes of the texts of its class: the order of the file does not
     matter, and equal texts stay together.

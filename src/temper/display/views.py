@@ -73,7 +73,7 @@ class View:
         words: The score in words, unique within the group; None for `label`.
         minor: From all keys to those that stand in a figure and not in tables for people.
         gain: A difference in words, behind a column's name, in which ``{better}`` (or worse), its
-            ``{points}``, the ``{share}`` of the error that it is, ``{ours}`` and ``{theirs}``,
+            ``{points}``, the ``{fraction}`` of the error that it is, ``{ours}`` and ``{theirs}``,
             ``{reference}``, the ``{score}`` and the group's ``{title}`` may stand.
         question: The reader's question; groups with one question share a section of the page.
         explained: Its leading score in a sentence, for who does not know the term.

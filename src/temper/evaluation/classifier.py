@@ -99,7 +99,7 @@ class TextPredictor:
         )
 
     def truncated(self, examples: Examples) -> float:
-        """Return the share of the examples that are cut to ``max_length``."""
+        """Return the fraction of the examples that are cut to ``max_length``."""
         chunks = self._chunks(examples)
         cut = sum(self.encoded(chunk).truncated * len(chunk) for chunk in chunks)
         return cut / len(examples)

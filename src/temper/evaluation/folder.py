@@ -119,7 +119,7 @@ class Evaluation:
         scores: Score entries, each with value, n and interval.
         model: Name or folder of the model.
         task: ``kind``, ``metric`` and ``labels`` of the task.
-        truncated: Share of rows cut to the model's length, by set.
+        truncated: Fraction of rows cut to the model's length, by set.
         seen: How many rows of each set the model was trained on, in sentences; reported first.
         notices: Notes for the reader.
         skipped: Perspectives that could not be measured, and why.

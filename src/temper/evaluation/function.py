@@ -177,7 +177,7 @@ class PipelinePredictor(CallablePredictor):
             batch_size: Rows of a forward pass, None for the predictor's own.
 
         Returns:
-            The model's answers, with the share of the texts that were cut.
+            The model's answers, with the fraction of the texts that were cut.
 
         Raises:
             ModelError: The pipeline fails, or an answer is not finite.

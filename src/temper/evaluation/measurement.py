@@ -167,7 +167,7 @@ def _plain(name: str) -> str:
 
 Merge = Literal["sum", "argmax"]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1)]
+Rate = Annotated[float, Field(gt=0, le=1)]
 
 
 class Listing(BaseModel):
@@ -301,7 +301,7 @@ class Measurement:
         anomaly: The anomaly sets.
         settings: Settings.
         progress: Hears how far it is.
-        truncated: Share of cut rows by set, filled in as sets are predicted.
+        truncated: Fraction of cut rows by set, filled in as sets are predicted.
         notices: Notes about how it went, filled in by perspectives.
         adversarial: The aligned adversarial sets.
         fit: Ordinary rows, labels aligned where there are some.

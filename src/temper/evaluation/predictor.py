@@ -49,7 +49,7 @@ class Prediction:
         probabilities: [n, C], [n, 0] for a regression.
         prediction: Class index or predicted value, [n].
         logits: [n, C] where the predictor gives them, for losses that stay finite.
-        truncated: Share of the examples that were cut to the model's length, None if unknown.
+        truncated: Fraction of the examples that were cut to the model's length, None if unknown.
         applies: Which labels are predicted, [n, L] boolean, if a text may have several;
             ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
         words: Number of words of each example, [n], if words have tags. The arrays above then have
@@ -76,7 +76,7 @@ class Prediction:
 
         Args:
             targets: Sum of the losses of each completion's tokens, and their number, [n, 2].
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: A loss is not finite.
@@ -95,7 +95,7 @@ class Prediction:
         Args:
             places: Characters of each, [n, 2]; -1 if there is none.
             probabilities: Of each, [n].
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: A probability is not finite.
@@ -111,7 +111,7 @@ class Prediction:
 
         Args:
             rows: Of each example, [w, C], C >= 2; NaN for words that the model did not read.
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: A value is infinite, or NaN for a part of the tags of a word.
@@ -130,7 +130,7 @@ class Prediction:
 
         Args:
             logits: [n, L], L >= 2, finite.
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: The shape is wrong or a value is not finite.
@@ -150,7 +150,7 @@ class Prediction:
 
         Args:
             logits: [n, C], C >= 2, finite.
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: The shape is wrong or a value is not finite.
@@ -171,7 +171,7 @@ class Prediction:
 
         Args:
             probabilities: [n, C], C >= 2, each row in [0, 1] and summing to 1 within 1e-3.
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: The values are not probabilities.
@@ -196,7 +196,7 @@ class Prediction:
 
         Args:
             values: [n], finite.
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: The shape is wrong or a value is not finite.
@@ -350,7 +350,7 @@ class RowBatch:
         indices: Position of each row in its set.
         rows: Hash of each row's text.
         special: Special tokens, [B, T].
-        truncated: Share of rows that were cut, of this batch or of all that it is a part of.
+        truncated: Fraction of rows that were cut, of this batch or of all that it is a part of.
         words: Which word begins at each token of each row, without padding, if words have tags.
     """
 
@@ -474,7 +474,7 @@ class PerturbablePredictor(Predictor, Protocol):
         ...
 
     def truncated(self, examples: Examples) -> float:
-        """Return the share of the examples that are cut to the model's length."""
+        """Return the fraction of the examples that are cut to the model's length."""
         ...
 
 

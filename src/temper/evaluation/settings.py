@@ -166,8 +166,10 @@ class PredictorSettings(BaseModel):
     stride: int | None = Field(
         default=None,
         ge=0,
-        description="Read texts longer than --max-length in windows that share so many tokens with "
-        "their neighbors. Default: as in training.",
+        description=(
+            "Read texts longer than --max-length in windows that share so many tokens with "
+            "their neighbors. Default: as in training."
+        ),
     )
     pool: Pool | None = Field(
         default=None,

@@ -69,7 +69,7 @@ class Likeness:
         rows: Rows compared.
         alike: Those of which labels, sets and flags are the same.
         largest_difference: Of two numbers of an answer, relative to those above 1.
-        accuracy: Share of the labeled rows that the second way answers rightly; None without
+        accuracy: Fraction of the labeled rows that the second way answers rightly; None without
             labels, and for a regression.
     """
 

@@ -220,7 +220,7 @@ def classwise_calibration_error(
 ) -> FloatArray:
     """Calibration error of every class's probability, averaged over the classes.
 
-    ``(1 / C) sum_k sum_b (n_bk / n) |share of class k in b - mean p_k in b|`` in bins of equal
+    ``(1 / C) sum_k sum_b (n_bk / n) |fraction of class k in b - mean p_k in b|`` in bins of equal
     width: unlike the ECE it looks at the probabilities of classes that were not predicted too.
 
     Args:
@@ -260,7 +260,7 @@ class Reliability:
         low: Lower edge of each bin.
         high: Upper edge of each bin.
         rows: Rows in each bin.
-        accuracy: Share of right rows, NaN in empty bins.
+        accuracy: Fraction of right rows, NaN in empty bins.
         confidence: Mean confidence, NaN in empty bins.
     """
 

@@ -30,7 +30,7 @@ def least_rows(coverage: float) -> int:
     """Return the fewest rows from which a threshold can be taken, ``ceil(1 / (1 - coverage) - 1)``.
 
     Args:
-        coverage: Share of truths that sets shall hold, in (0, 1).
+        coverage: Fraction of truths that sets shall hold, in (0, 1).
 
     Raises:
         ValueError: ``coverage`` is not in (0, 1).
@@ -242,11 +242,11 @@ def risk_threshold(scores: ArrayLike, applies: ArrayLike, *, coverage: float) ->
 def chance_coverage(
     calibration_rows: int, rows: int, *, coverage: float, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Return the range in which the share of rows covered falls by chance alone.
+    """Return the range in which the fraction of rows covered falls by chance alone.
 
     With a threshold of n rows, the number covered of N exchangeable rows is beta-binomial:
     ``BetaBinomial(N, k, n + 1 - k)``, ``k = ceil((n + 1) coverage)``. Where scores tie, more rows
-    are covered, so a share below the range speaks against exchangeability, above it need not.
+    are covered, so a fraction below the range speaks against exchangeability, above it need not.
 
     Args:
         calibration_rows: Rows n that the threshold was taken from.
@@ -255,7 +255,8 @@ def chance_coverage(
         confidence: Probability of the range, in (0, 1).
 
     Returns:
-        Least and largest share; each is passed with probability at most ``(1 - confidence) / 2``.
+        Least and largest fraction; each is passed with probability at most ``(1 - confidence) /
+        2``.
 
     Raises:
         ValueError: There are fewer rows than `least_rows`.
@@ -267,7 +268,7 @@ def chance_coverage(
 
     References:
         Vovk, "Conditional validity of inductive conformal predictors", 2012, Proposition 2a;
-        Angelopoulos and Bates, "A Gentle Introduction to Conformal Prediction", 2023, App. C.
+            Angelopoulos and Bates, "A Gentle Introduction to Conformal Prediction", 2023, App. C.
     """
     rank = conformal_rank(calibration_rows, coverage)
     if rank > calibration_rows:

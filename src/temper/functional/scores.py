@@ -161,7 +161,7 @@ def facts(name: str) -> ScoreFacts:
 def accuracy(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Share of rows whose predicted class is the label.
+    """Fraction of rows whose predicted class is the label.
 
     Args:
         labels: Class indices, [n].
@@ -182,7 +182,7 @@ def accuracy(
 def least_accuracy(
     correct: ArrayLike, groups: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Least over groups of the share of a group's rows that are right.
+    """Least over groups of the fraction of a group's rows that are right.
 
     Args:
         correct: 1 where a row is right, else 0, [n].
@@ -196,7 +196,7 @@ def least_accuracy(
         >>> float(least_accuracy([1, 1, 1, 0], [0, 0, 1, 1]))
         0.5
     """
-    fractions, held = _group_shares(correct, groups, counts)
+    fractions, held = _group_accuracies(correct, groups, counts)
     least = np.where(held, fractions, np.inf).min(axis=-1, initial=np.inf)
     return np.where(np.isinf(least), np.nan, least)[()]
 
@@ -204,7 +204,7 @@ def least_accuracy(
 def mean_group_accuracy(
     correct: ArrayLike, groups: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Unweighted mean over groups of the share of a group's rows that are right.
+    """Unweighted mean over groups of the fraction of a group's rows that are right.
 
     Args:
         correct: 1 where a row is right, else 0, [n].
@@ -218,13 +218,13 @@ def mean_group_accuracy(
         >>> float(mean_group_accuracy([1, 1, 1, 0], [0, 0, 0, 1]))
         0.5
     """
-    fractions, held = _group_shares(correct, groups, counts)
+    fractions, held = _group_accuracies(correct, groups, counts)
     number = held.sum(axis=-1)
     mean = np.where(held, fractions, 0.0).sum(axis=-1) / np.where(number > 0, number, 1)
     return np.where(number > 0, mean, np.nan)[()]
 
 
-def _group_shares(
+def _group_accuracies(
     correct: ArrayLike, groups: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     right, indices = pair(correct, groups)

@@ -89,7 +89,7 @@ def mean_average_precision(
 def exact_match(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Share of texts all of whose labels are right (subset accuracy).
+    """Fraction of texts all of whose labels are right (subset accuracy).
 
     Args:
         labels: 0 or 1, [n, L].

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from temper.functional.calibration import fit_temperature
 from temper.functional.conformal import conformal_quantile, conformal_rank
-from temper.functional.proportions import GroupShares, Share
+from temper.functional.proportions import GroupProportions, Proportion
 from temper.functional.resampling import FloatArray, IntegerArray, divide, group_sums
 
 
@@ -79,8 +79,8 @@ class Judged:
         thresholds: The rule that computes the thresholds.
         values: From a threshold and indices of judged rows to one value per such row.
         rows: Indices of the judged rows that are averaged, [k].
-        closed: The same share at fixed thresholds, for its closed form; None for a mean that is
-            not a share.
+        closed: The same fraction at fixed thresholds, for its closed form; None for a mean that is
+            not a fraction.
         groups: Group of each of these rows, whole numbers from 0 without a gap, [k]: the score is
             the smallest of the groups' means. None takes one mean over all rows.
     """
@@ -88,7 +88,7 @@ class Judged:
     thresholds: Thresholds
     values: Callable[[float, IntegerArray], FloatArray]
     rows: IntegerArray
-    closed: Share | GroupShares | None = None
+    closed: Proportion | GroupProportions | None = None
     groups: IntegerArray | None = None
 
     def __call__(self, counts: FloatArray) -> FloatArray:

@@ -94,7 +94,7 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
         time_first: Whether it is [T, B, D].
 
     Returns:
-        [B, T], of texts in windows [B, W * T]: equal shares over the positions that are read,
+        [B, T], of texts in windows [B, W * T]: equal fractions over the positions that are read,
         summing to 1 in each row.
 
     Raises:

@@ -113,7 +113,7 @@ class Example:
         before, after: Predicted class without and under attack.
         confidence_before, confidence_after: Their probabilities.
         outcome: ``broken`` (right, then wrong), ``held`` (right both times) or ``wrong before``.
-        changed: Share of the words that were changed, None if no word was.
+        changed: Fraction of the words that were changed, None if no word was.
         queries: Texts that the attack asked about, None if it asked by gradients.
         text: The text before and after, in segments.
         text_pair: The same of the second text, empty if there is none.

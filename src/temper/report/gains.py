@@ -30,7 +30,7 @@ class Gain:
     Args:
         row: The score.
         column: The column.
-        share: Error taken away, in percent of the reference's; above 0 is better.
+        fraction: Error taken away, in percent of the reference's; above 0 is better.
         low, high: Its 95% interval, None if there is none.
         decided: 1 if it is significantly better, -1 if it is significantly worse, else 0. In a
             headline, this is after Holm's correction over all columns and perspectives together.
@@ -38,7 +38,7 @@ class Gain:
 
     row: Row
     column: str
-    share: float
+    fraction: float
     low: float | None
     high: float | None
     decided: int
@@ -71,8 +71,8 @@ class Gain:
     def detail(self) -> str:
         """Details of the mark: score, difference, fraction and its interval."""
         ends = "" if self.low is None else f" [{self.low:+.0f}, {self.high:+.0f}]"
-        share = f"{self.share:+.0f}%{ends} of the error removed".replace("-", "\u2212")
-        return f"{self.row.heading()}: {self.natural}; {share}; {self.said}"
+        fraction = f"{self.fraction:+.0f}%{ends} of the error removed".replace("-", "\u2212")
+        return f"{self.row.heading()}: {self.natural}; {fraction}; {self.said}"
 
     @property
     def weak(self) -> str:
@@ -101,16 +101,16 @@ class Gain:
         return f"{self.view.title}: `{self.column}` {self.natural}, {message}."
 
     def at(self, reach: float) -> float:
-        """Return where the share stands on a scale, in percent of its width.
+        """Return where the fraction stands on a scale, in percent of its width.
 
         Args:
             reach: What either end of the scale stands for.
         """
-        return _place(self.share, reach)
+        return _place(self.fraction, reach)
 
     def cut(self, reach: float) -> str:
-        """Say beyond which end of a scale the share lies: ``under``, ``over``, else empty."""
-        return "under" if self.share < -reach else "over" if self.share > reach else ""
+        """Say beyond which end of a scale the fraction lies: ``under``, ``over``, else empty."""
+        return "under" if self.fraction < -reach else "over" if self.fraction > reach else ""
 
     def ends(self, reach: float) -> tuple[float, float]:
         """Return where the interval begins on a scale and how wide it is; see `at`."""
@@ -125,9 +125,9 @@ class Gain:
         """
         ours, theirs = self.row.cells[self.column].mean, self.row.cells[reference].mean
         return self.view.gain.format(
-            better="better" if self.share > 0 else "worse",
+            better="better" if self.fraction > 0 else "worse",
             score=within(title(self.row.key.name)),
-            share=f"{abs(self.share):.0f}%",
+            fraction=f"{abs(self.fraction):.0f}%",
             points=_with_unit(self.row, self.row.unit.text(abs(self.difference.mean or 0.0))),
             ours=self.row.unit.with_sign(self.row.unit.text(ours)),
             theirs=self.row.unit.with_sign(self.row.unit.text(theirs)),
@@ -145,8 +145,8 @@ def unit_of(row: Row) -> str:
     return "points" if row.unit.margin(1.0) is not None else row.unit.sign
 
 
-def _place(share: float, reach: float) -> float:
-    return round(50.0 + 50.0 * max(-1.0, min(1.0, share / reach)), 2)
+def _place(fraction: float, reach: float) -> float:
+    return round(50.0 + 50.0 * max(-1.0, min(1.0, fraction / reach)), 2)
 
 
 def _with_unit(row: Row, difference: str) -> str:
@@ -165,7 +165,7 @@ def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
     """
     assert comparison.reference is not None
     difference = row.cells[column].difference
-    # The average relative improvement is such a share already, in percent.
+    # The average relative improvement is such a fraction already, in percent.
     is_share = row.key.perspective in (SUMMARY.name, AFTER.name, ALL_IN.name)
     error = 100.0 if is_share else error_of(row, comparison.reference)
     facts, start = SCORES.get(row.key.name), row.cells[comparison.reference].mean
@@ -310,7 +310,7 @@ class _Claim:
 
 def _p(gain: Gain | None) -> float:
     p = None if gain is None else gain.difference.p
-    return 1.0 if gain is None or p is None or gain.share <= 0 else p
+    return 1.0 if gain is None or p is None or gain.fraction <= 0 else p
 
 
 def remaining(

@@ -1,6 +1,6 @@
 """The first screen: the recommended method, how certain that is, what it gains and what it costs.
 
-Everything stands on one scale, the share of the reference's own error that is taken away:
+Everything stands on one scale, the fraction of the reference's own error that is taken away:
 ``(s - s_reference) / (s_perfect - s_reference)``, so that equal lengths mean equal worth whichever
 way a score points (RoAST, arXiv 2312.04032, Section 5.1).
 """
@@ -56,7 +56,7 @@ class Level:
     Args:
         row: The score.
         column: The model.
-        share: Part of the way from answers that ignore the text to a perfect score, in percent,
+        fraction: Part of the way from answers that ignore the text to a perfect score, in percent,
             below 0 where it is worse than guessing; None if the score of guessing is unknown.
         low, high: Its 95% interval, None if there is none.
         usual: What plain fine-tuning of a small encoder had in `USUAL`, None if not measured.
@@ -64,7 +64,7 @@ class Level:
 
     row: Row
     column: str
-    share: float | None
+    fraction: float | None
     low: float | None = None
     high: float | None = None
     usual: float | None = None
@@ -88,11 +88,11 @@ class Level:
     @property
     def standing(self) -> str:
         """Where it stands in words; empty if the score of guessing is unknown."""
-        if self.share is None:
+        if self.fraction is None:
             return ""
-        if self.share < 0:
+        if self.fraction < 0:
             return "worse than guessing"
-        return f"{self.share:.0f}% of the way from guessing to perfect"
+        return f"{self.fraction:.0f}% of the way from guessing to perfect"
 
     @property
     def detail(self) -> str:
@@ -103,9 +103,9 @@ class Level:
         return "; ".join(messages).replace("-", "\u2212")
 
     @staticmethod
-    def place(share: float) -> float:
-        """Return where a share stands, in percent of the width: from guessing to perfect."""
-        return round(max(0.0, min(100.0, share)), 2)
+    def place(fraction: float) -> float:
+        """Return where a fraction stands, in percent of the width: from guessing to perfect."""
+        return round(max(0.0, min(100.0, fraction)), 2)
 
 
 @cache
@@ -149,11 +149,11 @@ def _level(comparison: Comparison, row: Row, column: str) -> Level:
         return Level(row, column, None)
     way = facts.perfect - guessed
 
-    def share(value: float | None) -> float | None:
+    def fraction(value: float | None) -> float | None:
         return None if value is None else 100 * (value - guessed) / way
 
     usual = _usual().get(condition_of(row))
-    return Level(row, column, share(cell.mean), share(cell.low), share(cell.high), usual)
+    return Level(row, column, fraction(cell.mean), fraction(cell.low), fraction(cell.high), usual)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Headline:
     @property
     def reach(self) -> int:
         """What either end of the picture's scale stands for, in percent of the errors."""
-        ends = [end for gain in self.gains for end in (gain.share, gain.low, gain.high)]
+        ends = [end for gain in self.gains for end in (gain.fraction, gain.low, gain.high)]
         furthest = max((abs(end) for end in ends if end is not None), default=0.0)
         return next((step for step in REACHES if furthest <= step), REACHES[-1])
 
@@ -302,7 +302,7 @@ def headline(comparison: Comparison) -> Headline:
 
     def worth(name: str) -> tuple[float, int]:
         gain = improved[name]
-        return gain.share if gain else 0.0, sum(gain.decided for gain in gains[name])
+        return gain.fraction if gain else 0.0, sum(gain.decided for gain in gains[name])
 
     column = max(better or others, key=worth)
     if all(gain.low is None for gain in gains[column]):
@@ -345,9 +345,9 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
     # A bare evaluation has a column of no name of its own.
     name = comparison.model if comparison.kind == "evaluation" else column
     sentence = f"`{name}` reaches {listed(messages)}" if messages else f"`{name}` was measured"
-    placed = [level for level in result if level.share is not None and not _is_task(level)]
+    placed = [level for level in result if level.fraction is not None and not _is_task(level)]
     if placed:
-        weakest = min(placed, key=lambda level: level.share or 0.0)
+        weakest = min(placed, key=lambda level: level.fraction or 0.0)
         named = weakest.view.title.lower()
         sentence += (
             f"; it is weakest in {named}: {weakest.text} {weakest.score}, {weakest.standing}"
@@ -367,10 +367,10 @@ def _not_learned(comparison: Comparison) -> str:
         for level in levels(comparison, column)
         if _is_task(level)
     }
-    fractions = [level.share for level in tasks.values()]
-    if not fractions or any(share is None or share >= LEARNED for share in fractions):
+    fractions = [level.fraction for level in tasks.values()]
+    if not fractions or any(fraction is None or fraction >= LEARNED for fraction in fractions):
         return ""
-    best = max(tasks.values(), key=lambda level: level.share or 0.0)
+    best = max(tasks.values(), key=lambda level: level.fraction or 0.0)
     return (
         f"No method learned the task: the best, `{best.column}`, reaches {best.text} "
         f"{best.score}, {best.standing}. Train longer, on more rows or at another learning rate."
@@ -403,7 +403,7 @@ def _task(comparison: Comparison, gains: Sequence[Gain]) -> list[tuple[Gain, str
 def _may_lose(gain: Gain, margin: float) -> bool:
     """Return whether accuracy is worse, or lower by more than the margin if not significantly."""
     limit = gain.row.unit.margin(margin) or 0.0
-    below = gain.share < 0 and abs(gain.difference.mean or 0.0) > limit
+    below = gain.fraction < 0 and abs(gain.difference.mean or 0.0) > limit
     return gain.decided < 0 or (gain.decided == 0 and below)
 
 
@@ -429,7 +429,7 @@ def _sentences(
     ]
     note = f"; {notes[0]}" if notes else ""
     # The task's own scores come first, then the largest gains.
-    ranked = sorted(gains, key=lambda gain: (not _is_task(gain), -abs(gain.share)))
+    ranked = sorted(gains, key=lambda gain: (not _is_task(gain), -abs(gain.fraction)))
     gained = [gain.clause(reference) for gain in ranked if gain.decided > 0][:MOST]
     against = [gain.clause(reference) for gain in ranked if gain.decided < 0][:MOST]
     if recommended == column:

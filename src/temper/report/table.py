@@ -341,7 +341,7 @@ def _notices(source: Source) -> list[str]:
             notices.append(
                 f"{run.record.truncated:.1%} of the training rows were cut at the maximum length"
             )
-        # An evaluation's own notices say which share of its sets was cut.
+        # An evaluation's own notices say which fraction of its sets was cut.
         notices += list(run.scores.notices) if run.scores is not None else []
         if run.scores is not None and not run.rows_kept:
             notices.append(WITHOUT_ROWS)

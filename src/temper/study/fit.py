@@ -69,7 +69,8 @@ class Candidate:
     Args:
         name: Short name.
         method: Name of the method.
-        rate: Factor of the learning rate that is usual for the model; 0 keeps the classifier of ``start``.
+        rate: Factor of the learning rate that is usual for the model; 0 keeps the classifier of
+            ``start``.
         length: Factor of `epochs_for`; None is the default number of epochs.
         start: The classifier that training starts from; None is a head with random weights.
         passes: Forward-pass equivalents of a step; plain fine-tuning takes 3.

@@ -283,7 +283,7 @@ def _start_worker(
     numbers: Any,
     stop: Any,
 ) -> None:
-    """Begin a worker: its share of the machine, and the study that it works for."""
+    """Begin a worker: its part of the machine, and the study that it works for."""
     global _worker
     # Ctrl-C reaches every process of a terminal; the study's own decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

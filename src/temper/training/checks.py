@@ -94,7 +94,7 @@ def check_device_map(model: Any) -> None:
     if len(indices) > 1:
         raise SettingError(
             f"The model lies on several devices ({', '.join(sorted(indices))}: `device_map`), and "
-            "methods train one that lies on one. Load it without, and share it out by "
+            "methods train one that lies on one. Load it without, and shard it by "
             "TrainingArguments(fsdp=True) (`train.fsdp`)."
         )
 

@@ -388,10 +388,11 @@ def check_method(model: str, config: Method) -> None:
     Raises:
         SettingError: If it, or one of a composition, does.
     """
-    fractions = config.shares if isinstance(config, Composed) else ()
-    parts = [(fraction.name, fraction.config) for fraction in fractions] or [
-        (methods.name_of(config), config)
-    ]
+    parts = (
+        [(part.name, part.config) for part in config.parts]
+        if isinstance(config, Composed)
+        else [(methods.name_of(config), config)]
+    )
     Faults(
         f"The method {name!r} {each.PRETRAINED}, and {model!r} is trained from scratch, so it has "
         "none. Use another method, or a pre-trained model."
@@ -426,13 +427,13 @@ def _suited(method: Mapping[str, Any]) -> Tree:
         suits = type(config).from_scratch(given)
         return {**merged(suits, given, config=type(config)), "name": method["name"]}
     tables = {}
-    for fraction in config.shares:
-        table, settings = given.get(fraction.name, {}), type(fraction.config)
+    for part in config.parts:
+        table, settings = given.get(part.name, {}), type(part.config)
         suits = settings.from_scratch(table)
-        if fraction.half != "both":
+        if part.half != "both":
             # A half of a method refuses settings that only its other half reads.
-            suits = {name: suits[name] for name in suits if settings.reads(name, fraction.half)}
-        tables[fraction.name] = merged(suits, table, config=settings)
+            suits = {name: suits[name] for name in suits if settings.reads(name, part.half)}
+        tables[part.name] = merged(suits, table, config=settings)
     return {**method, **tables}
 
 

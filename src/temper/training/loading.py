@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, ConcatDataset, Dataset, IterableDataset, Sampler
 
-from temper.data.batches import EqualShares, pack_steps
+from temper.data.batches import EvenBatches, pack_steps
 from temper.errors import DataError, SettingError
 from temper.seeding import derive_seed, generator
 
@@ -256,7 +256,7 @@ def _as_part(items: Any, *, collator: Any, part: int, tasks: bool) -> dict[str, 
 def join(
     loaders: Sequence[tuple[Any, Any]], *, seed: int | None = None, accumulation: int = 1
 ) -> tuple[Any, JoinedBatches]:
-    """Make one loader of those of several datasets, shares of the processes included.
+    """Make one loader of those of several datasets, fractions of the processes included.
 
     Args:
         loaders: For each dataset the loader of its numbered rows, prepared by Accelerate, and the
@@ -276,14 +276,15 @@ def join(
         sizes=[len(loader.dataset) for loader, _ in loaders],
         seed=seed,
         accumulation=accumulation,
-        # Accelerate reaches its own samplers, and not ours behind the shares of several processes.
+        # Accelerate reaches its own samplers, and not ours behind the fractions of several
+        # processes.
         followers=[each for pair in loaders for each in pair if each is not None],
     )
     collators = [
         partial(_as_part, collator=loader.collate_fn, part=part, tasks=seed is not None)
         for part, (loader, _) in enumerate(loaders)
     ]
-    # Accelerate's class, which knows nothing of shares: the order has taken its own.
+    # Accelerate's class, which knows nothing of fractions: the order has taken its own.
     loader = type(first)(
         NumberedRows(rows),
         device=first.device,
@@ -297,12 +298,12 @@ def join(
     return loader, order
 
 
-def share_equally(loader: Any) -> None:
-    """Let processes share the short last batch of an epoch, instead of filling it up.
+def split_evenly(loader: Any) -> None:
+    """Split the short last batch of an epoch between processes, instead of filling it up.
 
     Args:
         loader: Prepared by Accelerate, before it is iterated; of one process, and of batches that
-            Accelerate does not share out so, it stays as it is.
+            Accelerate does not split this way, it is unchanged.
     """
     shard: Any = getattr(loader, "batch_sampler", None)
     inner = getattr(shard, "batch_sampler", None)
@@ -310,7 +311,7 @@ def share_equally(loader: Any) -> None:
         return
     if shard.split_batches or shard.drop_last or not shard.even_batches:
         return
-    shard.batch_sampler = EqualShares(inner, shares=shard.num_processes)
+    shard.batch_sampler = EvenBatches(inner, processes=shard.num_processes)
     # Batches of any length are then taken as they come.
     shard.batch_size = None
 

@@ -224,7 +224,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     faults = Faults()
     if count == 1:
         faults.append(
-            "`train.fsdp` shares a model out between processes, and there is one. Start several "
+            "`train.fsdp` shards a model over processes, but there is only one. Start several "
             "(torchrun --nproc-per-node 2 -m temper train ...), or leave it out."
         )
     beside_fsdp = {
@@ -240,7 +240,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     if train.batch_size % count:
         faults.append(
             f"`train.batch_size` is {train.batch_size}, the rows of a batch over all processes, "
-            f"and {count} processes cannot have equal shares of it. Give a multiple of {count}."
+            f"and {count} processes cannot split it evenly. Give a multiple of {count}."
         )
     if count > 1 and train.device not in ("auto", "cpu", "cuda"):
         faults.append(

@@ -256,15 +256,15 @@ def _answers(logits: Tensor, kind: Kind) -> Tensor:
     return logits if kind == "multi_label" else logits.argmax(-1)
 
 
-def carve(rows: Examples, share: float, *, seed: int) -> tuple[Examples, Examples]:
+def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Examples]:
     """Take rows that choose an epoch out of training rows.
 
-    Each class gives its share, by a hash of the seed and the text: the order of the file does not
-    matter, equal texts stay together, and every class is left something to train on.
+    Each class gives its part, by a hash of the seed and the text: the order of the file does
+    not matter, equal texts stay together, and every class is left something to train on.
 
     Args:
         rows: The training rows.
-        share: In (0, 1).
+        fraction: In (0, 1).
         seed: Any integer.
 
     Returns:
@@ -278,7 +278,7 @@ def carve(rows: Examples, share: float, *, seed: int) -> tuple[Examples, Example
         >>> [len(part) for part in carve(toy, 0.34, seed=0)]
         [4, 2]
     """
-    drawn = rows.draw(max(1, round(share * len(rows))), seed=seed)
+    drawn = rows.draw(max(1, round(fraction * len(rows))), seed=seed)
     texts = {rows.rows[index] for index in drawn}
     chosen = [index for index in range(len(rows)) if rows.rows[index] in texts]
     if rows.kind == "classification" and rows.labels is not None:
@@ -290,9 +290,9 @@ def carve(rows: Examples, share: float, *, seed: int) -> tuple[Examples, Example
     rest = [index for index in range(len(rows)) if index not in taken]
     if not chosen or not rest:
         raise SettingError(
-            f"`train.keep` is 'best', which takes {share:g} of the training rows out to choose the "
-            f"epoch, and {len(rows)} rows are too few for that. Give more rows, raise "
-            "train.keep_share, or use train.keep=last."
+            f"`train.keep` is 'best', which takes {fraction:g} of the training rows out to choose "
+            f"the epoch, and {len(rows)} rows are too few for that. Give more rows, raise "
+            "train.keep_fraction, or use train.keep=last."
         )
     return rows.select(rest), rows.select(chosen)
 

@@ -137,7 +137,7 @@ def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Sp
     progress.notice_all(notice for notice in splits.notices if notice not in known)
     selection = None
     if config.train.keep == "best":
-        rest, selection = carve(splits.train, config.train.keep_share, seed=config.data.seed)
+        rest, selection = carve(splits.train, config.train.keep_fraction, seed=config.data.seed)
         notice = (
             f"{len(selection):,} of {len(splits.train):,} training rows choose the epoch whose "
             "weights are kept, and are not trained on (train.keep=best)."

@@ -48,7 +48,7 @@ def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
     ]
     if args.world_size == 1:
         faults.append(
-            "`fsdp` shares a model out between processes, and there is one. Start several "
+            "`fsdp` shards a model over processes, but there is only one. Start several "
             "(torchrun --nproc-per-node 2), or leave it out."
         )
     if args.fp16:
@@ -89,7 +89,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def shard(model: nn.Module) -> nn.Module:
-    """Share the weights of a model out between all processes, in place, by FSDP2.
+    """Shard the weights of a model over all processes, in place, by FSDP2.
 
     A unit is a block, and what stands outside the blocks; all processes start from the weights of
     the first.

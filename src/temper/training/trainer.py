@@ -41,7 +41,7 @@ from temper.training.loading import (
     NumberedRows,
     RowKeeper,
     countable,
-    share_equally,
+    split_evenly,
     token_counts,
     training_loader,
 )
@@ -378,7 +378,7 @@ class RobustTrainer(Trainer):
             loader = super().get_train_dataloader()
         finally:
             self.data_collator, self.train_dataset = plain, rows
-        share_equally(loader)
+        split_evenly(loader)
         return loader, self.sampler
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Any:

@@ -71,7 +71,7 @@ def slow_attack(
         candidates: From the words as they stand and a place to words for it.
         target: Class to reach, None for any other than the label.
         kept: Words that stay, in lower case.
-        max_changed: Share of words that may change.
+        max_changed: Fraction of words that may change.
         max_queries: Budget.
         near: Similarity of two texts.
         least: Smallest similarity.

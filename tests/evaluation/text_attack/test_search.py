@@ -54,7 +54,7 @@ class Synonyms:
 
 
 class Overlap:
-    """Says that texts are as near as the share of the words that they have in common."""
+    """Says that texts are as near as the fraction of the words that they have in common."""
 
     def similarity(self, texts: Sequence[str], others: Sequence[str]) -> FloatArray:
         return np.array(list(map(self.of, texts, others)))
@@ -196,23 +196,23 @@ def test_the_rows_are_asked_about_together_and_in_pieces_that_memory_holds(
 @given(st.text(max_size=40), st.floats(0.01, 1.0), st.integers(1, 30))
 @example("don't stop, won't stop", 0.3, 5)
 @example(" ".join(["lengthy"] * 5000), 0.3, 5)
-def test_bounds_hold_whatever_the_text(text: str, share: float, queries: int) -> None:
+def test_bounds_hold_whatever_the_text(text: str, fraction: float, queries: int) -> None:
     # Every change of a letter raises the loss of class 0, and none ever reaches class 1.
     def answer(texts: list[str]) -> list[list[float]]:
         raised = [min(abs(hash_of(each) - hash_of(text)), 0.4) for each in texts]
         return [[0.95 - each, 0.05 + each] for each in raised]
 
     predictor = CallablePredictor(answer, gives="probabilities")
-    settings = TextAttackSettings(max_changed=share, max_queries=queries, protected=("stop",))
+    settings = TextAttackSettings(max_changed=fraction, max_queries=queries, protected=("stop",))
     row = rows_of(predictor, [text], settings)[0]
     outcome = attack([row], predictor.predict, characters(), settings)[0]
     before, after = row.draft.sides[0], outcome.draft.sides[0]
     moved = [at for at, word in enumerate(before.words) if after.words[at] != word]
     assert before.gaps == after.gaps
-    assert len(moved) == outcome.changed <= max(1, math.floor(share * len(before) + 1e-9))
+    assert len(moved) == outcome.changed <= max(1, math.floor(fraction * len(before) + 1e-9))
     assert {Place(0, at) for at in moved} <= set(row.places)
     assert outcome.queries <= queries
-    assert outcome.share == (len(moved) / len(before) if len(before) else 0)
+    assert outcome.fraction == (len(moved) / len(before) if len(before) else 0)
 
 
 def hash_of(text: str) -> float:

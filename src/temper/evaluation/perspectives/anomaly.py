@@ -277,7 +277,7 @@ def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatA
         anomalies: Scores of anomalies, [k], k >= 1.
 
     Returns:
-        Shares of ordinary rows and of anomalies that are flagged, through the origin and every
+        Fractions of ordinary rows and of anomalies that are flagged, through the origin and every
         threshold that occurs, [m] each.
 
     Example:
@@ -329,8 +329,8 @@ def roc_curves(source: Source) -> list[Figure]:
                 )
             )
         chart = Lines(
-            Axis("share of ordinary rows flagged", (-0.02, 1.02)),
-            Axis("share of anomalies flagged", (-0.02, 1.02)),
+            Axis("fraction of ordinary rows flagged", (-0.02, 1.02)),
+            Axis("fraction of anomalies flagged", (-0.02, 1.02)),
             tuple(drawn_curves),
             height=340,
         )

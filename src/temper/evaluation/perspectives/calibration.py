@@ -342,7 +342,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 "rows of all seeds together; a bin's size is in its label.",
                 Lines(
                     Axis("confidence", (0.0, 1.02)),
-                    Axis("share of right answers", (0.0, 1.02)),
+                    Axis("fraction of right answers", (0.0, 1.02)),
                     (diagonal("perfect"), *curves),
                 ),
             )
@@ -385,10 +385,10 @@ CALIBRATION = Perspective(
     title="Calibration",
     place=110,
     question=Question.KNOWS,
-    explained="ECE is how far the stated confidence lies from the share of right answers, on "
+    explained="ECE is how far the stated confidence lies from the fraction of right answers, on "
     "average over bins of confidence: 0 is perfect, and 10% means that answers stated "
     "at 90% are right some 80 times in 100.",
-    gain="is {share} {better} calibrated",
+    gain="is {fraction} {better} calibrated",
     leads="ece_10",
     leads_clean=True,
     sums_up=mean_or_first,

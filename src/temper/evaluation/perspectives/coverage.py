@@ -32,14 +32,14 @@ from temper.functional.conformal import (
     least_rows,
     prediction_sets,
 )
-from temper.functional.proportions import GroupShares, Share
+from temper.functional.proportions import GroupProportions, Proportion
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
 from temper.functional.thresholds import Judged, Thresholds
 from temper.functional.units import Unit
 
 NOMINAL = 0.9
-"""Share of texts whose set shall hold the label."""
+"""Fraction of texts whose set shall hold the label."""
 ASKED = f"{100 * NOMINAL:.0f}%"
 CLASSES = Unit(1.0, 2, "classes")
 RESCORED = ("task", "shift", "adversarial")
@@ -83,11 +83,13 @@ class _Sets:
         scores = at_labels(self.scores[rows], self.labels[rows])
         return prediction_sets(scores, limit).astype(np.float64)
 
-    def share(self, rows: IntegerArray, groups: IntegerArray | None = None) -> Judged:
-        """Return the share of some rows that are covered, or the least of groups of them."""
+    def fraction(self, rows: IntegerArray, groups: IntegerArray | None = None) -> Judged:
+        """Return the fraction of some rows that are covered, or the least of groups of them."""
         scores = at_labels(self.scores, self.labels)
         covered = prediction_sets(scores, self.thresholds.of_rows()).astype(np.float64)[rows]
-        closed = Share(covered) if groups is None else GroupShares(covered, groups, least=True)
+        closed = (
+            Proportion(covered) if groups is None else GroupProportions(covered, groups, least=True)
+        )
         return Judged(self.thresholds, self.covers, rows, closed, groups)
 
 
@@ -110,7 +112,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         every = np.arange(len(block))
         parts: list[tuple[Condition, str, Judged]] = [
             (condition, "set_size", Judged(sets.thresholds, sets.sizes, every)),
-            (condition, "coverage", sets.share(every)),
+            (condition, "coverage", sets.fraction(every)),
         ]
         if not attacked:
             parts += _by_part(condition, block, sets)
@@ -140,11 +142,11 @@ def _by_part(
             if name and len(known) <= MOST:
                 value = int(name) if what == "class" else name
                 own = replace(condition, parameters=Parameters({what: value}))
-                yield own, "coverage", sets.share(np.flatnonzero(indices == index))
+                yield own, "coverage", sets.fraction(np.flatnonzero(indices == index))
         enough = np.flatnonzero((rows >= ENOUGH) & (known != ""))
         kept = np.flatnonzero(np.isin(indices, enough))
         groups = np.searchsorted(enough, indices[kept]).astype(np.int64)
-        yield condition, f"worst_{what}_coverage", sets.share(kept, groups)
+        yield condition, f"worst_{what}_coverage", sets.fraction(kept, groups)
 
 
 def _sets(dev: Block, block: Block) -> _Sets:
@@ -175,7 +177,7 @@ def thresholds_of_dev(
         scores: Of dev's rows, high is strange, [n].
         dev: Those rows.
         block: The rows that are judged; may be dev itself, or some of its rows under an attack.
-        coverage: Share of rows like dev's that shall not be above.
+        coverage: Fraction of rows like dev's that shall not be above.
 
     Raises:
         ValueError: A fold of dev has too few rows.
@@ -218,7 +220,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         comparison,
         of_whole_sets(comparison),
         "Coverage of prediction sets",
-        f"Share of texts whose set (LAC) holds the label; {ASKED} are asked for, which dev "
+        f"Fraction of texts whose set (LAC) holds the label; {ASKED} are asked for, which dev "
         "has by construction.",
     )
     for part, words in PARTS.items():
@@ -230,7 +232,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 if part in row.key.parameters
             },
             f"Coverage by {part}",
-            f"Share of the texts of each {words} whose set (LAC) holds the label; {ASKED} "
+            f"Fraction of the texts of each {words} whose set (LAC) holds the label; {ASKED} "
             "are asked for over all texts, which promises nothing of a part of them.",
         )
     sizes = [row for row in comparison.of("coverage", "set_size") if row.key.condition == LAC]
@@ -324,8 +326,10 @@ COVERAGE = Perspective(
     judged=False,
     ranked=False,
     rescores=RESCORED,
-    summary="share of texts whose conformal set at 90% holds the label, and size of the sets: by "
-    "set, class, group, and under attacks that are measured",
+    summary=(
+        "fraction of texts whose conformal set at 90% holds the label, and size of the sets: by "
+        "set, class, group, and under attacks that are measured"
+    ),
     scores=(
         ScoreFacts("set_size", "Mean size of the sets", False, NOMINAL, NO_ROWS, CLASSES),
         ScoreFacts("coverage", "Coverage", None, None, NO_ROWS),

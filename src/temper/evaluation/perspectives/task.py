@@ -26,7 +26,7 @@ TASK = Perspective(
     title="In distribution",
     place=10,
     question=Question.RIGHT,
-    explained="The share of texts of its own kind that are answered rightly, or the task's own "
+    explained="The fraction of texts of its own kind that are answered rightly, or the task's own "
     "metric.",
     gain="is {points} {better} in {score} than {reference}",
     sums_up=mean_or_first,

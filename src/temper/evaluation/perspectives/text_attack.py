@@ -44,7 +44,7 @@ from temper.evaluation.text_attack.search import (
     starved,
 )
 from temper.functional.intervals import Statistic
-from temper.functional.proportions import Share
+from temper.functional.proportions import Proportion
 from temper.functional.resampling import IntegerArray, divide
 from temper.functional.scores import ScoreFacts
 from temper.functional.units import ANY_SIZE
@@ -108,7 +108,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         # on different rows are then resampled alike.
         statistics: dict[str, tuple[Statistic, int]] = {
             "drop": (drop_of(scoring.metric, clean, block), len(block)),
-            "attack_success": (Share(1 - block.correct, among), int(right.sum())),
+            "attack_success": (Proportion(1 - block.correct, among), int(right.sum())),
             "changed_words": (_mean_among(changed, broken), int(broken.sum())),
             "queries": (_mean_among(queries, right), int(right.sum())),
         }
@@ -185,7 +185,7 @@ def _block(
         block_of(Condition("text_attack", "dev", name), examples, prediction, index=index),
         measured={
             "queries": np.array([outcome.queries for outcome in outcomes], dtype=np.float64),
-            "changed": np.array([outcome.share for outcome in outcomes]),
+            "changed": np.array([outcome.fraction for outcome in outcomes]),
         },
     )
 
@@ -233,10 +233,8 @@ NONE_RIGHT = "no row is right without an attack"
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw how often attacks succeed, how many words they change and what they ask."""
     captions = {
-        "attack_success": "Share of the rows right when clean that an attack made wrong; left is "
-        "better.",
-        "changed_words": "Mean share of the words that an attack changed where it succeeded; "
-        "right is better.",
+        "attack_success": "Fraction of correct rows that an attack makes wrong; left is better.",
+        "changed_words": "Mean fraction of words changed by successful attacks; right is better.",
         "queries": "Texts that an attack asked about for each row.",
     }
     return [
@@ -263,7 +261,7 @@ TEXT_ATTACK = Perspective(
     short="Text attack",
     conditions=CONDITIONS,
     figures=figures,
-    summary="the metric on texts edited until the answer is wrong: success, share of changed "
+    summary="the metric on texts edited until the answer is wrong: success, fraction of changed "
     "words, queries",
     scores=(
         *CLASSIFICATION_METRICS,

@@ -1,4 +1,4 @@
-"""Token corruption: the metric against the share of corrupted tokens, and its area.
+"""Token corruption: the metric against the fraction of corrupted tokens, and its area.
 
 Tokens are swapped for random ones, masked or dropped (`temper.data.corruptions`), keyed by seed,
 row and kind; the rates of a kind are one nested family. The rows that are corrupted alike at two
@@ -25,7 +25,7 @@ from temper.evaluation.measurement import (
     EvaluationData,
     Measurement,
     PerspectiveSettings,
-    Share,
+    Rate,
     block_of,
 )
 from temper.evaluation.perspectives.registry import Perspective
@@ -42,7 +42,7 @@ class TokenCorruptionSettings(PerspectiveSettings):
         description="`random` (another token of the vocabulary), `mask` ([MASK]; skipped with a "
         "notice if the tokenizer has none), `drop`.",
     )
-    rates: tuple[Share, ...] = Field(
+    rates: tuple[Rate, ...] = Field(
         default=(0.05, 0.1, 0.2), description="Probabilities that a token is corrupted."
     )
 

@@ -231,7 +231,7 @@ class Outcome:
     ranking: int = 0
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """Changed words over all, 0 where there are none."""
         return self.changed / self.words if self.words else 0.0
 

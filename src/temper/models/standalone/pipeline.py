@@ -121,24 +121,24 @@ class Pipeline:
         if coverage is not None and f"{coverage:g}" not in limits:
             raise ValueError(f"`coverage` must be one of {list(limits)}, got {coverage}.")
         scaled = self.scaled(outputs)
-        fractions = torch.softmax(torch.from_numpy(scaled), dim=1).numpy()
+        probabilities = torch.softmax(torch.from_numpy(scaled), dim=1).numpy()
         told: dict[str, Any] = {"value": outputs[:, 0].tolist()}
         if names:
             best = scaled.argmax(axis=1)
             if (decision := self.calibration.get("decision")) is not None:
-                best = (fractions[:, 1] > decision["thresholds"][0]).astype(int)
+                best = (probabilities[:, 1] > decision["thresholds"][0]).astype(int)
             told = {"label": [names[place] for place in best]}
-            told["anomaly"] = (1.0 - fractions.max(axis=1)).tolist()
+            told["anomaly"] = (1.0 - probabilities.max(axis=1)).tolist()
             told["probabilities"] = [
-                dict(zip(names, row, strict=True)) for row in fractions.tolist()
+                dict(zip(names, row, strict=True)) for row in probabilities.tolist()
             ]
         if sets is not None:
             limit = np.asarray(limits[f"{coverage or sets['coverage'][0]:g}"]["threshold"])
-            odd = self._strangeness(outputs, fractions, states)
+            odd = self._strangeness(outputs, probabilities, states)
             told["anomaly"] = odd.tolist()
             told["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
             if names:
-                held = 1.0 - fractions <= limit + 1e-12
+                held = 1.0 - probabilities <= limit + 1e-12
                 told["set"] = [list(compress(names, row)) for row in held]
             else:
                 told["interval"] = (outputs + limit * [-1.0, 1.0]).tolist()
@@ -169,7 +169,7 @@ class Pipeline:
         """Return calibrated logits, [n, C]."""
         return np.asarray(logits / self.calibration.get("temperature", 1.0))
 
-    def _strangeness(self, outputs: Array, shares: Array, states: Array) -> Array:
+    def _strangeness(self, outputs: Array, probabilities: Array, states: Array) -> Array:
         known, kept = self.arrays, self.calibration["anomaly"]
         if kept["detector"] == "mahalanobis":
             means, white, centers, scales = (
@@ -183,7 +183,7 @@ class Pipeline:
             return np.asarray(((np.stack(far, axis=1) - centers) / scales).mean(axis=1))
         if kept["detector"] == "energy":
             return np.asarray(-torch.logsumexp(torch.from_numpy(outputs), dim=1).numpy())
-        return np.asarray(-shares.max(axis=1))
+        return np.asarray(-probabilities.max(axis=1))
 
 
 def _read(path: Path) -> dict[str, Any]:
