@@ -177,7 +177,7 @@ def rules(studies: Studies) -> dict[str, tuple[FloatArray, FloatArray, FloatArra
     }
 
 
-def shares(studies: Studies) -> dict[str, float]:
+def fractions(studies: Studies) -> dict[str, float]:
     """Return by rule the fraction of studies with a verdict."""
     found = {}
     for rule, (mean, variance, freedom) in rules(studies).items():
@@ -201,7 +201,9 @@ def cases(studies: int) -> Iterator[dict[str, Any]]:
     for number, shape in enumerate(SHAPES):
         for seeds in SEEDS:
             both = [
-                shares(drawn(shape, seeds, size=size, studies=studies, seed=1000 * seeds + number))
+                fractions(
+                    drawn(shape, seeds, size=size, studies=studies, seed=1000 * seeds + number)
+                )
                 for size in (0.0, SIZE)
             ]
             yield from _lines(shape.name, seeds, *both, studies)
@@ -211,7 +213,7 @@ def cases(studies: int) -> Iterator[dict[str, Any]]:
             name += f", methods differ {'much ' if taste > 1 else ''}by row"
         for seeds in SEEDS[:3]:
             both = [
-                shares(of_rows(rows, seeds, size=size, studies=studies, seed=seeds, taste=taste))
+                fractions(of_rows(rows, seeds, size=size, studies=studies, seed=seeds, taste=taste))
                 for size in (0.0, 1.0)
             ]
             yield from _lines(name, seeds, *both, studies)
@@ -220,13 +222,13 @@ def cases(studies: int) -> Iterator[dict[str, Any]]:
 def _lines(
     name: str, seeds: int, false: dict[str, float], seen: dict[str, float], studies: int
 ) -> Iterator[dict[str, Any]]:
-    for rule, share in false.items():
+    for rule, fraction in false.items():
         yield {
             "shape": name,
             "seeds": seeds,
             "rule": rule,
-            "false": share,
-            "error": (share * (1 - share) / studies) ** 0.5,
+            "false": fraction,
+            "error": (fraction * (1 - fraction) / studies) ** 0.5,
             "seen": seen[rule],
         }
 

@@ -94,13 +94,13 @@ def main() -> None:
         most = torch.tensor([own for own, _ in mine.values()])
         torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
         # Counters that a method keeps are no matter of sharing out.
-        shares = {
+        fractions = {
             kind: own / alone if alone > mine["weights"][1] / 100 else None
             for (kind, (_, alone)), own in zip(mine.items(), most.tolist(), strict=True)
         }
-        result["shares"][method] = shares
+        result["shares"][method] = fractions
         result["bytes"] = mine["weights"][1]
-        cells = ("" if share is None else f"{share:.3f}" for share in shares.values())
+        cells = ("" if fraction is None else f"{fraction:.3f}" for fraction in fractions.values())
         table.add_row(method, *cells)
     if rank == 0:
         console = Console()

@@ -24,7 +24,9 @@ def usual() -> dict[str, float]:
     assert compared.reference is not None
     found = levels(compared, compared.reference)
     return {
-        condition_of(each.row): round(each.share, 1) for each in found if each.share is not None
+        condition_of(each.row): round(each.fraction, 1)
+        for each in found
+        if each.fraction is not None
     }
 
 

@@ -65,23 +65,23 @@ WORLDS = (
 
 def coverage_of_shares() -> Iterator[dict[str, Any]]:
     """Work out how often intervals of a fraction hold it, summed over the binomial distribution."""
-    for share in SHARES:
+    for fraction in SHARES:
         for rows in ROWS:
             right = np.arange(rows + 1)
-            weights = stats.binom.pmf(right, rows, share)
+            weights = stats.binom.pmf(right, rows, fraction)
             ends = np.array([wilson(float(k), rows) for k in right])
             # The bootstrap's resamples of a fraction are binomial themselves.
             drawn = stats.binom.ppf([[0.025], [0.975]], rows, right / rows).T / rows
             yield {
-                "share": share,
+                "fraction": fraction,
                 "rows": rows,
-                "bootstrap": float(weights[_holds(drawn, share)].sum()),
-                "wilson": float(weights[_holds(ends, share)].sum()),
+                "bootstrap": float(weights[_holds(drawn, fraction)].sum()),
+                "wilson": float(weights[_holds(ends, fraction)].sum()),
             }
 
 
-def _holds(ends: FloatArray, share: float) -> FloatArray:
-    return (ends[:, 0] - 1e-9 <= share) & (share <= ends[:, 1] + 1e-9)
+def _holds(ends: FloatArray, fraction: float) -> FloatArray:
+    return (ends[:, 0] - 1e-9 <= fraction) & (fraction <= ends[:, 1] + 1e-9)
 
 
 def statistics(logits: FloatArray, labels: FloatArray) -> dict[str, Statistic]:
@@ -191,16 +191,21 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=1000)
     options = parser.parse_args()
     console, errors = Console(), Console(stderr=True)
-    shares = list(coverage_of_shares())
+    fractions = list(coverage_of_shares())
     with errors.status("") as status:
         verdicts = list(false_verdicts(options.repetitions, told=status.update))
     console.print(
         _table(
-            "Coverage of a fraction's 95% interval, %", shares, ("share",), ("bootstrap", "wilson")
+            "Coverage of a fraction's 95% interval, %",
+            fractions,
+            ("fraction",),
+            ("bootstrap", "wilson"),
         )
     )
     console.print(_table("False verdicts, %", verdicts, ("world", "seeds", "score"), ("false",)))
-    console.print(f"Written: {write('verdicts', {'coverage': shares, 'false_verdicts': verdicts})}")
+    console.print(
+        f"Written: {write('verdicts', {'coverage': fractions, 'false_verdicts': verdicts})}"
+    )
 
 
 def _table(

@@ -243,7 +243,7 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
     if field not in tables or len(loc) < 2:
         inner = [f"{name}.{key}" for name in tables for key in _keys(tables[name])]
         # A name that stands in one table alone is most likely meant.
-        moved = [place for place in inner if place.endswith(f".{field}")]
+        moved = [path for path in inner if path.endswith(f".{field}")]
         return field, moved or [*tables, *inner]
     tables_here = tables[field]
     if not tables_here:

@@ -47,11 +47,11 @@ def writing(path: Path) -> Iterator[None]:
     except Exception as error:
         number = getattr(error, "errno", None)
         if not isinstance(number, int):
-            told = NUMBER.search(str(error))
-            number = int(told[1]) if told else None
-        place = getattr(error, "filename", None)
+            match = NUMBER.search(str(error))
+            number = int(match[1]) if match else None
+        filename = getattr(error, "filename", None)
         near = Path(os.path.realpath(path)).parent
-        elsewhere = place is not None and near not in Path(os.path.realpath(place)).parents
+        elsewhere = filename is not None and near not in Path(os.path.realpath(filename)).parents
         if number not in (FULL if elsewhere else REFUSALS):
             raise
         raise WriteError(_refused(path, number)) from error

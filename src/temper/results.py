@@ -88,8 +88,8 @@ class TrainingResult(Result):
         """A line for each epoch: the task's metric on the validation rows."""
         import pandas
 
-        told = self.record.get("epochs", {})
-        tasks = told if "tasks" in self.record else {"": told}
+        epochs = self.record.get("epochs", {})
+        tasks = epochs if "tasks" in self.record else {"": epochs}
         lines = [
             {**({"task": task} if task else {}), "metric": each["metric"], **scores}
             for task, each in tasks.items()

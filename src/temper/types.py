@@ -114,13 +114,13 @@ class Batch:
         length = self.inputs["input_ids"].shape[-1]
         return self.ids.reshape(-1, length), self.mask.reshape(-1, length)
 
-    def take(self, places: Tensor) -> Batch:
+    def take(self, indices: Tensor) -> Batch:
         """Return some of the rows, in the order given.
 
         Args:
-            places: Their positions, [b].
+            indices: Their positions, [b].
         """
-        return self._mapped(lambda tensor: tensor[places])
+        return self._mapped(lambda tensor: tensor[indices])
 
     def repeat(self, copies: int) -> Batch:
         """Stack the batch along the rows, [K*B, ...], pass after pass.

@@ -370,9 +370,9 @@ def test_the_counts_of_parts_add_up_to_the_whole_ones(
     ends = [0, *sorted(cuts), len(whole)]
     parts = [whole[start:end] for start, end in pairwise(ends)]
     places = [(start * whole[0].numel(), whole.shape) for start in ends[:-1]]
-    each = [bucket_counts([part], places=[at]) for part, at in zip(parts, places, strict=True)]
+    each = [bucket_counts([part], parts=[at]) for part, at in zip(parts, places, strict=True)]
     assert torch.equal(torch.stack(each).sum(0), bucket_counts([whole]))
-    assert torch.equal(bucket_counts(parts, places=places), bucket_counts([whole]))
+    assert torch.equal(bucket_counts(parts, parts=places), bucket_counts([whole]))
 
 
 @pytest.mark.parametrize("columns", [1, 12, 384, 11 * 12])

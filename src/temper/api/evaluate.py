@@ -81,8 +81,8 @@ def evaluate(
     # Checked once: looking for the sets of a suite reads their folders.
     sets = tree["sets"] = section(SetSources, "sets", tree.get("sets", {}))
     # Where `temper report` looks for the evaluation of a run.
-    place = checkpoint.folder.resolve() if is_named else Path("runs", checkpoint.name[:-2])
-    folder = place.with_name(f"{place.name}-evaluation") if out is None else Path(out)
+    path = checkpoint.folder.resolve() if is_named else Path("runs", checkpoint.name[:-2])
+    folder = path.with_name(f"{path.name}-evaluation") if out is None else Path(out)
     refuse(
         [
             partial(check_loadable, checkpoint),

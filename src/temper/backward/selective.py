@@ -271,7 +271,7 @@ def _counts(params: Parameters, tensors: Gradients) -> Tensor:
     positions = [
         (params.first_entry(name), params.shape(name, tensor)) for name, tensor in tensors.items()
     ]
-    return params.summed(bucket_counts(list(tensors.values()), places=positions))
+    return params.summed(bucket_counts(list(tensors.values()), parts=positions))
 
 
 def _kept(params: Parameters, kept: dict[str, Tensor]) -> Tensor:

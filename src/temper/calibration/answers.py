@@ -198,11 +198,11 @@ class Answers(Sequence[Answer]):
         return iter(self.rows)
 
     @overload
-    def __getitem__(self, place: int) -> Answer: ...
+    def __getitem__(self, index: int) -> Answer: ...
 
     @overload
-    def __getitem__(self, place: slice) -> tuple[Answer, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[Answer, ...]: ...
 
-    def __getitem__(self, place: int | slice) -> Answer | tuple[Answer, ...]:
+    def __getitem__(self, index: int | slice) -> Answer | tuple[Answer, ...]:
         """Return the answer at a place."""
-        return self.rows[place]
+        return self.rows[index]

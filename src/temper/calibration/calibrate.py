@@ -131,17 +131,17 @@ def calibrate(
         before = _before(kept / FILE)
         copied = written if backend == "int8" else None
         fit = _Fit(request, settings, predictor, rows, notices, progress, copied)
-        made, told = fit.run(keeps_sets=before is not None and "sets" in before)
+        made, record = fit.run(keeps_sets=before is not None and "sets" in before)
         if before is not None and (earlier := _earlier(before)) != (
-            told.get("temperature"),
+            record.get("temperature"),
             rows.hash,
         ):
-            held = ""
+            detail = ""
             if earlier is not None and isinstance(earlier[0], float):
-                held = f" (temperature {earlier[0]:.4f})"
-            fit.notice(f"The calibration that {kept / FILE} held{held} is replaced.")
-        told["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
-        return write_calibration(written, made, {**told, "notices": notices})
+                detail = f" (temperature {earlier[0]:.4f})"
+            fit.notice(f"The calibration that {kept / FILE} held{detail} is replaced.")
+        record["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
+        return write_calibration(written, made, {**record, "notices": notices})
 
 
 def _held_out(
@@ -231,8 +231,8 @@ class _Fit:
             distinct = [row for row in first if self.rows.rows[row] not in texts]
             alone = np.asarray(distinct, np.int64) if distinct else first
             detector = self._detector(made, answers.take(alone), states[alone], told)
-            own, seen = answers.take(second), states[second]
-            scores = detector.score(own, made.applied(own), seen)
+            predictions, seen = answers.take(second), states[second]
+            scores = detector.score(predictions, made.applied(predictions), seen)
             if repeats.any():
                 self.notice(
                     f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
@@ -242,7 +242,9 @@ class _Fit:
             reference = middle(seen[:REFERENCE]) if seen.shape[2] else None
             made = replace(
                 made,
-                held_out=HeldOut(own, labels[second], scores, repeats if repeats.any() else None),
+                held_out=HeldOut(
+                    predictions, labels[second], scores, repeats if repeats.any() else None
+                ),
                 rule=SetRule(self.settings.by, self.settings.coverage),
                 detector=detector,
                 false_alarms=self.settings.false_alarms,
@@ -266,7 +268,7 @@ class _Fit:
             repeat = (seen[row],) if seen[row] else ()
             keys.append(derive_seed(self.request.data.seed, "calibrate", row, *repeat))
             seen[row] += 1
-        order = sorted(range(count), key=lambda place: (keys[place], place))
+        order = sorted(range(count), key=lambda index: (keys[index], index))
         if not asked and count < 2 * LEAST_ROWS:
             what = "intervals" if self.predictor.gives == "values" else "prediction sets"
             message = (
@@ -408,18 +410,18 @@ class _Fit:
         made: Calibration,
         labels: FloatArray,
         answers: Prediction,
-        places: IntegerArray,
+        indices: IntegerArray,
         told: dict[str, Any],
     ) -> None:
         """Measure calibration on rows that the temperature was not fitted on, if there are any."""
-        rows, own = self.rows.select(places.tolist()), answers.take(places)
-        before, after = _measures(rows, own), _measures(rows, made.applied(own))
+        rows, predictions = self.rows.select(indices.tolist()), answers.take(indices)
+        before, after = _measures(rows, predictions), _measures(rows, made.applied(predictions))
         told |= _before_and_after(before, after)
         if made.thresholds is not None:
             told["decision"] |= _before_and_after(
                 *(
                     decision_scores(
-                        label_matrix(labels[places]), label_decisions(each.applied(own))
+                        label_matrix(labels[indices]), label_decisions(each.applied(predictions))
                     )
                     for each in (replace(made, thresholds=None), made)
                 )

@@ -242,10 +242,12 @@ class Calibration:
                         np.asarray(risk_threshold(scores, labels[rows], coverage=coverage))
                     )
                     continue
-                scores, own = _scores_at_labels(answers.take(rows), labels[rows])
+                scores, label_indices = _scores_at_labels(answers.take(rows), labels[rows])
                 if self.rule.by == "class":
                     classes = answers.probabilities.shape[1]
-                    result.append(conformal_quantiles(scores, own, classes, coverage=coverage))
+                    result.append(
+                        conformal_quantiles(scores, label_indices, classes, coverage=coverage)
+                    )
                 else:
                     result.append(np.asarray(conformal_quantile(scores, coverage=coverage)))
             return np.asarray(np.max(result, axis=0))

@@ -284,7 +284,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     made = Prediction.of_values if answers.ndim == 1 else Prediction.of_logits
     if arrays["held_out.labels"].ndim == 2:
         made = Prediction.of_labels
-    held = HeldOut(
+    held_out = HeldOut(
         made(answers),
         arrays["held_out.labels"],
         arrays["held_out.anomaly"],
@@ -302,7 +302,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     return Calibration(
         record.max_length,
         record.temperature,
-        held,
+        held_out,
         None if record.sets is None else SetRule(**record.sets.model_dump()),
         detector,
         0.05 if record.anomaly is None else record.anomaly.false_alarms,

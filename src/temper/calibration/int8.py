@@ -75,14 +75,15 @@ def make_int8(
     )
     made = Int8Predictor.load(folder, max_length=predictor.max_length)
     compared = rows.select(range(min(len(rows), COMPARED)))
-    told = _compared(predictor, made, compared)
+    differences = _compared(predictor, made, compared)
     notices = []
-    if told["same_label"] is not None and told["same_label"] < ALIKE:
+    if differences["same_label"] is not None and differences["same_label"] < ALIKE:
         notices.append(
-            f"The 8-bit copy predicts another class for {1 - told['same_label']:.1%} of "
-            f"{told['rows']} held-out rows. Compare the accuracy on more rows before using it."
+            f"The 8-bit copy predicts another class for {1 - differences['same_label']:.1%} of "
+            f"{differences['rows']} held-out rows. Compare the accuracy on more rows before using "
+            "it."
         )
-    return made, told, notices
+    return made, differences, notices
 
 
 def _single(batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,11 +104,11 @@ def lines(made: Mapping[str, Any]) -> list[str]:
     Args:
         made: The content of ``calibration.json``.
     """
-    rows, told = made["held_out"], []
+    rows, output = made["held_out"], []
     if "int8" in made:
         result, same = made["int8"], made["int8"]["same_label"]
         alike = f"the same label for {same:.1%}, " if same is not None else ""
-        told.append(
+        output.append(
             f"8-bit copy vs. the model on {result['rows']} rows: {alike}differences of "
             f"{result['mean_difference']:.4f} on average and {result['largest_difference']:.4f} at "
             "most."
@@ -124,7 +124,7 @@ def lines(made: Mapping[str, Any]) -> list[str]:
             ("NLL", "nll"),
             ("class-wise ECE", "classwise_ece") if several else ("ECE", "ece_15"),
         ]
-        told.append(f"{what} from {rows['fit']} rows: {_changes(made, changes)} on {fresh}.")
+        output.append(f"{what} from {rows['fit']} rows: {_changes(made, changes)} on {fresh}.")
     if "decision" in made:
         result = made["decision"]
         values = result["thresholds"]
@@ -132,7 +132,7 @@ def lines(made: Mapping[str, Any]) -> list[str]:
         if several:
             what = f"Labels are predicted above {min(values):.4f} to {max(values):.4f}"
         changes = [("F1", "f1"), ("precision", "precision"), ("recall", "recall")]
-        told.append(f"{what} ({result['rule']}): {_changes(result, changes)} on {fresh}.")
+        output.append(f"{what} ({result['rule']}): {_changes(result, changes)} on {fresh}.")
     if "sets" in made:
         by, count = made["sets"]["by"], rows["thresholds"]
         for coverage, entry in made["sets"]["thresholds"].items():
@@ -144,16 +144,16 @@ def lines(made: Mapping[str, Any]) -> list[str]:
                 size = f"Sets that {what}: {entry['mean_size']:.2f} {unit} on average"
             else:
                 size = f"Intervals that {what}: {entry['threshold']:.4g} to either side"
-            told.append(f"{size} ({count} rows, by {by}).")
+            output.append(f"{size} ({count} rows, by {by}).")
     if "anomaly" in made:
         result = made["anomaly"]
-        told.append(
+        output.append(
             f"Anomalies by {result['detector']}, learnt from {result['learnt_from']['rows']} "
             f"{result['learnt_from']['kind'].replace('_', '-')} rows: above "
             f"{result['threshold']:.4g} at most {result['false_alarms']:.0%} of ordinary texts."
         )
     with_int8 = " with --backend int8" if "int8" in made else ""
-    return [*told, f"`temper predict`{with_int8} applies it."]
+    return [*output, f"`temper predict`{with_int8} applies it."]
 
 
 def _changes(made: Mapping[str, Any], scores: Iterable[tuple[str, str]]) -> str:

@@ -342,8 +342,8 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
         if "choices" in row:
             plain |= {"choices": json.dumps(row["choices"], ensure_ascii=False)}
         if "span" in row:
-            own = dict(row["span"]) if raw else {k: harmless(v) for k, v in row["span"].items()}
-            plain |= {f"span:{name}": value for name, value in own.items()}
+            span = dict(row["span"]) if raw else {k: harmless(v) for k, v in row["span"].items()}
+            plain |= {f"span:{name}": value for name, value in span.items()}
         if "entities" in row:
             plain |= {"entities": json.dumps(row["entities"], ensure_ascii=False)}
         flat.append(

@@ -112,7 +112,7 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
     fault = name_fault(kind, name, alone=not clone)
     if fault:
         raise SettingError(fault)
-    indices = {what: root / place for what, place in kind.places(name, clone=clone).items()}
+    indices = {what: root / relative for what, relative in kind.places(name, clone=clone).items()}
     taken = [str(path) for path in indices.values() if path.exists()]
     if taken:
         raise SettingError(

@@ -256,7 +256,7 @@ def _lookup(table: Table, name: str) -> str | None:
     """Find a usual name in any case, the exact one first."""
     if name in table.names:
         return name
-    return next((own for own in table.names if own.casefold() == name), None)
+    return next((column for column in table.names if column.casefold() == name), None)
 
 
 def _usual_pair(table: Table, taken: set[str]) -> tuple[str | None, str | None]:

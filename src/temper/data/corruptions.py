@@ -152,17 +152,17 @@ def corrupt(
 
 def _others(old: IntegerArray, chance: FloatArray, ordinary: IntegerArray) -> IntegerArray:
     """Choose for each token another of the ordinary ones, all of them alike."""
-    place = np.minimum(np.searchsorted(ordinary, old), len(ordinary) - 1)
-    itself = ordinary[place] == old
+    index = np.minimum(np.searchsorted(ordinary, old), len(ordinary) - 1)
+    itself = ordinary[index] == old
     chosen = np.floor(chance * (len(ordinary) - itself)).astype(np.int64)
     # A token that is no candidate itself ([UNK]) has one choice more.
-    return np.asarray(ordinary[chosen + (itself & (chosen >= place))])
+    return np.asarray(ordinary[chosen + (itself & (chosen >= index))])
 
 
-def _without(item: Mapping[str, Any], places: set[int]) -> dict[str, Any]:
+def _without(item: Mapping[str, Any], indices: set[int]) -> dict[str, Any]:
     """Take tokens out of every list that has one entry a token."""
     return {
-        name: [value for index, value in enumerate(values) if index not in places]
+        name: [value for index, value in enumerate(values) if index not in indices]
         if isinstance(values, list)
         else values
         for name, values in item.items()

@@ -191,12 +191,12 @@ class LazilyEncoded:
         """Return some of the shortest of the first `ENCODED_FIRST` rows."""
         lengths = self.lengths[:ENCODED_FIRST]
         return [
-            self[place] for place in sorted(range(len(lengths)), key=lengths.__getitem__)[:count]
+            self[index] for index in sorted(range(len(lengths)), key=lengths.__getitem__)[:count]
         ]
 
-    def sizes(self, places: Sequence[int] | NDArray[Any]) -> list[int]:
+    def sizes(self, indices: Sequence[int] | NDArray[Any]) -> list[int]:
         """Return the number of tokens of some rows, and encode those that are not yet."""
-        wanted = np.asarray(places, dtype=np.int64)
+        wanted = np.asarray(indices, dtype=np.int64)
         new = np.unique(wanted[self._sizes[wanted] < 0])
         for first in range(0, len(new), _CHUNK):
             self._encode(new[first : first + _CHUNK].tolist())
@@ -241,21 +241,21 @@ class RowLengths(Stored[int]):
         return len(self._rows)
 
     @overload
-    def __getitem__(self, place: int) -> int: ...
+    def __getitem__(self, index: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[int]: ...
-    def __getitem__(self, place: int | slice) -> int | Sequence[int]:
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         """Return a row's number of tokens, or those of a slice."""
-        rows = range(len(self))[place]
+        rows = range(len(self))[index]
         return self.at([rows])[0] if isinstance(rows, int) else self.at(rows)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the number of tokens of each row."""
         return iter(self.at(range(len(self))))
 
-    def at(self, places: Sequence[int] | NDArray[Any]) -> list[int]:
+    def at(self, indices: Sequence[int] | NDArray[Any]) -> list[int]:
         """Return the numbers of tokens at some positions; as `Stored.at`."""
-        return self._rows.sizes(places)
+        return self._rows.sizes(indices)
 
 
 def cut_notices(

@@ -261,10 +261,10 @@ class Examples:
                 f"Set {self.name!r} must have class labels to be matched to {list(label_names)}; "
                 f"it is of kind {self.kind!r}."
             )
-        target, own = tuple(label_names), self.label_names or ()
-        if are_named(own) and (are_named(target) or not are_indices(own)):
-            return self._by_name({int(label): own[int(label)] for label in self.labels}, target)
-        if not are_named(own) and any(map(is_numeral, target)):
+        target, known = tuple(label_names), self.label_names or ()
+        if are_named(known) and (are_named(target) or not are_indices(known)):
+            return self._by_name({int(label): known[int(label)] for label in self.labels}, target)
+        if not are_named(known) and any(map(is_numeral, target)):
             return self._by_name({int(label): str(int(label)) for label in self.labels}, target)
         for index, label in enumerate(self.labels):
             if not 0 <= label < len(target):
@@ -289,9 +289,9 @@ class Examples:
         Raises:
             DataError: A label that applies to a row is unknown to the target.
         """
-        own, rows = self.label_names or (), self.labels or []
-        indices = match_names(own, target)
-        for position, name in enumerate(own):
+        given, rows = self.label_names or (), self.labels or []
+        indices = match_names(given, target)
+        for position, name in enumerate(given):
             if indices[position] is None and any(row[position] for row in rows):
                 first = next(index for index, row in enumerate(rows) if row[position])
                 raise DataError(
@@ -314,13 +314,13 @@ class Examples:
         Raises:
             DataError: A tag that occurs is unknown to the target.
         """
-        own, rows = self.label_names or (), self.labels or []
-        indices = match_names(own, target)
+        known, rows = self.label_names or (), self.labels or []
+        indices = match_names(known, target)
         for index, row in enumerate(rows):
             lost = next((tag for tag in row if indices[tag] is None), None)
             if lost is not None:
                 raise DataError(
-                    f"{unknown('tag', own[lost], target)} It occurs in {self._where(index)}."
+                    f"{unknown('tag', known[lost], target)} It occurs in {self._where(index)}."
                 )
         labels = [tuple(indices[tag] for tag in row) for row in rows]
         return replace(self, labels=labels, label_names=target)

@@ -217,10 +217,12 @@ def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Tab
         return DataError(f"{path} is not a whole Parquet file ({reason}). Write it again.")
 
     try:
-        held = isinstance(content, bytes)
+        in_memory = isinstance(content, bytes)
         # A page at a time: else a column of a row group, often the whole file, is held packed.
         file = parquet.ParquetFile(
-            pyarrow.BufferReader(content) if held else content, buffer_size=_READ, pre_buffer=False
+            pyarrow.BufferReader(content) if in_memory else content,
+            buffer_size=_READ,
+            pre_buffer=False,
         )
         schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:

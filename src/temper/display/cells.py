@@ -356,10 +356,10 @@ class Comparison:
         Args:
             say: From a column's name to a text, empty if there is nothing to say.
         """
-        told = {name: text for name in self.columns if (text := say(name))}
+        notes = {name: text for name in self.columns if (text := say(name))}
         if len(self.columns) == 1:
-            return "".join(told.values())
-        return " ".join(f"`{name}`: {text}" for name, text in told.items())
+            return "".join(notes.values())
+        return " ".join(f"`{name}`: {text}" for name, text in notes.items())
 
     def of(self, perspective: str, *names: str) -> list[Row]:
         """Return the rows of a perspective.

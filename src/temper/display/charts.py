@@ -321,8 +321,8 @@ def condition_bars(
     in_words = names or {}
     label = label or (lambda row: in_words.get(row.key.condition, row.key.condition))
     drawn = []
-    for chosen, own in _by_set(row for row in rows if not row.key.over_sets):
-        named = {label(row): row for row in own}
+    for chosen, set_rows in _by_set(row for row in rows if not row.key.over_sets):
+        named = {label(row): row for row in set_rows}
         drawn += labeled_bars(comparison, named, f"{heading}, {chosen}", caption)
     return drawn
 
@@ -466,9 +466,9 @@ def _curves(
             interval = (
                 "no interval" if reach is None else f"{reach[0]:{digits}} to {reach[1]:{digits}}"
             )
-            place = f"{at:g}" if isinstance(at, float) else at
+            position = f"{at:g}" if isinstance(at, float) else at
             detail = (
-                f"{name}; {along} {place}: {mean:{digits}}; {interval}; "
+                f"{name}; {along} {position}: {mean:{digits}}; {interval}; "
                 f"{plural(len(cell.seeds), 'seed')}, "
                 f"n = {', '.join(map(str, cell.examples)) or 'not recorded'}"
             )
@@ -498,8 +498,8 @@ def layer_label(key: ScoreKey, *, otherwise: str = "") -> str:
         otherwise: Name of the place of a score without a layer.
     """
     layer = key.parameters.get("layer")
-    place = otherwise if layer is None else f"layer {layer}"
-    return ", ".join(part for part in (title(key.name), place, key.set) if part)
+    position = otherwise if layer is None else f"layer {layer}"
+    return ", ".join(part for part in (title(key.name), position, key.set) if part)
 
 
 def _by_layer(rows: Iterable[Row], last: str = "") -> list[tuple[float | str, Row]]:
@@ -521,15 +521,15 @@ def layer_map(
         counts: What n counts.
     """
     drawn = []
-    for chosen, own in _by_set(rows):
+    for chosen, set_rows in _by_set(rows):
         marks = {
             (column, str(layer)): mark_of_cell(row.cells[column], row.unit, counts)
             for column in comparison.columns
-            for layer, row in _by_layer(own)
+            for layer, row in _by_layer(set_rows)
             if row.cells[column].mean is not None
         }
         turned = {(layer, column): mark for (column, layer), mark in marks.items()}
-        layers = tuple(str(layer) for layer, _ in _by_layer(own))
+        layers = tuple(str(layer) for layer, _ in _by_layer(set_rows))
         chart = HeatMap(layers, comparison.columns, turned, (0.0, 1.0), digits=2, axis="layer")
         numbers = numbers_of(marks, "layer", name, "spread or interval")
         drawn.append(Figure(f"{heading}, {chosen}", caption, chart, numbers))
@@ -556,11 +556,11 @@ def layer_lines(
         last: Name of the place of a score without a layer.
     """
     drawn = []
-    for chosen, own in _by_set(rows):
-        points = _by_layer(own, last)
+    for chosen, set_rows in _by_set(rows):
+        points = _by_layer(set_rows, last)
         # A 0 has no place on the vertical axis.
         curves = _curves(comparison, points, "layer", ".3g")
         chart = Lines(Axis("layer"), Axis(label, log=True), curves)
-        lines = lines_are(cell for row in own for cell in row.cells.values())
+        lines = lines_are(cell for row in set_rows for cell in row.cells.values())
         drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {lines}", chart))
     return drawn

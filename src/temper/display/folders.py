@@ -54,20 +54,20 @@ def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
             scores.setdefault((row["column"], row["seed"]), []).append(_score(row))
         runs: dict[str, Run] = {}
         for column, seeds in study.runs.items():
-            for seed, place in seeds.items():
-                if place not in study.records:
+            for seed, name in seeds.items():
+                if name not in study.records:
                     continue
-                record = joined(study.record, study.records[place])
+                record = joined(study.record, study.records[name])
                 evaluation = record.pop("evaluation")
-                own = scores.get((column, int(seed)), [])
-                where = folder / place
-                runs[place] = Run(
+                records = scores.get((column, int(seed)), [])
+                where = folder / name
+                runs[name] = Run(
                     column,
                     int(seed),
                     where,
                     RunRecord.model_validate(record),
                     where / "evaluation",
-                    ScoresRecord.model_validate({**evaluation, "scores": own}),
+                    ScoresRecord.model_validate({**evaluation, "scores": records}),
                 )
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise CheckpointError(
@@ -87,8 +87,10 @@ def joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _score(row: Mapping[str, Any]) -> ScoreRecord:
-    own = {name: value for name, value in row.items() if name in ScoreRecord.model_fields}
-    return ScoreRecord.model_validate({**own, "parameters": Parameters.of_text(row["parameters"])})
+    fields = {name: value for name, value in row.items() if name in ScoreRecord.model_fields}
+    return ScoreRecord.model_validate(
+        {**fields, "parameters": Parameters.of_text(row["parameters"])}
+    )
 
 
 Kind = Literal["study", "run", "evaluation"]
@@ -235,7 +237,7 @@ def is_plain(method: str, settings: Mapping[str, Any]) -> bool:
         method: Its method.
         settings: The study's settings of this column, nested.
     """
-    return method == "plain" and {name for name, own in settings.items() if own} <= {"train"}
+    return method == "plain" and {name for name, value in settings.items() if value} <= {"train"}
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class View:
     Args:
         name: The perspective's name in rows and scores.
         title: Heading of the group.
-        place: Where the group stands; lower comes first.
+        order: Position of the group; lower comes first.
         leads: Name of the score that sums it up, `METRIC` for the task's; empty if none does.
         leads_clean: Whether that score leads under the condition ``clean`` alone.
         sums_up: From the rows of the leading score to those that the overview shows.
@@ -95,7 +95,7 @@ class View:
 
     name: str
     title: str
-    place: int = 1000
+    order: int = 1000
     leads: str = METRIC
     leads_clean: bool = False
     sums_up: Callable[[Sequence[Row]], list[Row]] = each_condition
@@ -167,7 +167,7 @@ class Views:
     """
 
     def __init__(self, views: Iterable[View]) -> None:
-        self._views = {view.name: view for view in sorted(views, key=lambda view: view.place)}
+        self._views = {view.name: view for view in sorted(views, key=lambda view: view.order)}
 
     def of(self, name: str) -> View:
         """Return the group of a perspective; a plain one that nothing leads where it is unknown."""

@@ -119,7 +119,7 @@ def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: 
     """
     delta = torch.zeros(target.embeddings.shape, dtype=torch.float32)
     width = delta.shape[-1]
-    for place, (row, mask) in enumerate(zip(target.rows, target.movable.cpu(), strict=True)):
+    for index, (row, mask) in enumerate(zip(target.rows, target.movable.cpu(), strict=True)):
         tokens = int(mask.sum())
         if not tokens:
             continue
@@ -130,7 +130,7 @@ def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: 
             drawn = torch.randn(tokens, width, generator=draws)
             fraction = torch.rand((), generator=draws) ** (1 / (tokens * width))
             drawn = drawn / torch.linalg.vector_norm(drawn) * fraction
-        delta[place, mask] = drawn
+        delta[index, mask] = drawn
     return delta.to(radius.device) * radius
 
 

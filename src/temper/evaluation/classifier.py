@@ -231,8 +231,8 @@ class ClassifierPredictor(TextPredictor):
             for part in self.parts(examples, batch_size=batch_size):
                 truncated = part.truncated
                 logits = self.model(**part.batch.inputs).logits.double().cpu().numpy()
-                for place, row in zip(part.indices, part.of_words(logits), strict=True):
-                    result[place] = row
+                for index, row in zip(part.indices, part.of_words(logits), strict=True):
+                    result[index] = row
         return Prediction.of_tags(result, truncated=truncated)
 
     def _spans(self, examples: Examples, batch_size: int | None) -> Prediction:
@@ -400,10 +400,10 @@ class ClassifierPredictor(TextPredictor):
         with self.session() as session:
             for part in session.parts(examples, batch_size=batch_size):
                 trace = session.read(part)
-                held = [layer.detach().float().cpu() for layer in trace.at_head()]
+                layers = [layer.detach().float().cpu() for layer in trace.at_head()]
                 assert trace.logits is not None
                 answers = self._read(trace.logits.detach().double().cpu().numpy(), part.truncated)
-                yield States(part.indices, part.rows, held, answers)
+                yield States(part.indices, part.rows, layers, answers)
 
     def lacks_second_derivative(self) -> str:
         """Return why the model cannot be differentiated twice and what to do; empty if it can."""

@@ -192,11 +192,11 @@ def measure(
         TemperError: The sets or the settings do not fit the model.
     """
     check_size(sets.data, out)
-    told = (progress or Progress()).evaluation
+    on_progress = (progress or Progress()).evaluation
     # Held while it is measured, so that no other process does the same work.
     with staged_folder(out) as staged:
         measured = evaluate(
-            predictor, sets.data, settings, model=model, thresholds=thresholds, progress=told
+            predictor, sets.data, settings, model=model, thresholds=thresholds, progress=on_progress
         )
         notices = dict.fromkeys((*sets.notices, *measured.notices))
         evaluation = replace(measured, notices=tuple(notices), missing=sets.missing, seen=sets.seen)

@@ -220,9 +220,9 @@ def _check_target(path: Path) -> None:
         return
     if not path.is_dir():
         raise CheckpointError(f"Expected a folder to write to, but {path} is a file.")
-    own = {ROWS, TEXTS, "scores.json", "settings.json"}
-    own |= {"report.html", "report.md", "scores.csv", "figures"}
-    others = sorted({entry.name for entry in path.iterdir()} - own)
+    known = {ROWS, TEXTS, "scores.json", "settings.json"}
+    known |= {"report.html", "report.md", "scores.csv", "figures"}
+    others = sorted({entry.name for entry in path.iterdir()} - known)
     if others:
         raise CheckpointError(
             f"{path} holds other files ({', '.join(others[:3])}), which an evaluation must not "

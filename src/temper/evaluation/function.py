@@ -202,11 +202,11 @@ class EstimatorPredictor(CallablePredictor):
 
     def __init__(self, estimator: Any, *, label_names: Sequence[str] | None = None) -> None:
         result = estimator_answers(estimator)
-        own = result.label_names
-        if own is not None and label_names is not None and own != tuple(label_names):
+        classes = result.label_names
+        if classes is not None and label_names is not None and classes != tuple(label_names):
             raise ModelError(
-                f"The estimator's classes are {list(own)}, and `label_names` {list(label_names)}. "
-                "Leave `label_names` out."
+                f"The estimator's classes are {list(classes)}, and `label_names` "
+                f"{list(label_names)}. Leave `label_names` out."
             )
         if label_names is not None and result.classes not in (0, len(label_names)):
             raise ModelError(
@@ -217,7 +217,7 @@ class EstimatorPredictor(CallablePredictor):
         super().__init__(
             result.function,
             gives="values" if result.regression else "probabilities",
-            label_names=own or label_names,
+            label_names=classes or label_names,
         )
 
 

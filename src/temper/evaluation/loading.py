@@ -371,8 +371,13 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
             f"{model} does not say what it returns. Give --gives, or set its attribute `gives` to "
             f"{choices}."
         )
-    own = getattr(thing, "label_names", None)
-    names = _told(model, "label_names", settings.label_names, None if own is None else tuple(own))
+    class_names = getattr(thing, "label_names", None)
+    names = _told(
+        model,
+        "label_names",
+        settings.label_names,
+        None if class_names is None else tuple(class_names),
+    )
     made = CallablePredictor(thing, gives=known_gives(gives), label_names=names)
     return _mapped(made, settings)
 

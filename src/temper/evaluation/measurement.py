@@ -79,20 +79,24 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
         return Aligned(examples.map_labels(label_names))
     if examples.kind != "classification":
         return Aligned(examples)
-    own = examples.label_names
-    if own is not None and label_names is not None and tuple(own) == tuple(label_names):
+    class_names = examples.label_names
+    if (
+        class_names is not None
+        and label_names is not None
+        and tuple(class_names) == tuple(label_names)
+    ):
         return Aligned(examples)
     if label_names is None:
-        if own is None or not are_named(own) or are_indices(own):
+        if class_names is None or not are_named(class_names) or are_indices(class_names):
             return Aligned(examples)
-        names = shortened(", ".join(own), longest=300)
+        names = shortened(", ".join(class_names), longest=300)
         raise DataError(
             f"Set {examples.name!r} has the labels {names}, and the model does not name its "
             "classes, so it is unknown which output is which. Give these names in the order of "
             "the model's outputs: --label-names A,B (`label_names`)."
         )
     classes = [_plain(name) for name in label_names]
-    plain = [_plain(name) for name in own or ()]
+    plain = [_plain(name) for name in class_names or ()]
     if set(classes) == _THREE and len(plain) == 2 and plain.count("entailment") == 1:
         other = next(name for name in plain if name != "entailment")
         if other in _TWO:
@@ -445,7 +449,7 @@ class Measurement:
         if self.predictor.gives != "tags":
             return self.read(in_order(indices, kept))
         rows = [row for part in kept for row in part]
-        return Prediction.of_tags([rows[place] for place in np.argsort(indices)])
+        return Prediction.of_tags([rows[index] for index in np.argsort(indices)])
 
     def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
         """Return the validation rows to perturb and their positions: all, or some by row hash.
@@ -587,8 +591,8 @@ def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> di
         values = np.concatenate([np.array(examples.labels), prediction.applies], axis=1)
         return dict(zip(names, values.T.astype(np.float64), strict=True))
     tags = prediction.by_example(np.nan_to_num(prediction.prediction, nan=-1.0))
-    told = [row.astype(int).tolist() for row in tags]
-    counts = tag_counts(examples.labels, told, examples.label_names or ())
+    predicted = [row.astype(int).tolist() for row in tags]
+    counts = tag_counts(examples.labels, predicted, examples.label_names or ())
     return dict(zip(COUNTS, counts.T, strict=True))
 
 

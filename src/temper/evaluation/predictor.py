@@ -88,12 +88,12 @@ class Prediction:
 
     @classmethod
     def of_spans(
-        cls, places: IntegerArray, probabilities: FloatArray, *, truncated: float | None = None
+        cls, indices: IntegerArray, probabilities: FloatArray, *, truncated: float | None = None
     ) -> Prediction:
         """Take answers in contexts.
 
         Args:
-            places: Characters of each, [n, 2]; -1 if there is none.
+            indices: Characters of each, [n, 2]; -1 if there is none.
             probabilities: Of each, [n].
             truncated: Fraction of the examples that were cut.
 
@@ -102,8 +102,8 @@ class Prediction:
         """
         if not bool(np.isfinite(probabilities).all()):
             raise ModelError(f"Probabilities must be finite. {BROKEN}")
-        nothing = np.full(len(places), np.nan)
-        return cls(probabilities[:, np.newaxis], nothing, None, truncated, spans=places)
+        nothing = np.full(len(indices), np.nan)
+        return cls(probabilities[:, np.newaxis], nothing, None, truncated, spans=indices)
 
     @classmethod
     def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
@@ -361,22 +361,22 @@ class RowBatch:
     truncated: float | None = None
     words: list[list[int]] | None = None
 
-    def take(self, places: Tensor) -> RowBatch:
+    def take(self, indices: Tensor) -> RowBatch:
         """Return some of the rows as a batch of their own, as long as this one.
 
         Args:
-            places: Their positions in this batch, [b].
+            indices: Their positions in this batch, [b].
         """
-        if len(places) == len(self.rows):
+        if len(indices) == len(self.rows):
             return self
-        chosen = places.tolist()
+        chosen = indices.tolist()
         return RowBatch(
-            self.batch.take(places),
-            [self.indices[place] for place in chosen],
-            [self.rows[place] for place in chosen],
-            self.special[places],
+            self.batch.take(indices),
+            [self.indices[position] for position in chosen],
+            [self.rows[position] for position in chosen],
+            self.special[indices],
             self.truncated,
-            None if self.words is None else [self.words[place] for place in chosen],
+            None if self.words is None else [self.words[position] for position in chosen],
         )
 
     def of_words(self, values: FloatArray) -> list[FloatArray]:

@@ -162,8 +162,8 @@ class Block:
         return self._by_label(PREDICTED)
 
     def _by_label(self, prefix: str) -> FloatArray:
-        own = [values for name, values in self.measured.items() if name.startswith(prefix)]
-        return np.stack(own, axis=1)
+        columns = [values for name, values in self.measured.items() if name.startswith(prefix)]
+        return np.stack(columns, axis=1)
 
     @property
     def confidence(self) -> FloatArray:
@@ -413,8 +413,8 @@ def _lists(values: FloatArray) -> pa.ChunkedArray:
     parts = []
     for start in range(0, rows, STRETCH):
         size = min(STRETCH, rows - start)
-        own = flat.slice(start * width, size * width)
-        parts.append(pa.ListArray.from_arrays(indices.slice(0, size + 1), own))
+        block = flat.slice(start * width, size * width)
+        parts.append(pa.ListArray.from_arrays(indices.slice(0, size + 1), block))
     return pa.chunked_array(parts, pa.list_(pa.float64()))
 
 

@@ -67,10 +67,10 @@ def evaluate(
     skipped = _check(predictor, data, settings)
     measurement = _measurement(predictor, data, settings, progress)
     measurement.thresholds = thresholds
-    told = [reason for reason in skipped.values() if reason != ONE_LABEL]
+    reasons = [reason for reason in skipped.values() if reason != ONE_LABEL]
     if without := [name for name, reason in skipped.items() if reason == ONE_LABEL]:
-        told.append(f"{', '.join(without)}. {ONE_LABEL}")
-    measurement.notices += [f"Not measured: {reason}" for reason in told]
+        reasons.append(f"{', '.join(without)}. {ONE_LABEL}")
+    measurement.notices += [f"Not measured: {reason}" for reason in reasons]
     settings = settings.without(skipped)
     result = _rows(measurement, settings)
     blocks = [block for name in perspectives.names() for block in result.get(name, ())]

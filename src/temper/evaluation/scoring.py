@@ -374,7 +374,7 @@ def area(metric: str, curve: Sequence[Block], sizes: Sequence[float]) -> Statist
     """
     order = np.argsort(sizes, kind="stable")
     points = np.asarray(sizes)[order]
-    statistics = [statistic_of(metric, curve[place]) for place in order]
+    statistics = [statistic_of(metric, curve[index]) for index in order]
 
     def mean(counts: FloatArray) -> FloatArray:
         heights = np.stack([statistic(counts) for statistic in statistics], axis=-1)

@@ -107,10 +107,10 @@ def load_sets(
     kind: LabelKind | None = None
     if shown in ("classification", "regression", "multi_label"):
         kind = shown
-    told = [*notices]
+    messages = [*notices]
     if (suite := sources.found_suite) is not None:
         _check_labels(suite, dev)
-        told += [
+        messages += [
             f"Set {name!r} of suite {suite.suite.name!r} is missing and not measured: {reason}."
             for name, reason in suite.missing.items()
         ]
@@ -129,20 +129,20 @@ def load_sets(
                 sources.fit, kind=kind, labeled=None, reading=settings.reading, known=columns
             )
             train = without_unknown(train, names) if settings.skip_bad_rows else train
-            told += train.notices
+            messages += train.notices
         if train is not None:
-            fit = _apart(train, scored, what="that detectors would learn from", notices=told)
+            fit = _apart(train, scored, what="that detectors would learn from", notices=messages)
         if fit is not None:
             limit = evaluate.section("anomaly", AnomalySettings).rows
             fit = replace(fit.sample(limit, seed=evaluate.seed), name="fit")
     if sources.held_out is not None:
         rows = load_examples(sources.held_out, kind=kind, reading=settings.reading, known=columns)
         rows = without_unknown(rows, names) if settings.skip_bad_rows else rows
-        told += rows.notices
+        messages += rows.notices
         # On rows that it was trained on a model is surer than it is right.
         apart = [*scored, *learned]
         why = "are evaluated too or were trained on"
-        held_out = _apart(rows, apart, what="held out for a temperature", notices=told, why=why)
+        held_out = _apart(rows, apart, what="held out for a temperature", notices=messages, why=why)
         if held_out is None:
             raise DataError(
                 f"All {len(rows)} rows of `sets.held_out`, {sources.held_out}, {why}, so none is "
@@ -160,7 +160,7 @@ def load_sets(
         fit=fit,
         held_out=held_out,
     )
-    notices = dict.fromkeys((*unseen.seen, *unseen.unchecked, *told))
+    notices = dict.fromkeys((*unseen.seen, *unseen.unchecked, *messages))
     return EvaluationSets(data, dict(sources.missing), tuple(notices), tuple(unseen.seen))
 
 

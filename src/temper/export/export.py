@@ -267,7 +267,7 @@ def _labels(predictor: ClassifierPredictor) -> list[str]:
     if predictor.gives == "values":
         return []
     count = range(_config(predictor).num_labels)
-    return list(predictor.label_names or (f"LABEL_{place}" for place in count))
+    return list(predictor.label_names or (f"LABEL_{index}" for index in count))
 
 
 def _config(predictor: ClassifierPredictor) -> Any:
@@ -330,8 +330,8 @@ def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
 def _card(model: Checkpoint, folder: Path, record: Mapping[str, Any]) -> str:
     """Return the model's card, or a user's own, with how to run the export."""
     source = model.folder
-    own = source / CARD
-    if own.is_file() and MARK not in (text := own.read_text(encoding="utf-8")):
+    card_file = source / CARD
+    if card_file.is_file() and MARK not in (text := card_file.read_text(encoding="utf-8")):
         return f"{text.rstrip()}\n\n## How to run it\n\n{_usage(record)}\n"
     name = source.resolve().name if source.is_dir() else model.name
     described = source if source.is_dir() else folder

@@ -194,8 +194,8 @@ def _evaluation(folder: Path, named: Path | None) -> Path | None:
 
 
 def _card(sources: CardSources, out: Path) -> Path:
-    own, made = sources.model / CARD, out / CARD
-    if own.exists() and MARK not in own.read_text(encoding="utf-8"):
-        return own
+    card_file, made = sources.model / CARD, out / CARD
+    if card_file.exists() and MARK not in card_file.read_text(encoding="utf-8"):
+        return card_file
     made.write_text(card(sources), encoding="utf-8", newline="\n")
     return made

@@ -123,9 +123,9 @@ def _pairs(
 
 def _name(entry: Mapping[str, Any]) -> str:
     parameters = entry.get("parameters") or {}
-    told = [f"{name}={value}" for name, value in sorted(parameters.items())]
+    described = [f"{name}={value}" for name, value in sorted(parameters.items())]
     parts = [entry.get(name) for name in ("perspective", "set", "condition", "name")]
-    return " ".join(str(part) for part in (*parts, *told))
+    return " ".join(str(part) for part in (*parts, *described))
 
 
 def _alike(one: Any, two: Any) -> bool:

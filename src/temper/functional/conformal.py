@@ -103,10 +103,10 @@ def conformal_quantiles(
     References:
         Vovk, "Conditional validity of inductive conformal predictors", 2012.
     """
-    values, own = pair(scores, labels)
-    own = own.astype(np.int64)
+    values, indices = pair(scores, labels)
+    indices = indices.astype(np.int64)
     needed = least_rows(coverage)
-    rows = np.bincount(own, minlength=classes)
+    rows = np.bincount(indices, minlength=classes)
     few = [f"{label} has {rows[label]}" for label in range(classes) if rows[label] < needed]
     if len(rows) > classes or few:
         message = (
@@ -117,7 +117,10 @@ def conformal_quantiles(
             f"of each: {message}."
         )
     return np.array(
-        [conformal_quantile(values[own == label], coverage=coverage) for label in range(classes)]
+        [
+            conformal_quantile(values[indices == label], coverage=coverage)
+            for label in range(classes)
+        ]
     )
 
 

@@ -418,15 +418,15 @@ def average_relative_improvement(
     reasons: list[str] = []
     undefined = False
     for part, best in perfect.items():
-        own, base = scores.get(part), reference.get(part)
-        if own is None or base is None:
-            who = "the model" if own is None else "the reference"
+        score, base = scores.get(part), reference.get(part)
+        if score is None or base is None:
+            who = "the model" if score is None else "the reference"
             reasons.append(f"{part} is left out: {who} has no score there.")
         elif base == best:
             undefined = True
             reasons.append(f"{part}: the reference is perfect, so the improvement is undefined.")
         else:
-            parts[part] = relative_improvement(own, base, best)
+            parts[part] = relative_improvement(score, base, best)
     value = None if undefined or not parts else fmean(parts.values())
     return Improvement(value, parts, tuple(reasons))
 

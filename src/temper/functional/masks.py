@@ -376,7 +376,7 @@ STEPS = (11, 13)
 def bucket_counts(
     tensors: Sequence[Tensor],
     *,
-    places: Sequence[tuple[int, torch.Size]] | None = None,
+    parts: Sequence[tuple[int, torch.Size]] | None = None,
     chunk: int = 1 << 18,
 ) -> Tensor:
     """Count the non-zero entries of all tensors by magnitude bucket.
@@ -388,7 +388,7 @@ def bucket_counts(
 
     Args:
         tensors: fp32 gradients of any shapes on one device.
-        places: Of each tensor the position of its first entry in a larger one of which it is a
+        parts: Of each tensor the position of its first entry in a larger one of which it is a
             part, and that one's shape; None if all are whole. The counts of parts add up to those
             of the whole.
         chunk: Entries counted at a time.
@@ -397,8 +397,8 @@ def bucket_counts(
         [32768] int64; bucket 0 (zeros) is left out of the ranks and reads 0.
     """
     total = torch.zeros(BUCKETS, dtype=torch.int64, device=tensors[0].device)
-    places = [(0, tensor.shape) for tensor in tensors] if places is None else places
-    for tensor, (start, shape) in zip(tensors, places, strict=True):
+    parts = [(0, tensor.shape) for tensor in tensors] if parts is None else parts
+    for tensor, (start, shape) in zip(tensors, parts, strict=True):
         every = _sampled_every(shape)
         for piece in torch.split(tensor.reshape(-1)[-start % every :: every], chunk):
             counts = torch.bincount(buckets_of(piece).long(), minlength=BUCKETS)

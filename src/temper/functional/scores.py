@@ -65,8 +65,8 @@ class ScoreFacts:
             (0.25, 0.0)
         """
         if self.guessing == "metric":
-            own = SCORES.get(metric)
-            return None if own is None or own is self else own.guessed(classes, metric)
+            score = SCORES.get(metric)
+            return None if score is None or score is self else score.guessed(classes, metric)
         if self.guessing == "class":
             return 1.0 / classes if classes else None
         return self.guessing
@@ -196,8 +196,8 @@ def least_accuracy(
         >>> float(least_accuracy([1, 1, 1, 0], [0, 0, 1, 1]))
         0.5
     """
-    fractions, held = _group_accuracies(correct, groups, counts)
-    least = np.where(held, fractions, np.inf).min(axis=-1, initial=np.inf)
+    fractions, present = _group_accuracies(correct, groups, counts)
+    least = np.where(present, fractions, np.inf).min(axis=-1, initial=np.inf)
     return np.where(np.isinf(least), np.nan, least)[()]
 
 
@@ -218,9 +218,9 @@ def mean_group_accuracy(
         >>> float(mean_group_accuracy([1, 1, 1, 0], [0, 0, 0, 1]))
         0.5
     """
-    fractions, held = _group_accuracies(correct, groups, counts)
-    number = held.sum(axis=-1)
-    mean = np.where(held, fractions, 0.0).sum(axis=-1) / np.where(number > 0, number, 1)
+    fractions, present = _group_accuracies(correct, groups, counts)
+    number = present.sum(axis=-1)
+    mean = np.where(present, fractions, 0.0).sum(axis=-1) / np.where(number > 0, number, 1)
     return np.where(number > 0, mean, np.nan)[()]
 
 
@@ -233,8 +233,8 @@ def _group_accuracies(
     weights = row_counts(len(right), counts)
     totals = group_sums(np.ones(len(right)), indices, size, weights)
     hits = group_sums(right, indices, size, weights)
-    held = totals > 0
-    return hits / np.where(held, totals, 1.0), held
+    present = totals > 0
+    return hits / np.where(present, totals, 1.0), present
 
 
 def macro_f1(
@@ -411,8 +411,8 @@ def _confusion(labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | No
     used, indices = np.flatnonzero(occurring), np.cumsum(occurring) - 1
     sums = np.zeros((*weights.shape[:-1], len(used)))
     for rows in stretches(len(first), width=max(len(used), 1)):
-        own = indices[cells(rows)]
-        sums += group_sums(np.ones(len(own)), own, len(used), weights[..., rows])
+        numbers = indices[cells(rows)]
+        sums += group_sums(np.ones(len(numbers)), numbers, len(used), weights[..., rows])
     confusion = np.zeros((*weights.shape[:-1], classes * classes))
     confusion[..., used] = sums
     return confusion.reshape(*weights.shape[:-1], classes, classes)

@@ -81,7 +81,9 @@ def mean_average_precision(
         return divide(row_counts(0, counts).sum(-1), row_counts(0, counts).sum(-1))
     truth, ranked = (np.asarray(each, dtype=np.float64) for each in (labels, scores))
     columns = zip(truth.T, ranked.T, strict=True)
-    by_label = np.stack([aupr(each, own, counts=counts) for each, own in columns], axis=-1)
+    by_label = np.stack(
+        [aupr(each, label_scores, counts=counts) for each, label_scores in columns], axis=-1
+    )
     known = np.isfinite(by_label)
     return divide(np.where(known, by_label, 0.0).sum(-1), known.sum(-1))
 

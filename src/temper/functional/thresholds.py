@@ -100,14 +100,14 @@ class Judged:
         folds, indices = self.thresholds.judged_folds, self.thresholds.indices
         sums = np.zeros((len(counts), size))
         for fold in (0, 1):
-            own = np.flatnonzero(folds[self.rows] == fold)
-            drawn = counts[:, indices[self.rows[own]]]
+            in_fold = np.flatnonzero(folds[self.rows] == fold)
+            drawn = counts[:, indices[self.rows[in_fold]]]
             # Resamples share few thresholds, each of which is one row's score.
             limits, which = np.unique(self.thresholds.of_fold(fold, counts), return_inverse=True)
             for number, limit in enumerate(limits.tolist()):
                 alike = which == number
-                result = self.values(limit, self.rows[own])
-                sums[alike] += group_sums(result, groups[own], size, drawn[alike])
+                result = self.values(limit, self.rows[in_fold])
+                sums[alike] += group_sums(result, groups[in_fold], size, drawn[alike])
         everyone = counts[:, indices[self.rows]]
         means = divide(sums, group_sums(np.ones(len(self.rows)), groups, size, everyone))
         # A group without a row in a resample is ignored, as in `least_accuracy`.
@@ -183,8 +183,8 @@ class FittedOn:
         weights = np.where(possible, np.exp(values), 0.0)
         weights /= weights.sum(axis=1, keepdims=True)
         mean = (weights * values).sum(axis=1)
-        own = values[np.arange(len(classes)), classes]
-        return cls(rows, own - mean, (weights * (values - mean[:, None]) ** 2).sum(axis=1))
+        chosen = values[np.arange(len(classes)), classes]
+        return cls(rows, chosen - mean, (weights * (values - mean[:, None]) ** 2).sum(axis=1))
 
     def moves(self, counts: FloatArray) -> FloatArray:
         """Return how far each resample moves the logarithm of the temperature, [R].

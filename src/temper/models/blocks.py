@@ -304,8 +304,8 @@ def _depths(
         # A module between two blocks belongs to the one before it.
         depth = len(blocks) - inside[id(parameter)] if id(parameter) in inside else depth
         if parameter.requires_grad:
-            own = lowest if name in embeddings else depth
-            result[name] = 0 if name in head else own
+            layer = lowest if name in embeddings else depth
+            result[name] = 0 if name in head else layer
     return result
 
 

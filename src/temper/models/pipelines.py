@@ -96,9 +96,9 @@ class TextPipeline:
         ]
         model = self.pipeline.model
         # A pipeline around a model that was just trained answers with dropout otherwise.
-        held = in_mode(model, training=False) if isinstance(model, nn.Module) else nullcontext()
+        mode = in_mode(model, training=False) if isinstance(model, nn.Module) else nullcontext()
         # Pipelines draw the seed of a data loader from the global generator.
-        with held, torch.random.fork_rng(devices=[]):
+        with mode, torch.random.fork_rng(devices=[]):
             result = self.pipeline(
                 inputs,
                 top_k=None,

@@ -69,12 +69,12 @@ def hub_id(name: str) -> str | None:
     return name if taken else None
 
 
-def origin(told: str, name: str, split: str | None = None) -> Origin:
+def origin(source: str, name: str, split: str | None = None) -> Origin:
     """Read where a set comes from.
 
     Args:
-        told: Its source as the command line takes it, parts of a set joined by `` + ``; empty if it
-            is unknown.
+        source: Its source as the command line takes it, parts of a set joined by `` + ``; empty if
+            it is unknown.
         name: The set's own name.
         split: Its split, unless the source names one.
 
@@ -87,7 +87,7 @@ def origin(told: str, name: str, split: str | None = None) -> Origin:
         >>> origin("/home/me/reviews.csv", "films")
         Origin(type='reviews', config=None, split=None)
     """
-    parts = [_part(part, name, split) for part in told.split(" + ")]
+    parts = [_part(part, name, split) for part in source.split(" + ")]
     types, configs, splits = (list(dict.fromkeys(result)) for result in zip(*parts, strict=True))
     if len(types) > 1 or len(configs) > 1:
         return Origin(name, None, None)
@@ -97,15 +97,15 @@ def origin(told: str, name: str, split: str | None = None) -> Origin:
     )
 
 
-def _part(told: str, name: str, split: str | None) -> Origin:
-    path, marked, named = told.rpartition("@")
+def _part(source: str, name: str, split: str | None) -> Origin:
+    path, marked, named = source.rpartition("@")
     if marked and "/" not in named:
-        told, split = path, named
-    owned, _, config = told.partition(":")
+        source, split = path, named
+    owned, _, config = source.partition(":")
     # A card may be written elsewhere than where the file lies.
     if hub_id(owned) and not owned.endswith(_FILES):
         return Origin(owned, config or None, split)
-    return Origin(Path(told.removesuffix(".gz")).stem or name, None, split)
+    return Origin(Path(source.removesuffix(".gz")).stem or name, None, split)
 
 
 def results(
@@ -129,11 +129,11 @@ def results(
             continue
         # A mean over sets is another set in each perspective.
         name = f"{row.group}, {row.key.set}" if row.key.over_sets else row.key.set
-        told, split = data.get(name, ""), None
-        if not told and name == "dev" and record is not None:
+        path, split = data.get(name, ""), None
+        if not path and name == "dev" and record is not None:
             source = record.data.get("dev", {}).get("source", {})
-            told, split = str(source.get("path") or ""), source.get("split")
-        where = origin(told, name, split)
+            path, split = str(source.get("path") or ""), source.get("split")
+        where = origin(path, name, split)
         result.append(
             EvalResult(
                 task_type=TASK,
@@ -384,7 +384,7 @@ def _adapter_loading(model: Path, name: str) -> str:
 def _training(record: RunRecord | None) -> str:
     if record is None:
         return "Not recorded: the folder holds no run.json."
-    told = {
+    facts = {
         "base model": record.model,
         "method": record.method,
         "seed": str(record.seed),
@@ -393,8 +393,8 @@ def _training(record: RunRecord | None) -> str:
     for name in ("train", "dev"):
         entry = record.data.get(name)
         if isinstance(entry, dict):
-            told[f"{name} data"] = f"{entry.get('rows')} rows, hash {entry.get('hash')}"
-    facts = {**told, **flatten(record.settings), **record.versions}
+            facts[f"{name} data"] = f"{entry.get('rows')} rows, hash {entry.get('hash')}"
+    facts |= {**flatten(record.settings), **record.versions}
     lines = [f"- {escaped(name)}: {escaped(value)}" for name, value in facts.items()]
     return "\n".join(lines)
 

@@ -215,11 +215,11 @@ def _perturbation(view: View, condition: str) -> str:
 
 
 def _with_confidence(rows: pd.DataFrame) -> pd.DataFrame:
-    own = [
+    confidence = [
         float(probabilities[int(prediction)])
         for probabilities, prediction in zip(rows["probabilities"], rows["prediction"], strict=True)
     ]
-    return rows.assign(confidence=np.asarray(own, dtype=np.float64))
+    return rows.assign(confidence=np.asarray(confidence, dtype=np.float64))
 
 
 def _by_class(confusion: IntegerArray, labels: tuple[str, ...]) -> tuple[ClassScores, ...]:

@@ -51,8 +51,8 @@ def word_diff(original: str, changed: str) -> list[Segment]:
     pieces = [("".join(first[a:b]), "".join(second[c:d]), tag) for tag, a, b, c, d in codes]
     segments: list[Segment] = []
     removed = added = ""
-    for place, (before, after, tag) in enumerate(pieces):
-        inside = 0 < place < len(pieces) - 1
+    for index, (before, after, tag) in enumerate(pieces):
+        inside = 0 < index < len(pieces) - 1
         # A space between two changed words belongs to the change: it reads as one.
         if tag != "equal" or (inside and before.isspace()):
             removed, added = removed + before, added + after
@@ -260,10 +260,12 @@ def _attacks(run: Run) -> Iterator[tuple[str, pd.DataFrame]]:
         rows = run.rows(wanted, name, optional=MEASURED)
         rows = rows[rows["label"].notna() & rows["prediction"].notna()]
         rows = rows.merge(clean, on=_ROW, suffixes=("", "_clean"))
-        own = texts[texts["perspective"] == name].drop(columns="perspective")
+        changed_texts = texts[texts["perspective"] == name].drop(columns="perspective")
         # Where texts were changed, those that were not are no example of it.
-        how: Literal["inner", "left"] = "inner" if len(own) else "left"
-        rows = rows.merge(own, on=[*_ROW, "condition"], how=how, suffixes=("", "_changed"))
+        how: Literal["inner", "left"] = "inner" if len(changed_texts) else "left"
+        rows = rows.merge(
+            changed_texts, on=[*_ROW, "condition"], how=how, suffixes=("", "_changed")
+        )
         for _, attack in rows.groupby(["set", "condition", "parameters"], sort=False):
             yield name, attack
 

@@ -77,12 +77,12 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
     for heading, asking in asked.items():
         drawn = [figure for view in asking for figure in view.figures(source, comparison)]
         drawn += of_all.get(heading, [])
-        told = tuple(view for view in asking if view.name in scored)
+        measured = tuple(view for view in asking if view.name in scored)
         if heading == Question.COLUMNS and len(comparison.columns) < 3:
             # Two columns stand against each other on the first screen.
             continue
-        rows = tuple(row for view in told for row in leading(comparison, view.name))
-        result.append(Section(heading, told, rows, tuple(drawn)))
+        rows = tuple(row for view in measured for row in leading(comparison, view.name))
+        result.append(Section(heading, measured, rows, tuple(drawn)))
     return result
 
 
@@ -154,14 +154,14 @@ def training(source: Source) -> list[Figure]:
     """
     logged = []
     for run in source.runs:
-        place = {"column": run.column, "seed": run.seed}
+        run_id = {"column": run.column, "seed": run.seed}
         for log in run.metrics():
             if not isinstance(log.get("step"), int):
                 continue
             for name, value in log.items():
                 is_loss = name == "loss" or name.startswith("loss/")
                 if is_loss and isinstance(value, int | float):
-                    logged.append({**place, "step": log["step"], "term": name, "loss": value})
+                    logged.append({**run_id, "step": log["step"], "term": name, "loss": value})
     if not logged:
         return []
     looks = style([column.name for column in source.columns], source.reference)

@@ -103,7 +103,7 @@ class Level:
         return "; ".join(messages).replace("-", "\u2212")
 
     @staticmethod
-    def place(fraction: float) -> float:
+    def index(fraction: float) -> float:
         """Return where a fraction stands, in percent of the width: from guessing to perfect."""
         return round(max(0.0, min(100.0, fraction)), 2)
 
@@ -233,8 +233,8 @@ class Headline:
             views: The perspectives.
         """
         if reference is None:
-            told = [level for level in self.levels if level.view in views]
-            parts = [[f"{level.row.label}: {level.text}", level.standing] for level in told]
+            levels = [level for level in self.levels if level.view in views]
+            parts = [[f"{level.row.label}: {level.text}", level.standing] for level in levels]
             return [f"{', '.join(filter(None, each))}." for each in parts]
         return [gain.sentence(reference) for gain in self.gains if gain.view in views]
 
@@ -392,9 +392,9 @@ def _is_better(comparison: Comparison, gains: Sequence[Gain], claims: Claims) ->
 
 def _task(comparison: Comparison, gains: Sequence[Gain]) -> list[tuple[Gain, str]]:
     """Return the gains on the task and what they are over: the reference, then equal compute."""
-    own = [gain for gain in gains if _is_task(gain)]
-    result = [(gain, str(comparison.reference)) for gain in own]
-    for gain in own:
+    task_gains = [gain for gain in gains if _is_task(gain)]
+    result = [(gain, str(comparison.reference)) for gain in task_gains]
+    for gain in task_gains:
         if (at_equal := at_equal_compute(comparison, gain)) is not None:
             result.append((at_equal, str(comparison.equal[gain.column].reference)))
     return result

@@ -27,13 +27,13 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
     Raises:
         SettingError: If a perspective has no score here.
     """
-    held = list(dict.fromkeys(row.key.perspective for row in comparison.shown))
+    known = list(dict.fromkeys(row.key.perspective for row in comparison.shown))
     for name in perspectives:
-        if name not in held:
-            raise SettingError(unknown("perspective with scores here", name, held))
+        if name not in known:
+            raise SettingError(unknown("perspective with scores here", name, known))
     rows = [
         row
-        for name in perspectives or held
+        for name in perspectives or known
         for row in comparison.shown
         if row.key.perspective == name
     ]

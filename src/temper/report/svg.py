@@ -175,8 +175,8 @@ def _legend(root: Element, chart: Lines, alone: bool, height: float) -> float:
     named = [curve for curve in chart.curves if not curve.faint]
     columns = [curve.column for curve in named]
     # The keys of the page tell columns apart, and not what else a dash stands for.
-    told = None not in columns and len(set(columns)) == len(columns)
-    if len(named) < 2 or (told and not alone):
+    by_key = None not in columns and len(set(columns)) == len(columns)
+    if len(named) < 2 or (by_key and not alone):
         return height
     for curve in named:
         height += _entry(root, height, curve.name, curve.look, bar=False, marked=curve.marked)

@@ -262,8 +262,8 @@ def _of_means(
         columns: Names of the columns.
     """
     result = {}
-    own = [key for key in scores.means if views().of(key.perspective).own_rows]
-    for key, column in product(own, columns):
+    means = [key for key in scores.means if views().of(key.perspective).own_rows]
+    for key, column in product(means, columns):
         kept = [paired.get((column, member)) for member in scores.means[key]]
         sets = [one for one in kept if isinstance(one, OverRows)]
         if len(sets) < len(kept) or len({one.seeds for one in sets}) > 1:
@@ -295,7 +295,7 @@ def _undefined(rows: Sequence[Row]) -> list[str]:
         if not others:
             messages.append(f"{name}: undefined for {listed(columns)}. {reason}")
             continue
-        concerned = list(dict.fromkeys(each for own in result.values() for each in own))
+        concerned = list(dict.fromkeys(each for names in result.values() for each in names))
         messages.append(
             f"{len(result)} scores are undefined for {listed(concerned)}, the first of them "
             f"{name}: {reason}"

@@ -366,10 +366,12 @@ class Overview:
             for index, texts in enumerate(self.lines)
         ]
         if not self.turned:
-            return pipe_table(self.header, [[n, *own] for n, own in zip(names, cells, strict=True)])
+            return pipe_table(
+                self.header, [[n, *cell] for n, cell in zip(names, cells, strict=True)]
+            )
         columns = list(zip(cells, self.differing, strict=True))
         rows = [
-            [escaped(heading), *(own[score] + marks[score] for own, marks in columns)]
+            [escaped(heading), *(cell[score] + marks[score] for cell, marks in columns)]
             for score, heading in enumerate(self.header[1:])
         ]
         table = pipe_table(["score", *names], rows)

@@ -167,6 +167,6 @@ class Batcher:
         replies = iter(result)
         for each in part:
             self._working -= len(each.rows)
-            own = [next(replies) for _ in each.rows]
+            results = [next(replies) for _ in each.rows]
             if not each.reply.cancelled():
-                each.reply.set_result(own)
+                each.reply.set_result(results)

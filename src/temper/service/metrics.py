@@ -126,9 +126,11 @@ class ShiftWindow:
             return None
         parts, self._parts = self._parts, []
         last = np.arange(count - self._rows, count)
-        own = joined(range(count), [part.own for part in parts if part.own is not None]).take(last)
+        predictions = joined(
+            range(count), [part.own for part in parts if part.own is not None]
+        ).take(last)
         states = [part.states for part in parts if part.states is not None]
-        shift = self._classifier.shift(own, np.concatenate(states)[last])
+        shift = self._classifier.shift(predictions, np.concatenate(states)[last])
         assert shift is not None
         anomaly = np.array([answer.anomaly for part in parts for answer in part])[last]
-        return shift, unlabeled_scores(self._classifier.calibration, own, anomaly, shift)
+        return shift, unlabeled_scores(self._classifier.calibration, predictions, anomaly, shift)

@@ -237,7 +237,7 @@ class Service:
                 if len(text) > longest:
                     raise HTTPException(
                         413,
-                        f"`{name}`, place {index}: {len(text):,} characters, at most {longest:,}.",
+                        f"`{name}`, index {index}: {len(text):,} characters, at most {longest:,}.",
                     )
 
     def _answer(self, key: Key, rows: list[Row]) -> list[dict[str, Any]]:

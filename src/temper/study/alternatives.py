@@ -127,8 +127,8 @@ def fit_alternative(
         contrast(
             network.encoder,
             predictor.tokenizer,
-            [rows.text[place] for place in order],
-            [(rows.labels or ())[place] for place in order],
+            [rows.text[index] for index in order],
+            [(rows.labels or ())[index] for index in order],
             max_length=length,
             steps=steps,
             seed=seed,
@@ -240,7 +240,7 @@ def choose_strength(
     tried = [(strength, np.zeros((len(labels), classes))) for strength in STRENGTHS]
     for strength, logs in tried:
         for fold in np.unique(of_row):
-            held, rest = of_row == fold, of_row != fold
+            held_out, rest = of_row == fold, of_row != fold
             if not rest.any():
                 continue
             weight, bias = logistic_regression(
@@ -250,6 +250,6 @@ def choose_strength(
                 strength=strength,
                 tolerance=CHOICE_TOLERANCE,
             )
-            logs[held] = log_softmax(features[held] @ weight.T + bias, axis=1)
+            logs[held_out] = log_softmax(features[held_out] @ weight.T + bias, axis=1)
     indices = np.arange(len(labels))
     return max(tried, key=lambda each: float(each[1][indices, labels].sum()))

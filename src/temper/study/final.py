@@ -273,6 +273,6 @@ def toml_of(tree: Mapping[str, Any], *, above: tuple[str, ...] = ()) -> str:
     ]
     for name, table in tree.items():
         if isinstance(table, Mapping) and table:
-            place = (*above, name)
-            lines.append(f"[{'.'.join(place)}]\n{toml_of(table, above=place)}")
+            path = (*above, name)
+            lines.append(f"[{'.'.join(path)}]\n{toml_of(table, above=path)}")
     return "".join(lines)

@@ -52,14 +52,14 @@ def compare_models(search: Search) -> dict[str, Any]:
             limit = BUDGET * search.request.budget.amount
             if not first and spent + cost[model] > limit:
                 continue
-            own = replace(search, request=search.request.of_model(model))
-            rate = float(f"{factor * own.plain_run.train.learning_rate:.3g}")
+            model_search = replace(search, request=search.request.of_model(model))
+            rate = float(f"{factor * model_search.plain_run.train.learning_rate:.3g}")
             settings = {"method": {}, "train": {} if first else {"learning_rate": rate}}
-            candidate = Candidate(own.recipes[PLAIN], settings)
-            jobs = [own.job(candidate, fold) for fold in range(FOLDS)]
+            candidate = Candidate(model_search.recipes[PLAIN], settings)
+            jobs = [model_search.job(candidate, fold) for fold in range(FOLDS)]
             begun = time.monotonic()
             try:
-                own.run(jobs)
+                model_search.run(jobs)
             except NonFiniteError as error:
                 if first:
                     raise
@@ -71,7 +71,9 @@ def compare_models(search: Search) -> dict[str, Any]:
             # Of runs that were finished before a stop, only the training is known.
             cost[model] = search.fold_rows if in_runs else max(elapsed, sum(seconds))
             spent += cost[model]
-            scores = [part_scores(job.run.path / "evaluation", own.measured) for job in jobs]
+            scores = [
+                part_scores(job.run.path / "evaluation", model_search.measured) for job in jobs
+            ]
             baseline = baseline or scores
             line: dict[str, Any] = {
                 "model": model,
@@ -82,7 +84,7 @@ def compare_models(search: Search) -> dict[str, Any]:
                 ),
                 **{part: fmean(score[part] for score in scores) for part in scores[0]},
                 "train_seconds": fmean(seconds),
-                "predict_ms": _predict_ms(own, jobs[0]),
+                "predict_ms": _predict_ms(model_search, jobs[0]),
             }
             lines.append(line)
             search.progress.notice(

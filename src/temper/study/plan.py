@@ -271,9 +271,9 @@ def _column(method: str | Method) -> Column:
 
 def _variant(name: str, settings: Mapping[str, Any]) -> Column:
     given = settings.get("method")
-    own = dict(given) if isinstance(given, Mapping) else {"name": given}
-    method = own.pop("name", None)
-    tables = {**settings, "method": own}
+    method_settings = dict(given) if isinstance(given, Mapping) else {"name": given}
+    method = method_settings.pop("name", None)
+    tables = {**settings, "method": method_settings}
     if not isinstance(method, str) or not COLUMN.fullmatch(name):
         raise SettingError(
             f"Variant {name!r} must be a name of letters, digits, '_', '.', '-' and '+' with a "

@@ -78,9 +78,9 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
     parts = folds(splits.train, PARTS, seed=seed)
     result = []
     for number in range(FOLDS):
-        held = set(parts[number].rows)
+        hashes = set(parts[number].rows)
         rest = splits.train.select(
-            index for index, row in enumerate(splits.train.rows) if row not in held
+            index for index, row in enumerate(splits.train.rows) if row not in hashes
         )
         judged = parts[number].sample(min(FOLD_ROWS, len(parts[number])), seed=seed)
         fold = Splits(

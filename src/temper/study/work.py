@@ -230,10 +230,12 @@ class Work:
             run=run_key,
             progress=progress,
         )
-        told = TrackedRun(run, settings.settings(), int(record["times"]["steps"]))
+        tracked_run = TrackedRun(run, settings.settings(), int(record["times"]["steps"]))
         try:
-            with tracked(told, settings.train.report_to, progress.notice) as trackers:
-                trackers.send(score_values(read_json(out / "scores.json")["scores"]), told.step)
+            with tracked(tracked_run, settings.train.report_to, progress.notice) as trackers:
+                trackers.send(
+                    score_values(read_json(out / "scores.json")["scores"]), tracked_run.step
+                )
         except SettingError as error:
             # The scores lie on the disk, and the run is whole without its tracker.
             progress.notice(f"The scores of {run.name} are not sent. {error}")

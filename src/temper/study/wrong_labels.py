@@ -119,12 +119,12 @@ def out_of_fold(
     train = config.train.model_copy(update={"new_head": True})
     present = np.unique(of_row)
     for number, fold in enumerate(present, start=1):
-        held = np.flatnonzero(of_row == fold)
+        held_out = np.flatnonzero(of_row == fold)
         progress.runs(number, len(present), f"fold {number}")
         run_seed = derive_seed(config.seed, "fold", number) % 2**32
         run = config.model_copy(update={"seed": run_seed, "train": train})
-        fine_tuned[held] = held_out_probabilities(
-            run, rows.select(np.flatnonzero(of_row != fold)), rows.select(held), progress
+        fine_tuned[held_out] = held_out_probabilities(
+            run, rows.select(np.flatnonzero(of_row != fold)), rows.select(held_out), progress
         ).mean(axis=0)
     return OutOfFold(rows, fine_tuned, np.exp(logs))
 

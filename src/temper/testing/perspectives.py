@@ -60,8 +60,8 @@ def check_perspective(
     """
     data = tiny_data() if data is None else data
     with registered_for_a_while(perspective):
-        own = {perspective.name: dict(settings)} if settings else {}
-        asked = EvaluationSettings(perspectives=(perspective.name,), bootstrap=20, **own)
+        sections = {perspective.name: dict(settings)} if settings else {}
+        asked = EvaluationSettings(perspectives=(perspective.name,), bootstrap=20, **sections)
         predictor = tiny_classifier()
         before = snapshot(predictor)
         measured = evaluate(predictor, data, asked)
@@ -161,8 +161,8 @@ def _of_report(
     measured: Evaluation,
 ) -> Iterator[str]:
     """Compare three models and say where a report leaves the perspective out."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as index:
+        folder = Path(index)
         _write_study(folder, data, asked, measured)
         result = comparison(folder)
         rows = result.of(perspective.name)

@@ -158,12 +158,12 @@ class RunConfig(BaseModel):
 
     def settings(self) -> Tree:
         """Return the resolved settings as ``run.json`` holds them."""
-        own = {} if self.architecture is None else {"architecture": self.architecture}
+        network = {} if self.architecture is None else {"architecture": self.architecture}
         return {
             "method": self.method,
             "train": self.train.model_dump(mode="json"),
             "data": self.data.model_dump(mode="json"),
-            **own,
+            **network,
         }
 
     def key(

@@ -52,8 +52,8 @@ class NumberedRows(Dataset[tuple[int, Any]]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, place: int) -> tuple[int, Any]:
-        return place, self.rows[place]
+    def __getitem__(self, index: int) -> tuple[int, Any]:
+        return index, self.rows[index]
 
 
 class RowKeeper:
@@ -235,8 +235,8 @@ class JoinedBatches(Sampler[list[int]]):
         if self.seed is not None:
             draw = generator(derive_seed(self.seed, "tasks", self.epoch))
             order = torch.randperm(len(steps), generator=draw).tolist()
-        for place in order:
-            yield from steps[place]
+        for index in order:
+            yield from steps[index]
 
 
 def _collated(

@@ -370,8 +370,8 @@ class _ActiveTasks(ActiveRun):
 
     def _epochs(self) -> dict[str, Any]:
         result = {name: self.scores.record(name) for name in self.whole.tasks}
-        told = {name: each for name, each in result.items() if each is not None}
-        return {"epochs": told} if told else {}
+        epochs = {name: each for name, each in result.items() if each is not None}
+        return {"epochs": epochs} if epochs else {}
 
     def _of_task(self, name: str) -> ActiveRun:
         """Return the run as one on a single task, to write its record."""

@@ -219,7 +219,10 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
 def parameter_counts(model: Any) -> dict[str, int]:
     """Return how many parameters a model has, and how many of them are trained."""
     sizes = [(each.numel(), each.requires_grad) for each in model.parameters()]
-    return {"all": sum(size for size, _ in sizes), "trained": sum(n for n, own in sizes if own)}
+    return {
+        "all": sum(size for size, _ in sizes),
+        "trained": sum(n for n, trained in sizes if trained),
+    }
 
 
 def scored_sets(
@@ -322,27 +325,29 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
                 "head is new. Leave it out."
             )
         return splits if given.label_names is None else _named_like(splits, given.label_names)
-    own = label_names(train)
-    occurring = own if train.label_names else sorted({str(label) for label in train.labels or ()})
+    class_names = label_names(train)
+    occurring = (
+        class_names if train.label_names else sorted({str(label) for label in train.labels or ()})
+    )
     outputs = match_names(occurring, head)
     if None not in outputs and are_named(head):
         others = [name for index, name in enumerate(head) if index not in outputs]
         # The labels of named data keep their numbers; the head's outputs are put in their order.
         by_name = are_named(train.label_names)
-        named = _named_like(splits, (*own, *others) if by_name else head)
+        named = _named_like(splits, (*class_names, *others) if by_name else head)
         if others:
             kept = f"{config.model} has classes that do not occur in the data and are kept: "
             named = replace(named, notices=(*named.notices, f"{kept}{', '.join(others)}."))
         return named
-    if len(own) != len(head):
+    if len(class_names) != len(head):
         notice = (
             f"The head of {config.model} has {len(head)} classes, {', '.join(head)}, and the "
-            f"data has {len(own)}, {', '.join(own)}: a new head is drawn."
+            f"data has {len(class_names)}, {', '.join(class_names)}: a new head is drawn."
         )
         return replace(splits, notices=(*splits.notices, notice))
     if not are_named(train.label_names) and are_named(head) and not any(map(is_numeral, head)):
         return _named_like(splits, head)
-    order_of_head(head, own, config.model)
+    order_of_head(head, class_names, config.model)
     return splits
 
 

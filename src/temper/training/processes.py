@@ -261,10 +261,10 @@ def _missing_gpu() -> str:
     """Say that this process has no GPU of its own on a machine that has some; else nothing."""
     import torch
 
-    place, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-    if not torch.cuda.is_available() or place < gpus:
+    rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if not torch.cuda.is_available() or rank < gpus:
         return ""
     return (
-        f"This machine has {gpus} GPU{'s' if gpus > 1 else ''}, and {place + 1} processes or more. "
+        f"This machine has {gpus} GPU{'s' if gpus > 1 else ''}, and {rank + 1} processes or more. "
         "Start one process a GPU, or set train.device=cpu."
     )

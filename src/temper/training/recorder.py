@@ -222,14 +222,14 @@ class ScoredSet:
             value = float(scores.measure_of(self.metric)(labels, result))
         return value if math.isfinite(value) else None
 
-    def _spans(self, batch: Batch, places: Sequence[int], logits: Tensor) -> list[str]:
+    def _spans(self, batch: Batch, indices: Sequence[int], logits: Tensor) -> list[str]:
         contexts = self.rows.examples.text_pair
         assert contexts is not None
         begins = batch.mask.int().argmax(-1)
         ends = (best_spans(logits)[0] - begins.unsqueeze(1)).tolist()
-        rows = zip(places, ends, strict=True)
+        rows = zip(indices, ends, strict=True)
         spans = [answer_place(self.rows[index], *pair) for index, pair in rows]
-        return texts_at(spans, [contexts[index] for index in places])
+        return texts_at(spans, [contexts[index] for index in indices])
 
     def _loss_per_token(
         self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
@@ -240,7 +240,7 @@ class ScoredSet:
         order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
         with torch.no_grad(), in_mode(model, training=False):
             for start in range(0, len(order), batch_size):
-                rows = [self.rows[place] for place in order[start : start + batch_size]]
+                rows = [self.rows[index] for index in order[start : start + batch_size]]
                 batch = {name: tensor.to(device) for name, tensor in collate(rows).items()}
                 # The first token of a row is predicted from nothing, unless an encoder has read.
                 first = 0 if self.kind == "seq2seq" else 1
@@ -365,17 +365,17 @@ class EpochScores(Listener):
         sets = [each for each in self.sets if each.task == task]
         if not sets or not self.entries:
             return None
-        told = [
+        epochs = [
             {name: entry[name] for name in ("epoch", "step")}
             | {each.name: entry[each.label] for each in sets}
             for entry in self.entries
         ]
         best = self.best
-        kept = told[-1 if best is None else self.entries.index(best)]
+        kept = epochs[-1 if best is None else self.entries.index(best)]
         # The weights that are published, where the method still acted on those of the epoch.
         finished = {e.name: self._finished[e.label] for e in sets if e.label in self._finished}
         by = "last" if best is None else "best"
-        return {"metric": sets[0].metric, "scores": told, "kept": {"by": by, **kept, **finished}}
+        return {"metric": sets[0].metric, "scores": epochs, "kept": {"by": by, **kept, **finished}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Score the epoch that ended with the checkpoint, where the stop came before its score."""

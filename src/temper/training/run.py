@@ -343,8 +343,8 @@ class ActiveRun:
         self.progress.notice_all(bf16_notices(trainer.args.device) if trainer.args.bf16 else ())
         self.device = str(trainer.args.device)
         self.write("running")
-        told = TrackedRun(self.folder.path, self.plan.settings(), step)
-        with tracked(told, self._trackers(), self.progress.notice) as trackers:
+        tracked_run = TrackedRun(self.folder.path, self.plan.settings(), step)
+        with tracked(tracked_run, self._trackers(), self.progress.notice) as trackers:
             trackers.attach(trainer.callback_handler.callbacks)
             self.scores.send = trackers.send
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))

@@ -192,7 +192,7 @@ class OptimizerState:
             return shards.as_shard(name, value[shards.rows(name)].clone().to(device))
 
         state = {
-            number: {key: part(number, value) for key, value in held.items()}
-            for number, held in saved["state"].items()
+            number: {key: part(number, value) for key, value in values.items()}
+            for number, values in saved["state"].items()
         }
         self.optimizer.load_state_dict({**saved, "state": state})

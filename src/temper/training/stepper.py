@@ -538,16 +538,16 @@ class Stepper:
 
         Of a sharded model what is kept for each parameter comes sharded like it.
         """
-        held = {"number": self.number, "rule": self.state, "start": dict(self.params.start)}
-        sharded: dict[str, Any] = self.params.by_parameter(held, self.params.as_shard)
+        state = {"number": self.number, "rule": self.state, "start": dict(self.params.start)}
+        sharded: dict[str, Any] = self.params.by_parameter(state, self.params.as_shard)
         return sharded
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave; of a sharded model from what the whole one had."""
         device = next(iter(self.params.tensors.values())).device
-        held = self.params.by_parameter(dict(saved), self.params.part)
-        self.number, self.state = int(held["number"]), moved(held["rule"], device)
-        self.params.start.update(moved(held["start"], device))
+        state = self.params.by_parameter(dict(saved), self.params.part)
+        self.number, self.state = int(state["number"]), moved(state["rule"], device)
+        self.params.start.update(moved(state["start"], device))
 
     def remove_hooks(self) -> None:
         """Remove every hook from the model; it is then as it came, except for its weights."""

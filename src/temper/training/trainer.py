@@ -440,12 +440,12 @@ class RobustTrainer(Trainer):
     def _export_callbacks(self) -> None:
         for callback in [*self.callback_handler.callbacks, self.control]:
             if isinstance(callback, ExportableState):
-                held = self.state.stateful_callbacks
+                callbacks = self.state.stateful_callbacks
                 name = type(callback).__name__
-                if isinstance(held.get(name), list):
-                    held[name].append(callback.state())
+                if isinstance(callbacks.get(name), list):
+                    callbacks[name].append(callback.state())
                 else:
-                    held[name] = callback.state()
+                    callbacks[name] = callback.state()
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write weights, tokenizer and arguments, none of them pickled; all processes call this."""

@@ -19,7 +19,7 @@ from temper.data.examples import Examples, row_hash
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Prediction
-from temper.evaluation.text_attack.contract import Ask, Draft, Place, Recipe, TextAttackSettings
+from temper.evaluation.text_attack.contract import Ask, Draft, Position, Recipe, TextAttackSettings
 from temper.evaluation.text_attack.recipes import characters
 from temper.evaluation.text_attack.search import (
     Outcome,
@@ -45,11 +45,13 @@ class Synonyms:
     """Offers other words of the tiny model's vocabulary, as each row's seed and the place say."""
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        return [self.words_for(ask.draft.word(ask.place), ask.seed, ask.place) for ask in asked]
+        return [
+            self.words_for(ask.draft.word(ask.position), ask.seed, ask.position) for ask in asked
+        ]
 
     @staticmethod
-    def words_for(word: str, seed: int, place: Place) -> list[str]:
-        draws = [WORDS[derive_seed(seed, tuple(place), k) % len(WORDS)] for k in range(6)]
+    def words_for(word: str, seed: int, position: Position) -> list[str]:
+        draws = [WORDS[derive_seed(seed, tuple(position), k) % len(WORDS)] for k in range(6)]
         return [each for each in dict.fromkeys(draws) if each != word]
 
 
@@ -142,7 +144,7 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
             row.draft.text,
             row.draft.label,
             ask,
-            lambda words, at, row=row: Synonyms.words_for(words[at], row.seed, Place(0, at)),
+            lambda words, at, row=row: Synonyms.words_for(words[at], row.seed, Position(0, at)),
             target=target,
             kept=[word.lower() for word in settings.protected],
             max_changed=settings.max_changed,
@@ -210,7 +212,7 @@ def test_bounds_hold_whatever_the_text(text: str, fraction: float, queries: int)
     moved = [at for at, word in enumerate(before.words) if after.words[at] != word]
     assert before.gaps == after.gaps
     assert len(moved) == outcome.changed <= max(1, math.floor(fraction * len(before) + 1e-9))
-    assert {Place(0, at) for at in moved} <= set(row.places)
+    assert {Position(0, at) for at in moved} <= set(row.positions)
     assert outcome.queries <= queries
     assert outcome.fraction == (len(moved) / len(before) if len(before) else 0)
 
@@ -230,10 +232,12 @@ class ByLength:
 
     queries = 3
 
-    def rank(self, drafts: Sequence[Draft], places: Sequence[Sequence[Place]]) -> list[list[float]]:
+    def rank(
+        self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
+    ) -> list[list[float]]:
         return [
-            [float(len(draft.word(place))) for place in own]
-            for draft, own in zip(drafts, places, strict=True)
+            [float(len(draft.word(position))) for position in own]
+            for draft, own in zip(drafts, positions, strict=True)
         ]
 
 
@@ -308,7 +312,7 @@ def test_rows_that_are_done_make_room_and_the_others_keep_no_answers_of_a_round(
     assert any(outcome.changed for outcome in found)
     assert told[-1] == (12, 12)
     # Four of twelve rows begin.
-    assert len(asked[0]) == sum(len(row.places) for row in rows[:4])
+    assert len(asked[0]) == sum(len(row.positions) for row in rows[:4])
     for outcome in found:
         source = outcome.answer.source
         for held in (source.probabilities, source.prediction, source.logits):

@@ -265,11 +265,11 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
         for name, entry in suite.sets(kind).items():
             indices, lacking = {}, []
             for part, path in entry.paths.items():
-                place = _place(folder, path)
-                if place is None:
+                location = _place(folder, path)
+                if location is None:
                     lacking.append(path)
                 else:
-                    indices[part] = place
+                    indices[part] = location
             if lacking:
                 origin = "" if entry.hub is None else f" (on the Hub as {entry.hub})"
                 missing[name] = f"{', '.join(lacking)} is not under {folder}{origin}"
@@ -367,7 +367,7 @@ def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]
     """Name the pairs of each part after it, because parts may number their pairs alike."""
     ids = [{pair for pair in part.pair or () if pair is not None} for part in parts.values()]
     rows = [sum(pair is not None for pair in part.pair or ()) for part in parts.values()]
-    whole = any(len(own) < paired for own, paired in zip(ids, rows, strict=True))
+    whole = any(len(names) < paired for names, paired in zip(ids, rows, strict=True))
     if not whole and sum(map(len, ids)) > len(set().union(*ids)):
         raise DataError(
             f"The parts of set {name!r} must each hold whole contrast pairs, but none holds two "

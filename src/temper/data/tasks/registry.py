@@ -153,11 +153,11 @@ def task_source(name: str, root: Path | str | None) -> str:
             f"Task {name!r} could be {names} under {root}. Name one: --data {matching[0]}."
         )
     if not matching:
-        held = ", ".join(entry.name for entry in folders[:8]) or "no folders"
+        existing = ", ".join(entry.name for entry in folders[:8]) or "no folders"
         raise SettingError(
-            f"No folder of task {name!r} is under {root}, which holds {held}. Expected one called "
-            f"{name} (case and signs do not matter). Give another `data_root`, or the task's own "
-            "folder as --data."
+            f"No folder of task {name!r} is under {root}, which holds {existing}. Expected one "
+            f"called {name} (case and signs do not matter). Give another `data_root`, or the "
+            "task's own folder as --data."
         )
     return str(matching[0])
 

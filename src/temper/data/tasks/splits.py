@@ -123,8 +123,8 @@ class TaskCopy:
         # Rows of a re-cut are also in the set that it was cut from.
         if train_split == RECUT[0] and RECUT[1] in others:
             return [RECUT[1]]
-        own = [self._find(name, others) for name in self.task.evaluated]
-        kept = [name for name in own if name is not None]
+        evaluated = [self._find(name, others) for name in self.task.evaluated]
+        kept = [name for name in evaluated if name is not None]
         if not kept:
             whole = first_split(others, ("dev",))
             kept = [] if whole is None else [whole]

@@ -65,7 +65,7 @@ def pairs_right(block: Block) -> FloatArray:
 ADVERSARIAL = Perspective(
     name="adversarial",
     title="Adversarial sets",
-    place=30,
+    order=30,
     question=Question.HOLDS,
     explained="Texts that were written or picked to mislead models of this kind.",
     gain="reaches {ours} {score} on adversarial texts ({reference}: {theirs})",

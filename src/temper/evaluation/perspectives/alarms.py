@@ -121,13 +121,13 @@ def in_words(comparison: Comparison) -> str:
                 means[detector] = sum(known) / len(known)
         order = sorted(means, key=lambda detector: -means[detector])
         ends = {"Most anomalies are detected": order[:1], "fewest": order[1:][-1:]}
-        told = [
+        findings = [
             f"{which} {CONDITIONS[detector]}: {PERCENT.text(means[detector])}% {where}, "
             f"at {false[detector].value_text(column)} false alarms on dev"
             for which, named in ends.items()
             for detector in named
         ]
-        return f"{'; '.join(told)}." if told else ""
+        return f"{'; '.join(findings)}." if findings else ""
 
     return comparison.said(say)
 
@@ -147,7 +147,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 ALARMS = Perspective(
     name="alarms",
     title="Alarms",
-    place=122,
+    order=122,
     question=Question.KNOWS,
     explained="Detections are the OOD texts that raise an alarm, with a threshold at which "
     f"ordinary texts do so {STATED} of the time.",

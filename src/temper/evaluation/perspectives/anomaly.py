@@ -232,8 +232,8 @@ class _States:
         for start in range(0, len(examples), PART):
             stop = min(start + PART, len(examples))
             part = examples.select(range(start, stop))
-            own, states = predictor.predict_with_states(part, batch_size=size)
-            answers.append(own)
+            predictions, states = predictor.predict_with_states(part, batch_size=size)
+            answers.append(predictions)
             reduced.append(reduce(states))
             self.measurement.report(stop, len(examples), f"hidden states ({examples.name})")
         return joined(range(len(examples)), answers), np.concatenate(reduced)
@@ -361,7 +361,7 @@ def _scores(run: Run, perspective: str) -> dict[tuple[str, str], FloatArray]:
 ANOMALY = Perspective(
     name="anomaly",
     title="Anomaly detection",
-    place=120,
+    order=120,
     question=Question.KNOWS,
     explained="AUROC is the chance that an OOD text gets a higher OOD score than an "
     "in-distribution one: 50% is guessing, 100% perfect.",

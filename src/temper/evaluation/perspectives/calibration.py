@@ -383,7 +383,7 @@ def _diagram(column: str, parts: list[tuple[Any, Any]], look: Look) -> Curve:
 CALIBRATION = Perspective(
     name="calibration",
     title="Calibration",
-    place=110,
+    order=110,
     question=Question.KNOWS,
     explained="ECE is how far the stated confidence lies from the fraction of right answers, on "
     "average over bins of confidence: 0 is perfect, and 10% means that answers stated "

@@ -143,7 +143,7 @@ def passes(
 COST = Perspective(
     name="cost",
     title="Cost",
-    place=140,
+    order=140,
     question=Question.COST,
     explained="Seconds and forward passes that answering one text takes.",
     leads="seconds_per_row",

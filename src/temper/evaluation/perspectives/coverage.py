@@ -118,13 +118,13 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             parts += _by_part(condition, block, sets)
         result += [
             scoring.entry(
-                place,
+                part,
                 name,
                 statistic=statistic,
                 rows=len(statistic.rows),
                 drawn=rows_drawn(dev, block),
             )
-            for place, name, statistic in parts
+            for part, name, statistic in parts
         ]
     return result
 
@@ -141,8 +141,8 @@ def _by_part(
         for index, name in enumerate(known.tolist()):
             if name and len(known) <= MOST:
                 value = int(name) if what == "class" else name
-                own = replace(condition, parameters=Parameters({what: value}))
-                yield own, "coverage", sets.fraction(np.flatnonzero(indices == index))
+                part = replace(condition, parameters=Parameters({what: value}))
+                yield part, "coverage", sets.fraction(np.flatnonzero(indices == index))
         enough = np.flatnonzero((rows >= ENOUGH) & (known != ""))
         kept = np.flatnonzero(np.isin(indices, enough))
         groups = np.searchsorted(enough, indices[kept]).astype(np.int64)
@@ -160,8 +160,8 @@ def _sets(dev: Block, block: Block) -> _Sets:
         raise ValueError("a regression gives no sets of classes")
     if block.probabilities.shape[1] != dev.probabilities.shape[1]:
         raise ValueError("its classes are not those of dev")
-    own = at_labels(lac_scores(dev.probabilities), dev.label.astype(np.int64))
-    thresholds = thresholds_of_dev(own, dev, block, coverage=NOMINAL)
+    scores = at_labels(lac_scores(dev.probabilities), dev.label.astype(np.int64))
+    thresholds = thresholds_of_dev(scores, dev, block, coverage=NOMINAL)
     return _Sets(thresholds, lac_scores(block.probabilities), block.label.astype(np.int64))
 
 
@@ -273,20 +273,20 @@ def in_words(comparison: Comparison) -> str:
 
     def say(column: str) -> str:
         covered = {
-            place: mean
-            for place, row in whole.items()
+            name: mean
+            for name, row in whole.items()
             if (mean := row.cells[column].mean) is not None
         }
         if "dev" not in covered:
             return ""
-        fractions = {place: whole[place].value_text(column) for place in covered}
-        least = min(covered, key=lambda place: covered[place])
+        fractions = {name: whole[name].value_text(column) for name in covered}
+        least = min(covered, key=lambda name: covered[name])
         elsewhere = "" if least == "dev" else f", least often on {least} ({fractions[least]})"
         known = min(whole["dev"].cells[column].examples, default=0) // 2
         broken = [
-            f"{place} ({fractions[place]})"
-            for place in covered
-            if _breaks(whole[place].cells[column], known)
+            f"{name} ({fractions[name]})"
+            for name in covered
+            if _breaks(whole[name].cells[column], known)
         ]
         verdict = f"Coverage breaks on {listed(broken)}." if broken else NOWHERE
         return (
@@ -312,7 +312,7 @@ def _place(row: Row) -> str:
 COVERAGE = Perspective(
     name="coverage",
     title="Prediction sets",
-    place=112,
+    order=112,
     question=Question.KNOWS,
     explained="A prediction set holds all classes that may be the right one, so many that the "
     f"right one is among them for {ASKED} of texts like dev's; the fewer, the more the model "

@@ -200,7 +200,7 @@ def _load() -> None:
 def perspectives() -> dict[str, Perspective]:
     """Return all perspectives by name, in the order of reports."""
     _load()
-    ordered = sorted(_PERSPECTIVES.values(), key=lambda entry: entry.place)
+    ordered = sorted(_PERSPECTIVES.values(), key=lambda entry: entry.order)
     return {entry.name: entry for entry in ordered}
 
 

@@ -101,11 +101,11 @@ def in_words(comparison: Comparison) -> str:
         if "dev" not in means:
             return ""
         indices = dict.fromkeys(("dev", max(means, key=lambda name: means[name])))
-        told = [
+        findings = [
             f"of {name} {' and '.join(rows[name].value_text(column) for rows in risks.values())}"
             for name in indices
         ]
-        return f"Wrong among the surest 80 and 95%: {', '.join(told)}."
+        return f"Wrong among the surest 80 and 95%: {', '.join(findings)}."
 
     return comparison.said(say)
 
@@ -158,7 +158,7 @@ def _points(wrong: FloatArray, sure: FloatArray) -> tuple[Point, ...]:
 SELECTIVE = Perspective(
     name="selective",
     title="Selective prediction",
-    place=114,
+    order=114,
     question=Question.KNOWS,
     explained="The risk is the fraction of wrong answers where a model answers only the texts of "
     "which it is surest; the area under its curve (AURC) is the mean over all fractions of texts.",

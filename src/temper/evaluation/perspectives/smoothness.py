@@ -222,7 +222,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 SMOOTHNESS = Perspective(
     name="smoothness",
     title="Smoothness",
-    place=100,
+    order=100,
     question=Question.INSIDE,
     explained="How strongly the output reacts to small moves of the words' vectors: its squared "
     "derivatives, less is smoother.",

@@ -24,7 +24,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 TASK = Perspective(
     name="task",
     title="In distribution",
-    place=10,
+    order=10,
     question=Question.RIGHT,
     explained="The fraction of texts of its own kind that are answered rightly, or the task's own "
     "metric.",

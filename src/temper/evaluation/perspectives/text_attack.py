@@ -89,8 +89,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             measurement.notices.append(message)
         # Rows that are not attacked stay as they are.
         outcomes = [Outcome(*both) for both in zip(drafts, before, strict=True)]
-        for place, outcome in zip(chosen, result, strict=True):
-            outcomes[place] = outcome
+        for position, outcome in zip(chosen, result, strict=True):
+            outcomes[position] = outcome
         yield _block(measurement, name, examples, index, outcomes)
 
 
@@ -253,7 +253,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 TEXT_ATTACK = Perspective(
     name="text_attack",
     title="Text attack",
-    place=60,
+    order=60,
     question=Question.HOLDS,
     explained="Words or letters are changed, keeping the sense, until the answer turns wrong or "
     "the tries are spent.",

@@ -136,7 +136,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 TOKEN_CORRUPTION = Perspective(
     name="token_corruption",
     title="Token corruption",
-    place=80,
+    order=80,
     question=Question.HOLDS,
     explained="Random tokens are dropped, masked or replaced; the score is the area under the "
     "curve over the rates.",

@@ -128,7 +128,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 WORST_CASE = Perspective(
     name="worst_case",
     title="Worst case",
-    place=90,
+    order=90,
     question=Question.HOLDS,
     explained="A text counts as right only where the answer stays right under every change of a "
     "list, such as typos.",

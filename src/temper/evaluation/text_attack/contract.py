@@ -1,7 +1,7 @@
 """Protocols of the parts of a text attack.
 
 A **draft** is a row as it stands while it is attacked. A **ranker** says which of its words matter,
-a **proposer** offers words for one place, and the search
+a **proposer** offers words for one position, and the search
 (`temper.evaluation.text_attack.search`) asks both for many drafts at a time. A **recipe**
 is a ranker with a proposer.
 """
@@ -30,7 +30,7 @@ IN_FLIGHT = 128
 AttackedField = Literal["text", "text_pair", "both"]
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a word of a draft stands.
 
     Args:
@@ -68,37 +68,41 @@ class Draft:
         """The second text, None of a task without pairs."""
         return self.sides[1].text if len(self.sides) == 2 else None
 
-    def word(self, place: Place) -> str:
-        """Return the word at a place."""
-        return self.sides[place.side].words[place.word]
+    def word(self, position: Position) -> str:
+        """Return the word at a position."""
+        return self.sides[position.side].words[position.word]
 
-    def replaced(self, place: Place, word: str) -> Draft:
-        """Return the draft with another word at a place."""
+    def replaced(self, position: Position, word: str) -> Draft:
+        """Return the draft with another word at a position."""
         sides = list(self.sides)
-        sides[place.side] = sides[place.side].replaced(place.word, word)
+        sides[position.side] = sides[position.side].replaced(position.word, word)
         return replace(self, sides=tuple(sides))
 
-    def texts_with(self, place: Place, word: str) -> tuple[str, str | None]:
-        """Return the texts with another word at a place, or without it where it is empty."""
-        side = self.sides[place.side]
-        changed = side.replaced(place.word, word).text if word else side.text_without(place.word)
-        texts = [changed if at == place.side else each.text for at, each in enumerate(self.sides)]
+    def texts_with(self, position: Position, word: str) -> tuple[str, str | None]:
+        """Return the texts with another word at a position, or without it where it is empty."""
+        side = self.sides[position.side]
+        changed = (
+            side.replaced(position.word, word).text if word else side.text_without(position.word)
+        )
+        texts = [
+            changed if at == position.side else each.text for at, each in enumerate(self.sides)
+        ]
         return texts[0], texts[1] if len(texts) == 2 else None
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request for words to put in one place.
+    """A request for words to put in one position.
 
     Args:
         draft: The row as it stands now, earlier changes included.
-        place: Of the word to change, which the search has not changed yet.
+        position: Of the word to change, which the search has not changed yet.
         seed: Of this row's draws, derived from the evaluation's seed, the row and the recipe. Draw
             with ``derive_seed(ask.seed, ...)`` and nothing that depends on the other requests.
     """
 
     draft: Draft
-    place: Place
+    position: Position
     seed: int
 
 
@@ -126,15 +130,17 @@ class Ranker(Protocol):
 
     queries: int
 
-    def rank(self, drafts: Sequence[Draft], places: Sequence[Sequence[Place]]) -> list[list[float]]:
-        """Return how much each place matters to the goal; the largest is changed first.
+    def rank(
+        self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
+    ) -> list[list[float]]:
+        """Return how much each position matters to the goal; the largest is changed first.
 
         Args:
             drafts: n unchanged rows, at least one.
-            places: The words of each that may be changed, at least one each.
+            positions: The words of each that may be changed, at least one each.
 
         Returns:
-            One finite number for each place of each draft.
+            One finite number for each position of each draft.
         """
         ...
 

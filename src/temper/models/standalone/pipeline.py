@@ -47,11 +47,11 @@ class Pipeline:
         self.calibration = _read(self.folder / "calibration.json")
         kept = self.calibration.get("arrays")
         self.arrays = {} if kept is None else load_file(self.folder / kept["file"])
-        own = importlib.util.spec_from_file_location("mean_pooled", self.folder / "mean_pooled.py")
-        if (self.folder / "mean_pooled.py").is_file() and own and own.loader:
+        spec = importlib.util.spec_from_file_location("mean_pooled", self.folder / "mean_pooled.py")
+        if (self.folder / "mean_pooled.py").is_file() and spec and spec.loader:
             # The network is not one of Transformers' own: the file registers it.
-            sys.modules[own.name] = importlib.util.module_from_spec(own)
-            own.loader.exec_module(sys.modules[own.name])
+            sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[spec.name])
         self.tokenizer = AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
         if self.onnx is not None:
             from onnxruntime import InferenceSession as Session
@@ -122,27 +122,29 @@ class Pipeline:
             raise ValueError(f"`coverage` must be one of {list(limits)}, got {coverage}.")
         scaled = self.scaled(outputs)
         probabilities = torch.softmax(torch.from_numpy(scaled), dim=1).numpy()
-        told: dict[str, Any] = {"value": outputs[:, 0].tolist()}
+        columns: dict[str, Any] = {"value": outputs[:, 0].tolist()}
         if names:
             best = scaled.argmax(axis=1)
             if (decision := self.calibration.get("decision")) is not None:
                 best = (probabilities[:, 1] > decision["thresholds"][0]).astype(int)
-            told = {"label": [names[place] for place in best]}
-            told["anomaly"] = (1.0 - probabilities.max(axis=1)).tolist()
-            told["probabilities"] = [
+            columns = {"label": [names[index] for index in best]}
+            columns["anomaly"] = (1.0 - probabilities.max(axis=1)).tolist()
+            columns["probabilities"] = [
                 dict(zip(names, row, strict=True)) for row in probabilities.tolist()
             ]
         if sets is not None:
             limit = np.asarray(limits[f"{coverage or sets['coverage'][0]:g}"]["threshold"])
             odd = self._strangeness(outputs, probabilities, states)
-            told["anomaly"] = odd.tolist()
-            told["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
+            columns["anomaly"] = odd.tolist()
+            columns["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
             if names:
-                held = 1.0 - probabilities <= limit + 1e-12
-                told["set"] = [list(compress(names, row)) for row in held]
+                included = 1.0 - probabilities <= limit + 1e-12
+                columns["set"] = [list(compress(names, row)) for row in included]
             else:
-                told["interval"] = (outputs + limit * [-1.0, 1.0]).tolist()
-        result = [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True)]
+                columns["interval"] = (outputs + limit * [-1.0, 1.0]).tolist()
+        result = [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
         asked = abstain or max_risk is not None
         return self._abstaining(result, abstain, max_risk) if asked else result
 
