@@ -1,4 +1,4 @@
-"""``temper calibrate``: fit on held-out rows what `temper predict` says next to the label."""
+"""``temper calibrate``: fit calibration and OOD thresholds on held-out rows."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def calibrate(
     config: options.Config = None,
     as_json: options.Json = False,
 ) -> None:
-    """Fit on held-out rows what makes a model's answers trustworthy, and keep it in its folder.
+    """Fit calibration, prediction sets and an OOD threshold on held-out rows.
 
-    A temperature, one for each of several labels; thresholds of prediction sets that hold the
-    truth as often as --coverage says (intervals of a regression); with --threshold the
-    probability above which a label is predicted; a detector of anomalies with a threshold at
-    --false-alarms; and states of held-out rows, which later batches are compared with.
-    `temper predict` applies all of it, `temper evaluate` only the probability of --threshold.
+    Fits a temperature (one per label for several labels) and thresholds of prediction sets that
+    contain the true label with probability --coverage (intervals for regression). With --threshold
+    it also chooses the probability above which a label is predicted. An OOD detector gets a
+    threshold at --false-alarms. States of held-out rows are kept to detect a shift of later
+    batches. `temper predict` applies all of it; `temper evaluate` only --threshold.
     """
     given = {
         "data": data, "text_column": text_column, "label_column": label_column,
@@ -99,11 +99,7 @@ def calibrate(
 
 
 def lines(made: Mapping[str, Any]) -> list[str]:
-    """Return what was fitted, a line each.
-
-    Args:
-        made: The content of ``calibration.json``.
-    """
+    """Return what was fitted, one line each."""
     rows, output = made["held_out"], []
     if "int8" in made:
         result, same = made["int8"], made["int8"]["same_label"]

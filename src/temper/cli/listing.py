@@ -173,7 +173,7 @@ def _tasks() -> list[dict[str, Any]]:
             "kind": task.kind,
             "metrics": list(task.metrics),
             "pair": task.pair,
-            # A task without is known by its source's name, and cannot be asked for by --task.
+            # A task without published rows is recognized by its source's name only.
             "published_rows": [f"{split} {rows:,}" for split, rows in task.rows.items()],
             "rows": dict(task.rows),
             "labels": dict(enumerate(task.labels or ())),
@@ -205,7 +205,7 @@ def _trainer() -> list[dict[str, Any]]:
 
 
 def _later(module: str, function: str) -> Callable[..., Any]:
-    """Return a function that is imported once it is called: torch takes seconds."""
+    """Return a function that is imported when it is called, because torch takes seconds."""
     return lambda *arguments: getattr(import_module(module), function)(*arguments)
 
 
@@ -216,7 +216,7 @@ COLUMNS = {
     "perspectives": ("name", "summary", "by_default"),
     "tasks": ("name", "kind", "metrics", "published_rows"),
 }
-"""Columns that fit a terminal; --json has them all."""
+"""Columns that fit a terminal; --json has all of them."""
 SHOWN = {
     "methods": "Methods; one method's settings with its NAME",
     "recipes": "Methods with settings that go together, and their evidence",

@@ -16,7 +16,7 @@ from temper.errors import shown
 from temper.study.goals import ACCURACY, CALIBRATION
 
 SHOWN = 8
-"""Rows of the table."""
+"""Maximum rows of the printed table."""
 
 
 def tune(
