@@ -190,7 +190,7 @@ def asset(package: str, name: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, then rename it, so that no reader sees half of it.
+    """Write a text file under a temporary name, then rename it, so no reader sees half of it.
 
     Where the path is a link, what it points to is replaced and the link stays.
 
@@ -326,7 +326,7 @@ def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
         this.
 
     Raises:
-        CheckpointError: Where the file system refuses.
+        CheckpointError: If the file system refuses.
     """
     path = Path(os.path.realpath(path))
     try:

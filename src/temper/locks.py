@@ -32,7 +32,7 @@ def locked(folder: Path, *, what: Path | None = None) -> Iterator[None]:
 
     Args:
         folder: The folder; it is made if need be.
-        what: Name for messages; the folder if left out.
+        what: Name for messages; the folder by default.
 
     Raises:
         LockedError: Another process has locked it.

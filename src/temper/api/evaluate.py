@@ -55,8 +55,8 @@ def evaluate(
             Hub id of a classifier, a ``.skops`` file, or ``file.py:NAME`` or ``module:NAME`` of a
             function (its code is run). Or an object in memory: a function from texts to answers, a
             scikit-learn estimator, a pipeline of Transformers or a predictor.
-        data: What to evaluate it on; a run's own validation rows if left out.
-        out: Folder to write; of a run ``RUN-evaluation`` next to it if left out, and of an object
+        data: What to evaluate it on; a run's own validation rows by default.
+        out: Folder to write; of a run ``RUN-evaluation`` next to it by default, and of an object
             ``runs/NAME-evaluation``. An evaluation that it holds under the same settings is kept;
             one of an object is made again, since nothing says whether the object changed.
         cluster: A Ray cluster whose machines predict the rows of large sets, as in
@@ -71,7 +71,7 @@ def evaluate(
         The scores and where they lie.
 
     Raises:
-        TemperError: Where model, data or settings do not fit, or the folder holds something else.
+        TemperError: If model, data or settings do not fit, or the folder has other content.
     """
     progress = progress or Bars()
     checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)

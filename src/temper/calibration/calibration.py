@@ -213,7 +213,7 @@ class Calibration:
         return values - threshold, values + threshold
 
     def threshold(self, coverage: float) -> FloatArray:
-        """Return the conformal threshold: one number [], or one a class [C].
+        """Return the conformal threshold: one number [], or one per class [C].
 
         Args:
             coverage: In (0, 1).

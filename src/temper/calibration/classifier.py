@@ -132,8 +132,8 @@ class Classifier:
                 returned.
             max_length: Tokens a text is cut to; None takes what the run was trained with, else 128.
             batch_size: Rows of a forward pass, >= 1; changes no result.
-            device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; None takes a GPU where there
-                is one.
+            device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; None uses a GPU if there is
+                one.
             backend: ``int8`` takes the 8-bit copy that ``temper calibrate --backend int8`` has
                 made, with the calibration that was fitted on its answers; it runs on the CPU.
             settings: Settings of a function or an estimator, which do not define them.

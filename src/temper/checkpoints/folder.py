@@ -85,7 +85,7 @@ class RunFolder:
             Its content, or None if there is none.
 
         Raises:
-            CheckpointError: Where it is damaged, or the folder holds something else than a run.
+            CheckpointError: If it is damaged, or the folder has other content than a run.
         """
         file = self.path / RUN
         check_room(self.path, what=RUN, held=lambda: os.path.exists(file))
@@ -212,7 +212,7 @@ def held_folder(path: Path) -> Iterator[bool]:
 
 
 def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = "--out") -> None:
-    """Refuse a folder to write to that holds something else.
+    """Refuse a folder to write to that has other content.
 
     Args:
         out: The folder; it need not exist.
@@ -248,7 +248,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
 
 
 def check_study_room(out: Path) -> None:
-    """Refuse a folder to write a study to that holds something else.
+    """Refuse a folder to write a study to that has other content.
 
     Args:
         out: The folder; it need not exist.
@@ -280,8 +280,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        CheckpointError: Where the file cannot be read, or holds something else, or is a record of
-            another release's form.
+        CheckpointError: If the file cannot be read, or has other content, or is a record of another
+            release's form.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -353,7 +353,7 @@ def is_finished(
         found: Its record, None if there is none.
         config: The settings of this call.
         key: Their key.
-        progress: Hears that a finished run is kept.
+        progress: Receives that a finished run is kept.
 
     Raises:
         CheckpointError: If the keys differ; says which settings do.

@@ -21,7 +21,7 @@ DATA, MODEL, OPTIMIZATION, EVALUATION, HARDWARE, SERVICE, OUTPUT = GROUPS = (
 
 
 def completing(names: Callable[[], Iterable[str]], sign: str = "") -> Callable[[str], list[str]]:
-    """Return what the shell completes a value with; torch is not imported for it.
+    """Return a shell completion that does not import torch.
 
     Args:
         names: Returns the candidates; if none matches, the shell completes a path.
@@ -493,7 +493,7 @@ Int8 = Annotated[bool, option(
 def read_settings(
     paths: Paths, given: Mapping[str, object], assignments: Iterable[str] | None
 ) -> Tree:
-    """Return the nested settings of a command that reads nothing but those of its keywords.
+    """Return the nested settings of a command that accepts only the settings of its keywords.
 
     Raises:
         SettingError: As `nested`, or if the command does not accept a setting.
@@ -510,7 +510,7 @@ def read_settings(
 
 
 def import_methods(named: list[str] | None) -> None:
-    """Import what ``--import`` names, so that its methods and perspectives are known.
+    """Import files and modules given by ``--import``, which register methods and perspectives.
 
     Args:
         named: Files and modules; None and an empty list import nothing.
@@ -528,7 +528,7 @@ def import_methods(named: list[str] | None) -> None:
 
 
 def split_seeds(text: str) -> list[int]:
-    """Read ``--seeds``.
+    """Parse ``--seeds``.
 
     Raises:
         SettingError: If a part is not a whole number.

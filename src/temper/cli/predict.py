@@ -232,7 +232,7 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
 
 
 def read_lines(content: bytes) -> Examples:
-    """Read one text a line.
+    """Read one text per line.
 
     Args:
         content: Content of stdin.
@@ -261,7 +261,7 @@ def read_lines(content: bytes) -> Examples:
 
 
 def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
-    """Join texts and answers.
+    """Join texts and predictions.
 
     Args:
         examples: The texts.
@@ -314,7 +314,7 @@ def array(predictions: Iterable[dict[str, Any]]) -> str:
 
 
 def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
-    """Write CSV with a column ``probability:LABEL`` for every label.
+    """Return CSV with a column ``probability:LABEL`` for every label.
 
     A prediction set has a column ``set:LABEL`` per label, 1 if the label is in it. An interval has
     ``low`` and ``high``.

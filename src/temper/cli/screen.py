@@ -63,7 +63,7 @@ class Screen(Console):
 
 
 def _wrapped(text: Text, width: int) -> Text:
-    """Return a text with line breaks between words, as Rich has no wrapping that keeps long words.
+    """Return a text with line breaks between words; Rich cannot wrap without cutting long words.
 
     Args:
         text: Lines of any length.

@@ -138,7 +138,7 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
 
 
 def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
-    """Return what is wrong with the name of a new plug-in.
+    """Return why a plug-in's name is invalid; None if it is valid.
 
     Args:
         kind: `METHOD` or `PERSPECTIVE`.

@@ -51,7 +51,7 @@ class Store:
         Raises:
             SettingError: The package for such stores is not installed.
             WriteError: The store refuses.
-            CheckpointError: The store holds something else than a study.
+            CheckpointError: The store has other content than a study.
         """
         name = f".temper-{uuid4().hex}"
         with self._opened() as (remote, root):

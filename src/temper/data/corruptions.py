@@ -75,7 +75,7 @@ class Vocabulary:
         )
 
     def lacks(self, kind: Corruption) -> str:
-        """Return why a corruption cannot be done, in words that end a sentence; empty if it can.
+        """Return why a corruption cannot be done, as the end of a sentence; empty if it can.
 
         Args:
             kind: The corruption.

@@ -281,7 +281,7 @@ class LabelColumn:
         Raises:
             DataError: If some are words and others numerals, unless ``kind`` is classification.
         """
-        # Few labels differ, whatever the number of rows.
+        # Few labels differ, for any number of rows.
         distinct = {word: _NUMBER.fullmatch(word) is not None for word in dict.fromkeys(words)}
         if self.names is not None and distinct.keys() <= set(self.names):
             return None

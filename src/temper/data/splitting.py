@@ -129,7 +129,7 @@ def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
     for label in sorted(set(first.values())):
         texts = [row for row in first if first[row] == label]
         texts.sort(key=lambda row: (derive_seed(seed, "fold", row), row))
-        # Classes begin at the fold that the one before ended with, so that all folds are alike.
+        # Classes begin at the fold that the previous one ended with, so that all folds are alike.
         of_row |= {row: (len(of_row) + index) % count for index, row in enumerate(texts)}
     return [of_row[row] for row in train.rows]
 

@@ -220,7 +220,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """What a column's training takes, as a mean over its runs; None if none recorded it.
+    """Training cost of a column, as means over its runs; None if no run recorded it.
 
     Args:
         passes: Forward-pass equivalents: F per step, times the steps.
@@ -361,7 +361,7 @@ class Comparison:
         ]
 
     def row(self, perspective: str, name: str, **key: Any) -> Row:
-        """Return the one row that has this perspective, score name, and other fields or parameters.
+        """Return the one row with this perspective, score name, and other fields or parameters.
 
         Raises:
             KeyError: If not exactly one row matches.

@@ -19,7 +19,7 @@ DASHES = ("", "7 4", "2 3", "7 3 2 3", "12 4", "12 3 2 3", "")
 
 @dataclass(frozen=True)
 class Look:
-    """How a column or a curve is drawn.
+    """Color, symbol and dash pattern of a column or curve.
 
     Args:
         color: Index of the color, >= 0 and below `COLORS`.
@@ -77,7 +77,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """Stand for one number of a curve.
+    """One point of a curve.
 
     Args:
         x: Horizontal position: a number, or a name for all points of a chart.
@@ -94,7 +94,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """Connect points.
+    """A curve through points.
 
     Args:
         name: Name in the legend.
@@ -136,7 +136,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bars:
-    """Draw lying bars, side by side by label.
+    """Horizontal bars, grouped by label.
 
     Args:
         axis: Axis of the bar length.
@@ -156,7 +156,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Draw a line a label and a place a column, shaded by the number.
+    """A heat map: a row per label and a cell per column.
 
     Args:
         columns: Names, from left to right.
@@ -191,7 +191,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of the page.
+    """A figure of the page.
 
     Args:
         title: Heading.
@@ -231,7 +231,7 @@ def diagonal(name: str) -> Curve:
 
 
 def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
-    """Return what is drawn of a cell whose mean is known.
+    """Return the mark of a cell whose mean is known.
 
     Args:
         cell: A score of a column.
@@ -274,7 +274,7 @@ def many_columns(comparison: Comparison) -> bool:
 
 
 def numbers_of(marks: Marks, *header: str) -> Numbers:
-    """Write what a figure draws as a table.
+    """Return the numbers of a figure as a table.
 
     Args:
         marks: The marks by column and label.
@@ -293,7 +293,7 @@ def condition_bars(
     names: Mapping[str, str] | None = None,
     label: Callable[[Row], str] | None = None,
 ) -> list[Figure]:
-    """Draw a figure a set: a bar for each condition and column, of many columns a heat map.
+    """Draw one figure per set: a bar for each condition and column, or a heat map for many columns.
 
     Args:
         comparison: All scores.
@@ -315,7 +315,7 @@ def condition_bars(
 def labeled_bars(
     comparison: Comparison, rows: Mapping[str, Row], heading: str, caption: str
 ) -> list[Figure]:
-    """Draw a bar for each row and column, of many columns a heat map; nothing of no values.
+    """Draw a bar for each row and column, or a heat map for many columns; nothing without values.
 
     Args:
         comparison: All scores.
@@ -362,7 +362,7 @@ def strength_curves(
     axis: str = "",
     relative_to: str = "norm",
 ) -> list[Figure]:
-    """Draw the metric over the size of a perturbation, a figure for each kind of it and set.
+    """Draw the metric against the perturbation size, one figure per kind and set.
 
     Args:
         comparison: All scores.
@@ -428,7 +428,7 @@ def _curves(
     *,
     scale: float = 1.0,
 ) -> tuple[Curve, ...]:
-    """Return a curve through the means of each column, with their intervals.
+    """Return a curve through the means of each column, with intervals.
 
     Args:
         comparison: Source of the columns.
@@ -463,7 +463,7 @@ def _curves(
 
 
 def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
-    """Return the scores of all layers but the last: one by one they would outweigh all others.
+    """Return the keys of all layers but the last, which would outweigh all other scores.
 
     The last layer, which the head reads, and scores without a layer (logits) are kept.
 
@@ -475,7 +475,7 @@ def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
 
 
 def layer_label(key: ScoreKey, *, otherwise: str = "") -> str:
-    """Write a score and its layer.
+    """Return the label of a score and its layer.
 
     Args:
         key: The score.
@@ -529,7 +529,7 @@ def layer_lines(
     *,
     last: str,
 ) -> list[Figure]:
-    """Draw a score of any size at every layer, one line a column and a figure a set.
+    """Draw a score at every layer, one line per column and one figure per set.
 
     Args:
         comparison: All scores.

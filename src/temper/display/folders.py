@@ -36,7 +36,7 @@ FILE = "scores.parquet"
 
 
 def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
-    """Read the runs of a kept study.
+    """Read the runs of a study whose results were kept without its models.
 
     Args:
         folder: The study's folder, with ``scores.parquet``.
@@ -134,7 +134,7 @@ def read_columns(
 
 @dataclass(frozen=True)
 class Run:
-    """Name one trained and evaluated model.
+    """One trained and evaluated model.
 
     Args:
         column: Column of the comparison.
@@ -210,7 +210,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Column:
-    """Name one side of the comparison and its runs by seed.
+    """A column of the comparison and its runs by seed.
 
     Args:
         name: Column name.
@@ -310,7 +310,7 @@ def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
 
 
 def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
-    """Return why an evaluation is not a run's; empty if it is, or does not say whose it is.
+    """Return why an evaluation does not belong to a run; empty if it does, or if it names no run.
 
     Args:
         evaluation: The evaluation's folder.

@@ -20,7 +20,7 @@ Value = float | int | str | bool
 
 
 class Parameters(dict[str, Value]):
-    """Named values that cannot be changed, so that a condition can be looked up by them.
+    """Immutable parameters of a condition; hashable, so that conditions can be dictionary keys.
 
     Args:
         values: Name to value; order is ignored.
@@ -58,7 +58,7 @@ class Parameters(dict[str, Value]):
 
     @classmethod
     def of_text(cls, text: str) -> Parameters:
-        """Read what `to_text` wrote.
+        """Parse the output of `to_text`.
 
         Raises:
             ValueError: If it is not a JSON object.
@@ -218,7 +218,7 @@ _Parsed = TypeVar("_Parsed", bound=Record)
 
 
 def read_text(path: Path) -> str:
-    """Read a text file.
+    """Read a UTF-8 text file.
 
     Raises:
         CheckpointError: It cannot be read.
@@ -230,7 +230,7 @@ def read_text(path: Path) -> str:
 
 
 def parse(path: Path, record: type[_Parsed]) -> _Parsed:
-    """Read a JSON file as what docs/formats.md says that it is.
+    """Read and validate a JSON file.
 
     Args:
         path: The file.

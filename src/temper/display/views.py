@@ -49,7 +49,7 @@ def mean_or_first(rows: Sequence[Row]) -> list[Row]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """One group of scores in reports.
+    """How a group of scores is shown.
 
     Args:
         name: The perspective's name in rows and scores.

@@ -18,7 +18,7 @@ _ESCAPES |= {mark: f"\\{mark}" for mark in "\\`*_[]"}
 
 
 def unit(name: str, metric: str) -> Unit:
-    """Return how a score is shown.
+    """Return the unit of a score; the bare number for an unknown score.
 
     Args:
         name: Score name of docs/formats.md.
@@ -78,7 +78,7 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
 
 
 def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
-    """Write the parameters of a condition.
+    """Return the parameters of a condition as text.
 
     Args:
         parameters: Name to value; NAME_relative is divided by the example's size.
@@ -159,7 +159,7 @@ _DETAIL = re.compile(r"'[^']*'|\([^()]*\)|\d+(\.\d+)?")
 
 
 def folded(notices: Iterable[str]) -> list[str]:
-    """Write notices that differ in names or numbers alone as one line with a count.
+    """Merge notices that differ only in names or numbers into one line with a count.
 
     Args:
         notices: Notices in order.

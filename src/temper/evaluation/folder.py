@@ -120,7 +120,7 @@ class Evaluation:
         model: Name or folder of the model.
         task: ``kind``, ``metric`` and ``labels`` of the task.
         truncated: Fraction of rows cut to the model's length, by set.
-        seen: How many rows of each set the model was trained on, in sentences; reported first.
+        seen: How many rows of each set the model was trained on, as sentences; reported first.
         notices: Notes for the reader.
         skipped: Perspectives that could not be measured, and why.
         missing: Sets that were asked for and are not there, and why.

@@ -76,8 +76,8 @@ def load_predictor(
         The predictor.
 
     Raises:
-        ModelError: Where it cannot be loaded.
-        SettingError: Where a setting is wrong, or has no meaning for such a predictor.
+        ModelError: If it cannot be loaded.
+        SettingError: If a setting is wrong, or has no meaning for such a predictor.
     """
     settings = settings or PredictorSettings()
     device = device or settings.device
@@ -216,8 +216,8 @@ def load_generator(
         settings: As `load_predictor` takes them.
 
     Raises:
-        ModelError: Where it cannot be loaded.
-        SettingError: Where a setting has no meaning for it.
+        ModelError: If it cannot be loaded.
+        SettingError: If a setting has no meaning for it.
     """
     check_length(max_length)
     if settings.given_windows:

@@ -304,7 +304,7 @@ class Measurement:
         shift: The aligned shift sets.
         anomaly: The anomaly sets.
         settings: Settings.
-        progress: Hears how far it is.
+        progress: Receives how far it is.
         truncated: Fraction of cut rows by set, filled in as sets are predicted.
         notices: Notes about how it went, filled in by perspectives.
         adversarial: The aligned adversarial sets.

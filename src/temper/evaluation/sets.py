@@ -99,8 +99,8 @@ def load_sets(
             was trained on them.
 
     Raises:
-        DataError: Where a set is wrong.
-        SettingError: Where the suite is for other labels.
+        DataError: If a set is wrong.
+        SettingError: If the suite is for other labels.
     """
     # Other labels are recognized by their columns.
     shown = "classification" if dev.kind == "unlabeled" else dev.kind
@@ -235,7 +235,7 @@ class _Unseen:
     Args:
         trained: As `load_sets` takes it.
         drops: Whether they are left out.
-        seen: How many there are in each set, in sentences.
+        seen: How many there are in each set, as sentences.
         unchecked: Notices of what could not be checked.
     """
 

@@ -207,7 +207,7 @@ def named_sources(given: Any, field: ValidationInfo) -> Any:
         field: The setting, which is an option too.
 
     Raises:
-        ValueError: Where a text has another form or a name comes twice; pydantic turns it into a
+        ValueError: If a text has another form or a name comes twice; pydantic turns it into a
             fault.
 
     Example:
@@ -297,7 +297,7 @@ class SetSources(BaseModel):
             settings: By name, None if not given; sets are a mapping, or texts ``NAME=PATH``.
 
         Raises:
-            SettingError: Where a text has another form, a name comes twice or the suite is wrong.
+            SettingError: If a text has another form, a name comes twice or the suite is wrong.
         """
         given = {name: value for name, value in settings.items() if value is not None}
         return section(cls, "sets", given)

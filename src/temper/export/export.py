@@ -69,7 +69,7 @@ class Likeness:
         rows: Rows compared.
         alike: Those of which labels, sets and flags are the same.
         largest_difference: Of two numbers of an answer, relative to those above 1.
-        accuracy: Fraction of the labeled rows that the second way answers rightly; None without
+        accuracy: Fraction of the labeled rows that the second way predicts correctly; None without
             labels, and for a regression.
     """
 
@@ -141,13 +141,13 @@ def export(
         request: Rows to compare on, with labels to be right about; None takes texts of its own.
         max_length: Tokens that texts are cut to; None takes what the model was trained with.
         settings: Class names that replace the model's own; the export has them.
-        progress: Hears what there is to say.
+        progress: Receives what there is to say.
 
     Returns:
         The content of ``export.json`` (docs/formats.md).
 
     Raises:
-        CheckpointError: The folder holds something else.
+        CheckpointError: The folder has other content.
         ModelError: It is no plain Transformers classifier, or what was written answers otherwise.
         SettingError: The extra ``onnx`` is not installed.
     """

@@ -408,7 +408,7 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
 
     Args:
         logits: Logits or logarithms of probabilities, [n, C]; -inf is a probability of 0.
-        temperature: T > 0, one number or one a row, [n].
+        temperature: T > 0, one number or one per row, [n].
 
     Returns:
         ``log softmax(logits / T)``, [n, C]; each row's exponentials sum to 1.

@@ -1,8 +1,8 @@
 """Conformal prediction: sets and intervals that hold the truth as often as was asked for.
 
-A threshold is a quantile of scores on rows that the model has not seen, and an answer goes into
-the set where its score is not above it. If those rows and the rows to answer are exchangeable, the
-truth is in the set with probability at least ``coverage``, over both, whatever the model is. The
+A threshold is a quantile of scores on rows that the model has not seen, and an answer goes into the
+set where its score is not above it. If those rows and the rows to answer are exchangeable, the
+truth is in the set with probability at least ``coverage``, over both, for any model is. The
 threshold of an anomaly detector is the same quantile: of its scores at 1 less the false alarm rate.
 Letters: n rows to take the threshold from, N rows to answer, C classes, L labels of a text.
 """

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 IntegerArray = NDArray[np.int64]
 
-# Cells of a table of rows and groups: 2 MB of doubles, whatever the number of rows.
+# Cells of a table of rows and groups: 2 MB of doubles, for any number of rows.
 _CELLS = 1 << 18
 
 

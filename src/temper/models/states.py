@@ -100,7 +100,7 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
     Raises:
         ModelError: If the logits of a row depend on no position.
     """
-    # Different weights, so that no two classes can cancel (rows of a softmax head, say).
+    # Different weights, so no two classes can cancel (rows of a softmax head, say).
     cotangent = torch.linspace(1.0, 2.0, logits.shape[-1], device=logits.device).to(logits.dtype)
     (gradient,) = torch.autograd.grad(
         logits, last, cotangent.expand_as(logits), retain_graph=True, allow_unused=True

@@ -1,7 +1,6 @@
-"""Scores over several sets or columns: means over sets, the average relative improvement.
+"""Scores derived from several sets or columns: means and the average relative improvement.
 
-They are worked out run by run, so that they have a value for every seed and the same paired
-statistics as any other score.
+They are computed per run, so every seed has a value and paired statistics apply.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ add_scores(
 
 
 def views() -> Views:
-    """Return how all groups of scores are shown: those worked out here, and the perspectives."""
+    """Return all groups of scores: derived ones, then the perspectives."""
     return _views(tuple(perspectives().values()))
 
 
@@ -87,14 +86,14 @@ def _views(known: tuple[View, ...]) -> Views:
 
 @dataclass
 class Scores:
-    """Collect every score of every run.
+    """All scores of all runs.
 
     Args:
-        metric: The task's leading score.
+        metric: The task's metric.
         runs: Column and seed of every run.
-        values: Score to run to record.
-        notices: What was left out of a mean and why.
-        means: Means over sets, and the scores that each is of.
+        values: Record by score and run.
+        notices: Notes on sets left out of means.
+        means: Scores that each mean over sets averages.
     """
 
     metric: str
@@ -109,20 +108,20 @@ class Scores:
         return at.setdefault(run, record) is record
 
     def put(self, key: ScoreKey, run: RunId, value: float | None, **facts: Any) -> None:
-        """Add a score that was computed here, with the other fields of its record."""
+        """Add a computed score with further fields of its record."""
         named = {name: getattr(key, name) for name in ("perspective", "set", "condition", "name")}
         self.add(key, run, ScoreRecord(**named, value=value, **facts))
 
     def common(self, perspective: str, condition: str = "clean") -> list[ScoreKey]:
-        """Return the sets of a perspective that every run has a value on.
+        """Return the primary scores of a perspective on the sets that every run has a value on.
 
-        A mean over different sets in different columns would compare nothing, so a set that one run
-        lacks is left out of all, and that is noted. A run whose score is undefined on every set
-        costs the others none: a collapsed model that no temperature can be fitted to has no mean.
+        Means over different sets cannot be compared, so a set that one run lacks is left out for
+        all runs, with a notice. A run whose score is undefined on every set (a collapsed model) is
+        ignored here and has no mean.
 
         Args:
             perspective: Its name.
-            condition: Of the rows: a detector of anomalies, or after temperature scaling.
+            condition: Condition of the rows: an OOD detector, or after temperature scaling.
         """
         view = views().of(perspective)
         name = view.lead(self.metric)
@@ -154,14 +153,14 @@ class Scores:
 
 
 def _mean(records: Iterable[ScoreRecord]) -> float | None:
-    """Return the mean over sets; None of a run whose score is undefined on them."""
+    """Return the mean over sets; None if a score is undefined."""
     values = [record.value for record in records]
     known = [value for value in values if value is not None]
     return fmean(known) if len(known) == len(values) else None
 
 
 def _effective(records: Sequence[ScoreRecord]) -> int | None:
-    """Return the rows of one set whose score is as sure as an unweighted mean over these sets."""
+    """Return the effective sample size of an unweighted mean over sets."""
     counts = [record.n if record.fewest is None else record.fewest for record in records]
     known = [count for count in counts if count]
     # The variance of a mean of G sets is that of one row times sum(1 / n) / G^2.
@@ -171,8 +170,7 @@ def _effective(records: Sequence[ScoreRecord]) -> int | None:
 def add_set_means(scores: Scores) -> None:
     """Add the unweighted mean over the sets of each perspective that has several.
 
-    Each detector of anomalies has one, and calibration one before and one after temperature
-    scaling.
+    There is one for each OOD detector, and for calibration before and after temperature scaling.
 
     Args:
         scores: Collected scores; changed in place.
@@ -205,15 +203,15 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
     """Add the average relative improvement over the reference, and its parts.
 
     Each part's score is the run's mean over the part's sets, the reference's is the mean over its
-    seeds; `average_relative_improvement` has the formula. Where the runs were evaluated so, it
-    stands a second time with every column, the reference too, given post-hoc methods
-    (`View.without_training`: temperature scaling, a detector of hidden states), and a third time
-    with these over the reference without.
+    seeds; `average_relative_improvement` has the formula. If the runs were evaluated with post-hoc
+    methods (`View.without_training`: temperature scaling, an OOD detector on hidden states), it is
+    added a second time with them on all columns, and a third time with the reference left without
+    them.
 
     Args:
         scores: Collected scores; changed in place. Call before `add_set_means`.
-        reference: The column that stands for 0. Nothing is added where no other column has a run
-            of a seed of it.
+        reference: The baseline, at 0. Nothing is added unless another column has a run with one of
+            its seeds.
 
     References:
         RoAST (arXiv 2312.04032), Section 5.1; UEGR (arXiv 2503.16550), Table III.
@@ -244,7 +242,7 @@ def _add_improvement(
     conditions: Mapping[str, str],
     over: Mapping[str, str],
 ) -> None:
-    """Add the improvement over some parts; each column and the reference have their conditions."""
+    """Add the improvement over some parts, given the condition of each part."""
     sets = {name: scores.common(name, how) for name, how in conditions.items()}
     parts = {name: _means(scores, keys) for name, keys in sets.items()}
     start: dict[str, float | None] = {}
@@ -263,7 +261,7 @@ def _add_improvement(
             for part, keys in sets.items()
         }
         known = [number for number in rows.values() if number is not None]
-        # The mean over fewer parts than the others' would be another score.
+        # A mean over fewer parts would not be comparable.
         whole = None if None in scores_of_parts.values() else improvement.value
         values = {"": whole, **{part: improvement.parts.get(part) for part in parts}}
         fewest = {"": min(known, default=None), **rows}
@@ -278,15 +276,15 @@ def _means(scores: Scores, keys: Sequence[ScoreKey]) -> dict[RunId, float | None
 
 
 COLUMNS = 3
-"""Columns from which on a rank says more than the sign of a difference."""
+"""Minimum number of columns for mean ranks; with two, a sign says the same."""
 
 
 def add_mean_rank(scores: Scores) -> None:
-    """Add each run's mean rank among the runs of its seed; 1 is best, equal scores share a rank.
+    """Add each run's mean rank among the runs of its seed; 1 is best, ties share a rank.
 
-    The leading scores of a perspective (each set, attack and size) are ranked one by one and their
-    ranks averaged, then the perspectives are averaged: an attack at ten radii counts at most
-    calibration. Scores that a run of the seed lacks are left out for all of them.
+    Primary scores are ranked one by one (each set, attack and size), averaged within each
+    perspective, then over perspectives: an attack at ten radii has the same weight as calibration.
+    Scores that a run of the seed lacks are left out for all runs of it.
 
     Args:
         scores: Collected scores of three columns or more; changed in place. Call before means over
@@ -326,6 +324,6 @@ def add_mean_rank(scores: Scores) -> None:
 
 
 def _higher(key: ScoreKey, metric: str) -> bool:
-    """Tell a leading score's direction; an area has that of the metric."""
+    """Return the direction of a primary score; the area under a curve has that of the metric."""
     name = metric if key.name == "area" else key.name
     return facts(name).higher_is_better is True

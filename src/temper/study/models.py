@@ -23,7 +23,7 @@ from temper.study.search import FOLDS, Candidate, Search
 RATES: Final = (1.0, 0.5, 2.0)
 """Factors of the given learning rate; every model is trained with the first."""
 BUDGET: Final = 0.5
-"""Part of the budget after which no further rate is tried."""
+"""Fraction of the budget after which no further rate is tried."""
 TIMED_ROWS: Final = 100
 TIMINGS: Final = 3
 
@@ -35,13 +35,13 @@ def compare_models(search: Search) -> dict[str, Any]:
         search: A search for any of the models.
 
     Returns:
-        ``used``, the cost in the unit of the budget, and ``models``, a line per model and rate, the
-        best first. A line has ``model``, ``learning_rate``, ``improvement``, the mean score of each
+        ``used``, the cost in units of the budget, and ``models``, an entry per model and rate, best
+        first. Each has ``model``, ``learning_rate``, ``improvement``, the mean score of each
         measured part of a goal (1 is perfect), ``train_seconds`` of a fold, and ``predict_ms``,
         milliseconds per row (None if the weights are in an object store).
 
     Raises:
-        TemperError: A run with the given learning rate failed.
+        TemperError: If a run with the given learning rate fails.
     """
     models, lines = search.request.models, list[dict[str, Any]]()
     spent, baseline = 0.0, list[dict[str, float]]()
@@ -68,7 +68,7 @@ def compare_models(search: Search) -> dict[str, Any]:
             elapsed = time.monotonic() - begun
             seconds = [_train_seconds(job) for job in jobs]
             in_runs = search.request.budget.unit == "runs"
-            # Of runs that were finished before a stop, only the training is known.
+            # For runs finished before a stop, only the training time is known.
             cost[model] = search.fold_rows if in_runs else max(elapsed, sum(seconds))
             spent += cost[model]
             scores = [

@@ -1,9 +1,9 @@
 """Check that a predictor keeps its contracts, before evaluations are believed.
 
-`check_predictor` asks what every perspective relies on: finite answers of the promised kind, one a
-row and in the rows' order, the same in any batch and at any repetition, and a model that is
-afterwards as it was. Its further outputs (token ids, embeddings, hidden states)
-is checked where it offers it.
+`check_predictor` asks what every perspective relies on: finite answers of the promised kind, one
+per row and in the rows' order, the same in any batch and at any repetition, and a model that is
+afterwards as it was. Its further outputs (token ids, embeddings, hidden states) is checked where it
+offers it.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ class _Check:
             yield "A `delta` on one row changes the logits of others."
 
     def _states(self) -> Iterator[str]:
-        """Check that hidden states come for every row, in one form whatever the batch."""
+        """Check that hidden states come for every row, in one form for any batch."""
         predictor = self.predictor
         assert isinstance(predictor, StatePredictor)
         result: list[list[Tensor]] = []

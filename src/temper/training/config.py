@@ -91,7 +91,7 @@ class RunConfig(BaseModel):
             The checked run.
 
         Raises:
-            SettingError: Where anything is wrong; it lists every fault, not only the first.
+            SettingError: If anything is wrong; it lists every fault, not only the first.
         """
         result = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
         table = tree.get("method", {})

@@ -43,8 +43,8 @@ def teacher_logits(
     """Ask an ensemble: the logarithm of the mean of the models' probabilities.
 
     The models are loaded one after the other and answer in evaluation mode. Their classes are
-    matched by name. Each folder keeps the answers by the rows' hashes, so that no model is asked
-    for a row twice.
+    matched by name. Each folder keeps the answers by the rows' hashes, so no model is asked for a
+    row twice.
 
     Args:
         folders: Runs, or any checkpoints of sequence classifiers, at least one.

@@ -79,7 +79,7 @@ class MultiTaskConfig:
             The checked run.
 
         Raises:
-            SettingError: Where anything is wrong; it lists every fault, not only the first.
+            SettingError: If anything is wrong; it lists every fault, not only the first.
         """
         indices = (*PLACES, "tasks")
         result = Faults(unknown("setting", name, indices) for name in tree if name not in indices)
@@ -178,15 +178,15 @@ def train_tasks(
         out: The run's folder.
         resume: Whether a stopped run goes on; if False, it starts again.
         splits: The data of each task, where the caller has loaded them already.
-        progress: Hears of steps and notices.
+        progress: Receives steps and notices.
 
     Returns:
         The folder: the whole model, and of each task a plain checkpoint with its record in
         ``tasks/NAME``.
 
     Raises:
-        TemperError: Where data, labels, model or method do not fit, the folder holds another run,
-            or a loss is not finite.
+        TemperError: If data, labels, model or method do not fit, the folder holds another run, or a
+            loss is not finite.
         KeyboardInterrupt: On Ctrl-C, after ``run.json`` was given the status ``stopped``.
     """
     check_one_process()
@@ -232,7 +232,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
         Model, tokenizer, method and the encoded rows of all tasks.
 
     Raises:
-        TemperError: Where something does not fit.
+        TemperError: If something does not fit.
     """
     method = methods.build(config.first.method_config())
     kinds = {f"Task {name!r} (`tasks.{name}`)": splits[name].train.kind for name in config.tasks}

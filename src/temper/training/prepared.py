@@ -74,7 +74,7 @@ def prepare(
         Model, tokenizer, method and encoded rows.
 
     Raises:
-        TemperError: Where something does not fit.
+        TemperError: If something does not fit.
     """
     method = methods.build(config.method_config())
     # The caller's own splits may lack what the settings name.

@@ -56,7 +56,7 @@ class Recorder(Listener):
 
     Args:
         folder: The run's folder.
-        progress: Hears of every step.
+        progress: Receives every step.
         on_save: Called when a checkpoint was written.
     """
 
@@ -309,7 +309,7 @@ class EpochScores(Listener):
         collate: Makes a batch of encoded rows.
         batch_size: Rows of a forward pass.
         folder: The run's folder.
-        progress: Hears of every score.
+        progress: Receives every score.
 
     Set ``send`` to hand the scores to trackers: it takes them by name, and the step.
     """

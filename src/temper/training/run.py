@@ -72,15 +72,15 @@ def train(
             fit.
         resume: Whether a stopped run goes on; if False, it starts again.
         splits: The data, where the caller has loaded ``config.data`` and told its notices already.
-        progress: Hears of steps and notices.
+        progress: Receives steps and notices.
         processes: Those that train it together, each with the same arguments; None for one.
 
     Returns:
         The folder, now a plain checkpoint with its record.
 
     Raises:
-        TemperError: Where data, labels, model or method do not fit, the folder holds another run,
-            or a loss is not finite.
+        TemperError: If data, labels, model or method do not fit, the folder holds another run, or a
+            loss is not finite.
         KeyboardInterrupt: On Ctrl-C, after a checkpoint was written and ``run.json`` was given the
             status ``stopped``; at SIGTERM `temper.errors.Terminated`, a ``SystemExit``.
     """
@@ -171,7 +171,7 @@ class ActiveRun:
         folder: Where it is written.
         key: Its key.
         splits: Its data.
-        progress: Hears of steps and notices.
+        progress: Receives steps and notices.
         prepared: The prepared run.
         processes: Those that train it together.
     """

@@ -50,7 +50,7 @@ def known_tracker(name: str) -> str:
         name: A tracker of Transformers, ``all`` that are installed, or ``none``.
 
     Raises:
-        ValueError: Where it is unknown or not installed; pydantic turns it into a fault.
+        ValueError: If it is unknown or not installed; pydantic turns it into a fault.
 
     Example:
         >>> known_tracker("none")

@@ -138,7 +138,7 @@ class OpenTrackers:
 
     Args:
         trackers: By name.
-        notice: Hears of a tracker that fails, which does not stop the work.
+        notice: Receives a tracker that fails, which does not stop the work.
     """
 
     trackers: Mapping[str, Tracker]
@@ -177,7 +177,7 @@ def tracked(
     Args:
         run: The run.
         report_to: ``train.report_to``.
-        notice: Hears of a tracker that fails once it is open.
+        notice: Receives a tracker that fails once it is open.
 
     Raises:
         SettingError: A tracker cannot be opened, for want of a login, for instance.

@@ -3,7 +3,7 @@
 Of each detector of `temper.evaluation.perspectives.anomaly`, at a false alarm rate of 5%. The
 threshold is a conformal quantile of dev, in two folds by a hash of the text: each fold's rows, and
 those of the anomaly sets, get that of the other fold's validation rows. Ordinary texts then raise a
-false alarm at most that often, whatever the detector; which fraction of the anomalies it detects
+false alarm at most that often, for any detector; which fraction of the anomalies it detects
 differs.
 """
 

@@ -205,7 +205,7 @@ def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Predicti
 
     Args:
         prediction: Answers of a classifier, n rows.
-        temperature: T > 0, one number or one a row, [n].
+        temperature: T > 0, one number or one per row, [n].
     """
     logits = scaled(_logits(prediction), temperature)
     # Probabilities of 0 have no logits that a loss could be taken from.
@@ -330,7 +330,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 columns.setdefault(run.column, []).append((hits, confidences))
     looks = style([column.name for column in source.columns], source.reference)
     drawn = []
-    # A set's figure after scaling stands next to the one before.
+    # A set's figure after scaling stands next to the previous one.
     names = list(pooled)
     for name in sorted(names, key=lambda name: names.index(name.removesuffix(AFTER))):
         columns = pooled[name]

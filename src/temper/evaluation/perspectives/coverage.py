@@ -2,9 +2,9 @@
 
 Split conformal prediction at a coverage of 90%. The threshold comes from dev in two folds by a hash
 of the text: each fold's rows, those of the other sets too, get the threshold of the other fold's
-validation rows, so that no row is judged by a threshold that it, or an equal text, was part of. On
-dev the coverage is then what was asked for, whatever the model; what differs is the size of the
-sets. On other sets nothing guarantees it, and how far it falls is what shift and attacks cost.
+validation rows, so no row is judged by a threshold that it, or an equal text, was part of. On dev
+the coverage is then what was asked for, for any model; what differs is the size of the sets. On
+other sets nothing guarantees it, and how far it falls is what shift and attacks cost.
 """
 
 from __future__ import annotations

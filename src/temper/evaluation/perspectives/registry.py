@@ -70,8 +70,8 @@ class Perspective(View):
             has none.
         perturbs: Whether it looks at ``attack_rows`` of the validation rows.
         misfits: Errors of the settings that do not depend on the predictor (wrong classes, data or
-            models), in sentences; checked before any work.
-        faults: Reasons why a predictor with the capability does not support given settings, in
+            models), as sentences; checked before any work.
+        faults: Reasons why a predictor with the capability does not support given settings, as
             sentences; asked before any work.
         kinds: Kinds of labels that it reads.
         lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in a

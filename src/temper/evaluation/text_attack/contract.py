@@ -1,9 +1,8 @@
 """Protocols of the parts of a text attack.
 
-A **draft** is a row as it stands while it is attacked. A **ranker** says which of its words matter,
-a **proposer** offers words for one position, and the search
-(`temper.evaluation.text_attack.search`) asks both for many drafts at a time. A **recipe**
-is a ranker with a proposer.
+A **draft** is a row unchanged while it is attacked. A **ranker** says which of its words matter, a
+**proposer** offers words for one position, and the search (`temper.evaluation.text_attack.search`)
+asks both for many drafts at a time. A **recipe** is a ranker with a proposer.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Draft:
-    """A row as it stands under attack; hashable, equal where the texts are.
+    """A row during an attack; hashable, equal where the texts are.
 
     Args:
         row: Hash of the row's unchanged text.
@@ -95,7 +94,7 @@ class Ask:
     """A request for words to put in one position.
 
     Args:
-        draft: The row as it stands now, earlier changes included.
+        draft: The row with all earlier changes.
         position: Of the word to change, which the search has not changed yet.
         seed: Of this row's draws, derived from the evaluation's seed, the row and the recipe. Draw
             with ``derive_seed(ask.seed, ...)`` and nothing that depends on the other requests.

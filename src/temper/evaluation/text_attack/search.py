@@ -349,7 +349,7 @@ def attack(
 
 
 def starved(outcomes: Sequence[Outcome], name: str, settings: TextAttackSettings) -> str:
-    """Say of how many rows ranking spent all queries, so that no change of them was tried.
+    """Say of how many rows ranking spent all queries, so no change of them was tried.
 
     Args:
         outcomes: How the attack on each row went.
@@ -468,7 +468,7 @@ def attacked(
     settings: TextAttackSettings,
     seed: int,
 ) -> dict[int, Row]:
-    """Return the rows that the predictor answers rightly, by position: no others are attacked.
+    """Return the rows that the predictor predicts correctly, by position: no others are attacked.
 
     Args:
         drafts: n unchanged rows.
