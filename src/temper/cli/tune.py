@@ -85,7 +85,7 @@ def tune(
         {
             "recipe": line["recipe"],
             "trial": line["trial"],
-            "improvement on validation folds": f"{100 * line['improvement']:+.1f}%",
+            "improvement": f"{100 * line['improvement']:+.1f}%",
             "cost": f"{line['cost']:.3g}x",
             "settings": ", ".join(
                 f"{name_of_table}.{name}={value}"
