@@ -1,7 +1,4 @@
-"""Print the share of lines and branches tests reach by package: ``python -m dev.coverage_table``.
-
-Reads what ``make coverage`` has combined. ``coverage report --sort=cover`` tells the same by file.
-"""
+"""Print the fraction of lines and branches that tests reach: ``python -m dev.coverage_table``."""
 
 from __future__ import annotations
 

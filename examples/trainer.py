@@ -19,7 +19,7 @@ from temper.models.hf import load_classifier
 
 
 def accuracy(prediction: Any) -> dict[str, float]:
-    """Return the share of rows whose largest logit is the label's."""
+    """Return the fraction of rows whose largest logit is the label's."""
     right = prediction.predictions.argmax(-1) == prediction.label_ids
     return {"accuracy": float(right.mean())}
 

@@ -86,7 +86,7 @@ def run_file(name: str, data: Path, scratch: Path) -> dict[str, Any]:
         "model": MODEL,
         "data": {
             "source": str(file),
-            "dev_share": 0.2,
+            "dev_fraction": 0.2,
             "drop_overlap": True,
             "max_length": MAX_LENGTH,
         },

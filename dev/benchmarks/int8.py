@@ -171,13 +171,13 @@ def table_of(results: list[dict[str, Any]]) -> str:
         "model", "", "one text", "32 texts", "accuracy", "same label", "ECE", "calibrated ECE",
         "coverage of 90% sets", "OOD AUROC",
     ]  # fmt: skip
-    shares = ("accuracy", "same_label", "ece", "ece_scaled", "coverage", "ood_auroc")
+    fractions = ("accuracy", "same_label", "ece", "ece_scaled", "coverage", "ood_auroc")
     lines = [
         [
             row["model"],
             row["arm"],
             *(f"{row[f'ms_{n}']:.1f} ms ({row[f'over_pipeline_{n}']:.1f}x)" for n in (1, 32)),
-            *(f"{100 * row[name]:.1f}" if name in row else "" for name in shares),
+            *(f"{100 * row[name]:.1f}" if name in row else "" for name in fractions),
         ]
         for row in results
     ]

@@ -32,7 +32,7 @@ LENGTH, STRIDE = 128, 32
 
 
 def accuracy(run: Path, rows: Examples, *, windows: bool) -> float:
-    """Return the share of rows that a run answers rightly."""
+    """Return the fraction of rows that a run answers rightly."""
     given: dict[str, Any] = {"stride": STRIDE} if windows else {"stride": 0, "max_windows": 1}
     settings = PredictorSettings(device="cpu", **given)
     predictor = load_predictor(Checkpoint.of(run), settings=settings)
@@ -53,7 +53,7 @@ def main() -> None:
     torch.set_num_threads(1)
     source = str(arguments.data / "imdb")
     test = load_examples(source, split="test").sample(arguments.test_rows, seed=0)
-    shares: dict[str, list[float]] = {"cut, cut": [], "cut, windows": [], "windows, windows": []}
+    fractions: dict[str, list[float]] = {"cut, cut": [], "cut, windows": [], "windows, windows": []}
     seconds: dict[str, list[float]] = {"cut": [], "windows": []}
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(arguments.seeds):
@@ -74,18 +74,26 @@ def main() -> None:
                 )
                 seconds[kind].append(time.perf_counter() - start)
                 if kind == "cut":
-                    shares["cut, cut"].append(accuracy(out, test, windows=False))
-                shares[f"{kind}, windows"].append(accuracy(out, test, windows=True))
+                    fractions["cut, cut"].append(accuracy(out, test, windows=False))
+                fractions[f"{kind}, windows"].append(accuracy(out, test, windows=True))
     table = Table(title=f"Accuracy on {len(test)} rows of IMDB, {arguments.rows} training rows (%)")
     for heading in ("trained, answered", *(f"seed {seed}" for seed in range(arguments.seeds))):
         table.add_column(heading)
     table.add_column("mean", justify="right")
-    for name, each in shares.items():
-        table.add_row(name, *(f"{100 * share:.1f}" for share in (*each, float(np.mean(each)))))
+    for name, each in fractions.items():
+        table.add_row(
+            name, *(f"{100 * fraction:.1f}" for fraction in (*each, float(np.mean(each))))
+        )
     console = Console()
     console.print(table)
     given = {"rows": arguments.rows, "test_rows": len(test), "epochs": arguments.epochs}
-    result = {**given, "length": LENGTH, "stride": STRIDE, "accuracy": shares, "seconds": seconds}
+    result = {
+        **given,
+        "length": LENGTH,
+        "stride": STRIDE,
+        "accuracy": fractions,
+        "seconds": seconds,
+    }
     console.print(f"Written to {write('long_texts', result)}")
 
 

@@ -1,7 +1,8 @@
-"""Share of padding in training batches: rows in random order, and rows of like length together.
+"""Fraction of padding in training batches: rows in random order, and rows of like length together.
 
 Run ``python -m dev.benchmarks.padding --data FOLDER``; the folder has the datasets. Packing several
-texts into one sequence saves what is padding now, and nothing else, so this share bounds its gain.
+texts into one sequence saves what is padding now, and nothing else, so this fraction bounds its
+gain.
 """
 
 from __future__ import annotations
@@ -59,15 +60,19 @@ def main() -> None:
         draws = torch.Generator().manual_seed(0)
         order = torch.randperm(len(lengths), generator=draws).tolist()
         sampler = LengthBucketSampler(lengths, batch_size=arguments.batch_size, seed=0)
-        shares = {
+        fractions = {
             label: padding([lengths[row] for row in indices], batch_size=arguments.batch_size)
             for label, indices in (("random", order), ("like_lengths", list(sampler)))
         }
-        found[name] = {"max_length": longest, "mean_length": sum(lengths) / len(lengths), **shares}
+        found[name] = {
+            "max_length": longest,
+            "mean_length": sum(lengths) / len(lengths),
+            **fractions,
+        }
         table.add_row(
             name,
             f"{found[name]['mean_length']:.0f}",
-            *(f"{100 * share:.1f}" for share in shares.values()),
+            *(f"{100 * fraction:.1f}" for fraction in fractions.values()),
         )
     console = Console()
     console.print(table)

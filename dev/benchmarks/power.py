@@ -37,11 +37,11 @@ class Shape:
         correlation: Of two columns' scores at one seed.
         noisy: Standard deviation of the second of the two columns that are compared.
         others: That of the third column.
-        rows: Share of a column's variance over seeds that its rows make by themselves.
+        rows: Fraction of a column's variance over seeds that its rows make by themselves.
         luck: Variance of what new rows would change for all seeds alike, over that of the seeds.
         unequal: Standard deviation, over studies, of the logarithm of the two columns' ratio of
             standard deviations.
-        failed: Share of runs that lose 8 deviations.
+        failed: Fraction of runs that lose 8 deviations.
     """
 
     name: str
@@ -177,8 +177,8 @@ def rules(studies: Studies) -> dict[str, tuple[FloatArray, FloatArray, FloatArra
     }
 
 
-def shares(studies: Studies) -> dict[str, float]:
-    """Return by rule the share of studies with a verdict."""
+def fractions(studies: Studies) -> dict[str, float]:
+    """Return by rule the fraction of studies with a verdict."""
     found = {}
     for rule, (mean, variance, freedom) in rules(studies).items():
         # Coarse scores that are equal at every seed have no verdict.
@@ -196,12 +196,14 @@ def cases(studies: int) -> Iterator[dict[str, Any]]:
         studies: Studies of each kind.
 
     Yields:
-        Shape, seeds and rule with the shares of false verdicts and of differences that are seen.
+        Shape, seeds and rule with the fractions of false verdicts and of differences that are seen.
     """
     for number, shape in enumerate(SHAPES):
         for seeds in SEEDS:
             both = [
-                shares(drawn(shape, seeds, size=size, studies=studies, seed=1000 * seeds + number))
+                fractions(
+                    drawn(shape, seeds, size=size, studies=studies, seed=1000 * seeds + number)
+                )
                 for size in (0.0, SIZE)
             ]
             yield from _lines(shape.name, seeds, *both, studies)
@@ -211,7 +213,7 @@ def cases(studies: int) -> Iterator[dict[str, Any]]:
             name += f", methods differ {'much ' if taste > 1 else ''}by row"
         for seeds in SEEDS[:3]:
             both = [
-                shares(of_rows(rows, seeds, size=size, studies=studies, seed=seeds, taste=taste))
+                fractions(of_rows(rows, seeds, size=size, studies=studies, seed=seeds, taste=taste))
                 for size in (0.0, 1.0)
             ]
             yield from _lines(name, seeds, *both, studies)
@@ -220,13 +222,13 @@ def cases(studies: int) -> Iterator[dict[str, Any]]:
 def _lines(
     name: str, seeds: int, false: dict[str, float], seen: dict[str, float], studies: int
 ) -> Iterator[dict[str, Any]]:
-    for rule, share in false.items():
+    for rule, fraction in false.items():
         yield {
             "shape": name,
             "seeds": seeds,
             "rule": rule,
-            "false": share,
-            "error": (share * (1 - share) / studies) ** 0.5,
+            "false": fraction,
+            "error": (fraction * (1 - fraction) / studies) ** 0.5,
             "seen": seen[rule],
         }
 

@@ -66,7 +66,7 @@ def prepare(name: str, folder: Path) -> None:
     calibrate(EvaluationRequest.of(tree, model=Checkpoint.of(folder)))
 
 
-class Share:
+class Proportion:
     """Processor seconds of the detector: of reading hidden states, and of scoring them."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ def arms(folder: Path) -> dict[str, Callable[[list[str]], Any]]:
 
 def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
     """Return what was measured of each kind of texts and each arm, in rounds of changing order."""
-    answering, share = arms(folder), Share()
+    answering, fraction = arms(folder), Proportion()
     names = list(answering)
     found = []
     for kind in LENGTHS:
@@ -121,10 +121,10 @@ def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
             texts = texts_of(kind, rows, seed=2 + number)
             for name in names[number % 3 :] + names[: number % 3]:
                 start, busy = time.perf_counter(), time.process_time()
-                with share.counted():
+                with fraction.counted():
                     answering[name](texts)
                 if not number:  # warms up
-                    share.seconds = 0.0
+                    fraction.seconds = 0.0
                     continue
                 clock[name].append(time.perf_counter() - start)
                 processor[name].append(time.process_time() - busy)
@@ -138,12 +138,12 @@ def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
                     "texts_per_second": rows / middle[name],
                     "over_pipeline": middle[STOCK] / middle[name],
                     "processor_over_pipeline": used[STOCK] / used[name],
-                    "detector_share": share.seconds / sum(processor[WHOLE]),
+                    "detector_share": fraction.seconds / sum(processor[WHOLE]),
                     "seconds": clock[name],
                     "processor_seconds": processor[name],
                 }
             )
-        share.seconds = 0.0
+        fraction.seconds = 0.0
     return found
 
 

@@ -253,7 +253,7 @@ def main() -> int:
                     break
     if not waits:
         raise SystemExit(f"No request was answered in the measured time. It said:\n{service.said}")
-    shares = [one / other for one, other in zip(served, bare, strict=True)]
+    fractions = [one / other for one, other in zip(served, bare, strict=True)]
     p50, p99 = np.percentile(waits, [50, 99]).tolist()
     lost = load.asked - load.answered
     if counted(service.said) != (load.answered, load.answered):
@@ -265,7 +265,7 @@ def main() -> int:
         "threads": f"{arguments.threads}",
         "bare, texts/s": f"{np.mean(bare):.0f}",
         "served, texts/s": f"{np.mean(served):.0f}",
-        "served of bare": f"{median(shares):.1%} ({min(shares):.1%} to {max(shares):.1%})",
+        "served of bare": f"{median(fractions):.1%} ({min(fractions):.1%} to {max(fractions):.1%})",
         "p50": f"{1000 * p50:.0f} ms",
         "p99": f"{1000 * p99:.0f} ms",
         "p99 / p50": f"{p99 / p50:.1f}",

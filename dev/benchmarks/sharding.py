@@ -26,7 +26,7 @@ from temper.training.sharding import shard
 
 BATCH, TOKENS = 2, 16
 AT_MOST = 0.6
-"""Share of one process's bytes that each of two may hold."""
+"""Fraction of one process's bytes that each of two may hold."""
 
 
 def held(tensors: Iterable[Any]) -> int:
@@ -79,7 +79,7 @@ def kept(method: str) -> dict[str, tuple[int, int]]:
 
 
 def main() -> None:
-    """Count in every process, print the largest shares and write ``results/sharding.json``."""
+    """Count in every process, print the largest fractions and write ``results/sharding.json``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--methods", nargs="+", default=["uegr", "smart"])
     methods = parser.parse_args().methods
@@ -94,13 +94,13 @@ def main() -> None:
         most = torch.tensor([own for own, _ in mine.values()])
         torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
         # Counters that a method keeps are no matter of sharing out.
-        shares = {
+        fractions = {
             kind: own / alone if alone > mine["weights"][1] / 100 else None
             for (kind, (_, alone)), own in zip(mine.items(), most.tolist(), strict=True)
         }
-        result["shares"][method] = shares
+        result["shares"][method] = fractions
         result["bytes"] = mine["weights"][1]
-        cells = ("" if share is None else f"{share:.3f}" for share in shares.values())
+        cells = ("" if fraction is None else f"{fraction:.3f}" for fraction in fractions.values())
         table.add_row(method, *cells)
     if rank == 0:
         console = Console()

@@ -199,13 +199,13 @@ def trainer_rounds(rounds: int) -> dict[str, list[float]]:
     """
     draws, order = torch.Generator().manual_seed(0), random.Random(0)
     low, high = (torch.tensor(float(each)).log() for each in LENGTHS)
-    shares = torch.rand(BATCH * TRAINER_STEPS, generator=draws)
+    fractions = torch.rand(BATCH * TRAINER_STEPS, generator=draws)
     rows = [
         {
             "input_ids": torch.randint(1000, 30000, (int(size),), generator=draws),
             "labels": int(torch.randint(CLASSES, (), generator=draws)),
         }
-        for size in (low + shares * (high - low)).exp()
+        for size in (low + fractions * (high - low)).exp()
     ]
     arms = [STOCK, GROUPED, OURS]
     samples: dict[str, list[float]] = {arm: [] for arm in arms}

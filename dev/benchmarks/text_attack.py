@@ -42,7 +42,7 @@ from temper.evaluation.text_attack.search import (
     answers_of,
     attack,
     draft_of,
-    free_places,
+    free_positions,
 )
 from temper.methods import configure
 from temper.seeding import derive_seed
@@ -103,8 +103,8 @@ def rows_of(
         own = Prediction.of_logits(found.logits[[at]])
         answer = answers_of(own, [draft])[0]
         if not answer.reached:
-            places, words = free_places(draft, settings)
-            rows.append(Row(draft, answer, places, words, derive_seed(0, row)))
+            positions, words = free_positions(draft, settings)
+            rows.append(Row(draft, answer, positions, words, derive_seed(0, row)))
     return rows
 
 
@@ -177,7 +177,7 @@ def speed(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
 
 
 def successes(outcomes: list[Outcome]) -> dict[str, float]:
-    """Return the share of the rows that are made wrong within each budget of queries, and in all.
+    """Return the fraction of rows made wrong within each budget of queries, and in all.
 
     Args:
         outcomes: Of an attack without a limit.

@@ -19,12 +19,14 @@ FILE = ROOT / "src/temper/report/assets/usual.json"
 
 
 def usual() -> dict[str, float]:
-    """Return the shares of the study's plain column, in per cent, by condition."""
+    """Return the fractions of the study's plain column, in per cent, by condition."""
     compared = comparison(STUDY)
     assert compared.reference is not None
     found = levels(compared, compared.reference)
     return {
-        condition_of(each.row): round(each.share, 1) for each in found if each.share is not None
+        condition_of(each.row): round(each.fraction, 1)
+        for each in found
+        if each.fraction is not None
     }
 
 

@@ -25,7 +25,7 @@ from temper.functional.calibration import expected_calibration_error
 from temper.functional.detectors import auroc
 from temper.functional.effects import effect
 from temper.functional.intervals import Statistic, difference_intervals
-from temper.functional.proportions import Share, wilson
+from temper.functional.proportions import Proportion, wilson
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import macro_f1
 
@@ -33,7 +33,7 @@ ROWS = (10, 20, 34, 50, 100, 200, 500)
 SHARES = (0.5, 0.8, 0.95, 0.99)
 SEEDS = (1, 3, 5)
 RARE = 0.1
-"""Share of the rarer class, or of anomalies, of the scores that have two kinds of rows."""
+"""Fraction of the rarer class, or of anomalies, of the scores that have two kinds of rows."""
 
 
 @dataclass(frozen=True)
@@ -64,28 +64,28 @@ WORLDS = (
 
 
 def coverage_of_shares() -> Iterator[dict[str, Any]]:
-    """Work out how often intervals of a share hold it, summed over the binomial distribution."""
-    for share in SHARES:
+    """Work out how often intervals of a fraction hold it, summed over the binomial distribution."""
+    for fraction in SHARES:
         for rows in ROWS:
             right = np.arange(rows + 1)
-            weights = stats.binom.pmf(right, rows, share)
+            weights = stats.binom.pmf(right, rows, fraction)
             ends = np.array([wilson(float(k), rows) for k in right])
-            # The bootstrap's resamples of a share are binomial themselves.
+            # The bootstrap's resamples of a fraction are binomial themselves.
             drawn = stats.binom.ppf([[0.025], [0.975]], rows, right / rows).T / rows
             yield {
-                "share": share,
+                "fraction": fraction,
                 "rows": rows,
-                "bootstrap": float(weights[_holds(drawn, share)].sum()),
-                "wilson": float(weights[_holds(ends, share)].sum()),
+                "bootstrap": float(weights[_holds(drawn, fraction)].sum()),
+                "wilson": float(weights[_holds(ends, fraction)].sum()),
             }
 
 
-def _holds(ends: FloatArray, share: float) -> FloatArray:
-    return (ends[:, 0] - 1e-9 <= share) & (share <= ends[:, 1] + 1e-9)
+def _holds(ends: FloatArray, fraction: float) -> FloatArray:
+    return (ends[:, 0] - 1e-9 <= fraction) & (fraction <= ends[:, 1] + 1e-9)
 
 
 def statistics(logits: FloatArray, labels: FloatArray) -> dict[str, Statistic]:
-    """Return four scores of one run: a share, two of two kinds of rows, one of confidences.
+    """Return four scores of one run: a fraction, two of two kinds of rows, one of confidences.
 
     Args:
         logits: Logit of the right answer, [n].
@@ -97,7 +97,7 @@ def statistics(logits: FloatArray, labels: FloatArray) -> dict[str, Statistic]:
     # How anomalous a row looks: high where class 1 is answered rightly.
     anomalous = np.where(labels == 1, logits, -logits)
     return {
-        "accuracy": Share(right),
+        "accuracy": Proportion(right),
         "macro_f1": lambda counts: macro_f1(labels, predictions, counts=counts),
         "auroc": lambda counts: auroc(labels, anomalous, counts=counts),
         "ece_10": lambda counts: expected_calibration_error(
@@ -162,7 +162,7 @@ def false_verdicts(repetitions: int, *, told: Callable[[str], None]) -> Iterator
         told: Hears what is being simulated.
 
     Yields:
-        By world, seeds, rows and score the share of comparisons with a false verdict.
+        By world, seeds, rows and score the fraction of comparisons with a false verdict.
     """
     for world in WORLDS:
         for seeds in SEEDS:
@@ -191,14 +191,21 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=1000)
     options = parser.parse_args()
     console, errors = Console(), Console(stderr=True)
-    shares = list(coverage_of_shares())
+    fractions = list(coverage_of_shares())
     with errors.status("") as status:
         verdicts = list(false_verdicts(options.repetitions, told=status.update))
     console.print(
-        _table("Coverage of a share's 95% interval, %", shares, ("share",), ("bootstrap", "wilson"))
+        _table(
+            "Coverage of a fraction's 95% interval, %",
+            fractions,
+            ("fraction",),
+            ("bootstrap", "wilson"),
+        )
     )
     console.print(_table("False verdicts, %", verdicts, ("world", "seeds", "score"), ("false",)))
-    console.print(f"Written: {write('verdicts', {'coverage': shares, 'false_verdicts': verdicts})}")
+    console.print(
+        f"Written: {write('verdicts', {'coverage': fractions, 'false_verdicts': verdicts})}"
+    )
 
 
 def _table(

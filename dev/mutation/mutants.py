@@ -34,7 +34,7 @@ from temper.functional.proportions import wilson
 ROOT = Path(__file__).resolve().parents[2]
 KEPT, REASONS = ROOT / "build" / "mutants", Path(__file__).with_name("survivors.toml")
 LEAST = 0.9
-"""Share of the mutants of a target that must be noticed."""
+"""Fraction of the mutants of a target that must be noticed."""
 NOTICED = {"killed", "timeout", "segfault", "caught by type check"}
 TESTS = {
     "functional": [
@@ -297,12 +297,12 @@ def main() -> int:
         unexplained = [each for each in left if each[1] not in reasons.get(each[0], {})]
         for name, changed, status in unexplained:
             console.print(f"{name} ({status}): {changed}", markup=False)
-        share = 1 - len(left) / len(found)
+        fraction = 1 - len(left) / len(found)
         low, high = wilson(len(found) - len(left), len(found))
-        said = f"{target}: {len(found)} mutants, {share:.1%} noticed ({low:.1%} to {high:.1%}), "
+        said = f"{target}: {len(found)} mutants, {fraction:.1%} noticed ({low:.1%} to {high:.1%}), "
         said += f"{len(left)} survived, {len(unexplained)} of them without a reason"
         console.print(said, markup=False)
-        failed |= bool(unexplained) or share < LEAST
+        failed |= bool(unexplained) or fraction < LEAST
     return int(failed)
 
 

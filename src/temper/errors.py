@@ -243,7 +243,7 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
     if field not in tables or len(loc) < 2:
         inner = [f"{name}.{key}" for name in tables for key in _keys(tables[name])]
         # A name that stands in one table alone is most likely meant.
-        moved = [place for place in inner if place.endswith(f".{field}")]
+        moved = [path for path in inner if path.endswith(f".{field}")]
         return field, moved or [*tables, *inner]
     tables_here = tables[field]
     if not tables_here:
@@ -264,12 +264,10 @@ def _tables(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _keys(tables: Iterable[type[BaseModel]]) -> list[str]:
-    """Return the names of the fields of any of them, each once."""
     return list(dict.fromkeys(key for table in tables for key in table.model_fields))
 
 
 def _within(annotation: Any) -> list[Any]:
-    """Return a type and those that it is made of."""
     return [annotation, *(each for part in get_args(annotation) for each in _within(part))]
 
 
@@ -286,7 +284,7 @@ _WORDS = {
 
 
 def perhaps(value: object) -> str:
-    """Say which share was perhaps meant by a number above 1; empty where none was.
+    """Return which fraction was perhaps meant by a number above 1; empty if none was.
 
     Example:
         >>> perhaps(95), perhaps(-1)

@@ -47,11 +47,11 @@ def writing(path: Path) -> Iterator[None]:
     except Exception as error:
         number = getattr(error, "errno", None)
         if not isinstance(number, int):
-            told = NUMBER.search(str(error))
-            number = int(told[1]) if told else None
-        place = getattr(error, "filename", None)
+            match = NUMBER.search(str(error))
+            number = int(match[1]) if match else None
+        filename = getattr(error, "filename", None)
         near = Path(os.path.realpath(path)).parent
-        elsewhere = place is not None and near not in Path(os.path.realpath(place)).parents
+        elsewhere = filename is not None and near not in Path(os.path.realpath(filename)).parents
         if number not in (FULL if elsewhere else REFUSALS):
             raise
         raise WriteError(_refused(path, number)) from error
@@ -190,7 +190,7 @@ def asset(package: str, name: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, then rename it, so that no reader sees half of it.
+    """Write a text file under a temporary name, then rename it, so no reader sees half of it.
 
     Where the path is a link, what it points to is replaced and the link stays.
 
@@ -326,7 +326,7 @@ def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
         this.
 
     Raises:
-        CheckpointError: Where the file system refuses.
+        CheckpointError: If the file system refuses.
     """
     path = Path(os.path.realpath(path))
     try:
@@ -370,7 +370,7 @@ def sha256(file: Path) -> str:
 
 
 def disagreements(folder: Path, recorded: Mapping[str, str]) -> list[str]:
-    """Say which files of a folder are not the ones that were written.
+    """Return which files of a folder are not the ones that were written.
 
     Args:
         folder: The folder.

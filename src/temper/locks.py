@@ -32,7 +32,7 @@ def locked(folder: Path, *, what: Path | None = None) -> Iterator[None]:
 
     Args:
         folder: The folder; it is made if need be.
-        what: Name for messages; the folder if left out.
+        what: Name for messages; the folder by default.
 
     Raises:
         LockedError: Another process has locked it.
@@ -93,7 +93,7 @@ def check_unlocked(folder: Path, *, what: Path) -> None:
 
 
 def has_lock(folder: Path) -> bool:
-    """Say whether there is a lock file in a folder, of a running process or of a dead one."""
+    """Return whether there is a lock file in a folder, of a running process or of a dead one."""
     # filelock < 4 removes its file with the lock, even where the owner's could not be removed.
     return any((folder / name).exists() for name in (NAME, OWNER))
 
@@ -105,7 +105,7 @@ def process_tag() -> str:
 
 
 def has_ended(tag: str) -> bool:
-    """Say whether a tag is that of a process of this machine which has ended.
+    """Return whether a tag is that of a process of this machine which has ended.
 
     Args:
         tag: What `process_tag` returned there.

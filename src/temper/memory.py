@@ -35,7 +35,7 @@ class Gauge:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that this process can still take; None where the system does not say.
+    """Return the bytes that this process can still take; None if the system does not say.
 
     Of a container it is what its limit leaves, with what the system would give up first.
     """
@@ -57,7 +57,7 @@ def _fields(file: Path) -> dict[str, str]:
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Say whether an error is that of memory that is not enough, on whatever device."""
+    """Return whether an error is that of memory that is not enough, on whatever device."""
     import torch
 
     exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError)
@@ -66,7 +66,7 @@ def is_exhausted(error: BaseException) -> bool:
 
 
 def gauge_of(device: torch.device | None) -> Gauge | None:
-    """Return how the memory of work on a device can be read; None where it cannot.
+    """Return how the memory of work on a device can be read; None if it cannot.
 
     Args:
         device: On a GPU the GPU's memory counts, else, and where it is not known, the process's.

@@ -109,7 +109,7 @@ class Bars(Progress):
         self._messages: set[str] = set()
 
     def runs(self, number: int, total: int, name: str) -> None:
-        """Show which run it is, and start its bars anew."""
+        """Show which run it is, and start its bars again."""
         self._loss, self._scores = [], []
         for kind in ("steps", "evaluation"):
             self._end(kind)

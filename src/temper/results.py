@@ -38,7 +38,7 @@ class Result(ABC):
         return build(self.folder)
 
     def headline(self) -> Headline:
-        """Return what its report begins with: the verdict, how sure it is, and a line a score."""
+        """Return the first screen of the report: recommendation, certainty and scores."""
         from temper.report import verdict
 
         return verdict(*self._read())
@@ -85,11 +85,11 @@ class TrainingResult(Result):
 
     @property
     def scores(self) -> pandas.DataFrame:
-        """A line for each epoch: the task's metric on the dev rows."""
+        """A line for each epoch: the task's metric on the validation rows."""
         import pandas
 
-        told = self.record.get("epochs", {})
-        tasks = told if "tasks" in self.record else {"": told}
+        epochs = self.record.get("epochs", {})
+        tasks = epochs if "tasks" in self.record else {"": epochs}
         lines = [
             {**({"task": task} if task else {}), "metric": each["metric"], **scores}
             for task, each in tasks.items()
@@ -101,7 +101,7 @@ class TrainingResult(Result):
         """Load the trained model.
 
         Args:
-            device: Where it runs; None takes a GPU where there is one.
+            device: Device; None uses a GPU if there is one.
 
         Returns:
             A predictor: ``predict(examples)``, and its ``model`` and ``tokenizer``.

@@ -5,7 +5,7 @@ seed, the stream's name and where the draw stands (step, micro-batch, rank, pass
 resuming therefore needs no generator state, and two passes see the same dropout when they use the
 same name.
 
-torch is imported only where a generator is made: modules that do without it derive seeds too.
+torch is imported only if a generator is made: modules that do without it derive seeds too.
 """
 
 from __future__ import annotations

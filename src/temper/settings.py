@@ -58,7 +58,7 @@ def read_toml(path: Path) -> Tree:
         Its nested tables.
 
     Raises:
-        SettingError: Where the file is missing or is not TOML.
+        SettingError: If the file is missing or is not TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -76,7 +76,7 @@ def parse_value(text: str) -> Any:
     """Read the right-hand side of ``KEY=VALUE`` as a TOML value; a bare word is a string.
 
     Raises:
-        SettingError: Where the text opens a quote, list or table and does not close it well.
+        SettingError: If the text opens a quote, list or table and does not close it well.
 
     Example:
         >>> parse_value("0.1"), parse_value("[1, 2]"), parse_value("linear"), parse_value("true")
@@ -98,7 +98,7 @@ def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
     """Split ``a.b=VALUE`` into its path and value.
 
     Raises:
-        SettingError: Where there is no ``=`` or a part of the path is empty.
+        SettingError: If there is no ``=`` or a part of the path is empty.
 
     Example:
         >>> parse_assignment("method.epsilon=0.1")
@@ -124,7 +124,7 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
         New nested settings.
 
     Raises:
-        SettingError: Where one path is given two values, or leads through a value that is no table.
+        SettingError: If one path is given two values, or leads through a value that is no table.
 
     Example:
         >>> override({"train": {"epochs": 3}}, [(("train", "epochs"), 1)])
@@ -166,7 +166,7 @@ def section(settings: type[Settings], name: str, table: Any) -> Settings:
         The settings, defaults filled in.
 
     Raises:
-        SettingError: Where anything in the table is wrong; it lists every fault.
+        SettingError: If anything in the table is wrong; it lists every fault.
     """
     if isinstance(table, settings):
         return table
@@ -187,7 +187,7 @@ def known_device(device: str) -> str:
     """Check the name of a device.
 
     Raises:
-        ValueError: Where it has another form; pydantic turns it into a fault.
+        ValueError: If it has another form; pydantic turns it into a fault.
 
     Example:
         >>> known_device("cuda:1")

@@ -48,14 +48,14 @@ class Batch:
     """One micro-batch.
 
     Args:
-        inputs: Keyword arguments of the model's forward (``input_ids [B, T]``, ``attention_mask
-            [B, T]`` ...), without labels. Multiple choice has [B, N, T], and texts in windows have
-            [B, W, T].
+        inputs: Keyword arguments of the model's forward (``input_ids [B, T]``, ``attention_mask [B,
+            T]`` ...), without labels. Multiple choice has [B, N, T], and texts in windows have [B,
+            W, T].
         labels: Class indices [B] (int64), targets [B] (float) for a regression, or what another
             head defines (`temper.heads`); None without labels.
         rows: Index of each row in the training set [B], where known; used to name rows in errors.
         teacher: Logits or log-probabilities [B, C] that another model gives the rows, values [B, 1]
-            of a regression; None where there is none.
+            of a regression; None if there is none.
         context: Tokens that an answer may start or end at [B, T], boolean, for spans; None for all.
     """
 
@@ -114,13 +114,13 @@ class Batch:
         length = self.inputs["input_ids"].shape[-1]
         return self.ids.reshape(-1, length), self.mask.reshape(-1, length)
 
-    def take(self, places: Tensor) -> Batch:
+    def take(self, indices: Tensor) -> Batch:
         """Return some of the rows, in the order given.
 
         Args:
-            places: Their positions, [b].
+            indices: Their positions, [b].
         """
-        return self._mapped(lambda tensor: tensor[places])
+        return self._mapped(lambda tensor: tensor[indices])
 
     def repeat(self, copies: int) -> Batch:
         """Stack the batch along the rows, [K*B, ...], pass after pass.
@@ -198,7 +198,7 @@ class Term:
     logits: tuple[Tensor, ...] = ()
 
     def value(self, step: Step) -> Tensor:
-        """Return this micro-batch's share of the weighted loss (methods.md, "Reduction").
+        """Return this micro-batch's fraction of the weighted loss (methods.md, "Reduction").
 
         ``W * sum(rows) / N`` for ``mean`` and ``W * sum(rows) * R / N`` for ``sum``, with N units
         and R rows of the step. The average over ranks that distributed training takes cancels W.

@@ -36,7 +36,7 @@ def test_the_norms_are_the_exact_ones_averaged_over_rows() -> None:
     truth = exact(smooth_bert(), ROWS).jacobian.mean(1)
     held = calibrated(copied(ROWS, 1000), layers={"rows": 4000})
     torch.testing.assert_close(held["norms"], truth, rtol=0.05, atol=0.0)
-    # A softmax of minus the logarithm at temperature 1: shares of 1/s.
+    # A softmax of minus the logarithm at temperature 1: fractions of 1/s.
     expected = (1 / held["norms"]) / (1 / held["norms"]).sum()
     torch.testing.assert_close(held["weights"], expected)
 
@@ -161,7 +161,7 @@ def test_no_rows_are_refused() -> None:
 @pytest.mark.parametrize(
     ("norms", "temperature", "weights", "warned"),
     [
-        # Shares of s ** (-1 / temperature).
+        # Fractions of s ** (-1 / temperature).
         ([0.2, 0.3], 1.0, [0.6, 0.4], None),
         ([4.0, 9.0], 2.0, [0.6, 0.4], None),
         ([1.0, 199.0], 1.0, [0.995, 0.005], "99.5% of the weight on one of 2 layers (number 0)"),

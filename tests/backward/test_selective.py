@@ -40,11 +40,11 @@ def probability_by_sorting(values: Tensor, rule: SelectiveUpdate) -> Tensor:
     smaller, equal = (
         each.double().sum(1) for each in (alive < squares[:, None], alive == squares[:, None])
     )
-    share = (smaller + equal / 2) / len(alive)
+    fraction = (smaller + equal / 2) / len(alive)
     if rule.normalize == "range":
-        share = (squares - squares.min()) / (squares.max() - squares.min())
+        fraction = (squares - squares.min()) / (squares.max() - squares.min())
     sign = 1 if rule.orientation == "prose" else -1
-    return 1 / (1 + torch.exp(-sign * 2 * rule.beta * (share - rule.alpha)))
+    return 1 / (1 + torch.exp(-sign * 2 * rule.beta * (fraction - rule.alpha)))
 
 
 def mean_keep_probability(alpha: float, beta: float) -> float:
@@ -75,8 +75,8 @@ def test_the_mean_over_many_draws_is_the_gradient_and_the_share_kept_is_p(
     p = probability_by_sorting(gradient, rule).clamp(min=p_min)
     error = (gradient.double().square() * (1 - p) / p / draws).sqrt()
     assert ((found.mean(0) - gradient).abs() <= 5 * error + 1e-6).all()
-    share = (found != 0).double().mean(0)
-    assert ((share - p).abs() <= 5 * (p * (1 - p) / draws).sqrt() + 1e-3).all()
+    fraction = (found != 0).double().mean(0)
+    assert ((fraction - p).abs() <= 5 * (p * (1 - p) / draws).sqrt() + 1e-3).all()
     kept = found != 0
     expected = (gradient / p).expand_as(found)
     # Of 16 bits p is rounded to 1/65536, which is up to .8% of the smallest one; 32 bits are as
@@ -92,8 +92,8 @@ def test_the_share_kept_is_the_closed_form_and_is_reported(alpha: float, beta: f
     state = rule.init(params)
     found = rule.transform(gradients_like(params), params, state, Streams(1))
     expected = mean_keep_probability(alpha, beta)
-    share = (found["block"] != 0).double().mean().item()
-    assert abs(share - expected) < 5 * math.sqrt(0.25 / 50_000) + 1e-3
+    fraction = (found["block"] != 0).double().mean().item()
+    assert abs(fraction - expected) < 5 * math.sqrt(0.25 / 50_000) + 1e-3
     assert float(state["kept"]) == pytest.approx(expected, abs=2e-3)
 
 
@@ -101,8 +101,8 @@ def test_the_share_kept_by_range_is_that_of_the_entries_which_are_left() -> None
     rule, params = SelectiveUpdate(normalize="range"), parameters(block=2_000)
     state = rule.init(params)
     found = rule.transform(gradients_like(params), params, state, Streams(1))
-    share = float((found["block"] != 0).double().mean())
-    assert rule.diagnostics(state)["mask/kept"] == pytest.approx(share)
+    fraction = float((found["block"] != 0).double().mean())
+    assert rule.diagnostics(state)["mask/kept"] == pytest.approx(fraction)
 
 
 def test_zeros_and_tensors_without_a_gradient_take_no_part() -> None:
@@ -114,8 +114,8 @@ def test_zeros_and_tensors_without_a_gradient_take_no_part() -> None:
     assert set(found) == {"block_words", "block"}
     assert not found["block_words"][100:].any()
     alive = torch.cat([found["block_words"][:100], found["block"]])
-    share = (alive != 0).double().mean().item()
-    assert abs(share - mean_keep_probability(0.6, 1.0)) < 5 * math.sqrt(0.25 / 1100)
+    fraction = (alive != 0).double().mean().item()
+    assert abs(fraction - mean_keep_probability(0.6, 1.0)) < 5 * math.sqrt(0.25 / 1100)
 
 
 def test_the_scope_is_the_blocks_or_everything() -> None:

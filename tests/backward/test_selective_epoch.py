@@ -130,7 +130,7 @@ def test_preparing_sums_squared_gradients_of_the_clean_loss_and_moves_nothing() 
 def test_an_epoch_without_gradients_draws_from_the_importance_of_the_one_before() -> None:
     """While only the head trains (lp_ft), the blocks have no gradient to be ranked by."""
     stepper = Stepper(
-        tiny_bert(), configure("lp_ft + roast", {"lp_ft": {"probe": {"share": 0.6}}}), total=3
+        tiny_bert(), configure("lp_ft + roast", {"lp_ft": {"probe": {"fraction": 0.6}}}), total=3
     )
     optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-3)
     stepper.prepare([rows(5, 3)])

@@ -88,9 +88,9 @@ def test_pairs_regressions_and_no_texts_at_all() -> None:
     ("texts", "pairs", "words"),
     [
         ("one text", None, "`texts` must be a list of texts, got str"),
-        (["a", 3], None, "got int at place 1"),
+        (["a", 3], None, "got int at index 1"),
         (["a"], ["b", "c"], "got 2 for 1"),
-        (["a"], [None], "`text_pairs` must be a list of texts, got NoneType at place 0"),
+        (["a"], [None], "`text_pairs` must be a list of texts, got NoneType at index 0"),
         (["a", "x\ud800"], None, r"half of a surrogate pair, '\\ud800'"),
         (["a"], ["\udfff"], r"half of a surrogate pair, '\\udfff'"),
     ],

@@ -53,10 +53,10 @@ def test_a_temperature_is_kept_applied_and_removed(run: Path, held_out: Path) ->
     result = succeed("calibrate", run, "--data", held_out, "--device", "cpu", "--json")
     made = json.loads(result.stdout)
     assert made == json.loads((run / "calibration.json").read_text(encoding="utf-8"))
-    shares = np.asarray([list(row["probabilities"].values()) for row in before])
+    fractions = np.asarray([list(row["probabilities"].values()) for row in before])
     lines = held_out.read_text(encoding="utf-8").splitlines()[1:]
     labels = np.asarray([line.endswith("positive") for line in lines], dtype=int)
-    fitted = fit_temperature(labels, log_probabilities(shares))
+    fitted = fit_temperature(labels, log_probabilities(fractions))
     assert made["temperature"] == pytest.approx(fitted.value, rel=1e-6)
     assert made["nll"]["before"] == pytest.approx(fitted.before)
     assert made["nll"]["after"] == pytest.approx(fitted.after)
@@ -68,11 +68,11 @@ def test_a_temperature_is_kept_applied_and_removed(run: Path, held_out: Path) ->
     # What lies beside the weights does not make them others.
     assert model_identity(str(run)) == identity == made["model"]
     after = predicted(run, held_out)
-    powers = shares ** (1 / made["temperature"])
+    powers = fractions ** (1 / made["temperature"])
     wanted = powers / powers.sum(1, keepdims=True)
     found = np.asarray([list(row["probabilities"].values()) for row in after])
     assert found == pytest.approx(wanted)
-    assert np.abs(found - shares).max() > 1e-4
+    assert np.abs(found - fractions).max() > 1e-4
     assert [row["label"] for row in after] == [row["label"] for row in before]
     assert [row["anomaly"] for row in after] == pytest.approx((1 - wanted.max(1)).tolist())
     shown = call("calibrate", run, "--data", held_out, "--device", "cpu")

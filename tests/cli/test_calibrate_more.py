@@ -121,7 +121,7 @@ def test_answers_follow_from_the_held_out_rows_by_the_equations(calibrated: Path
     held = softmax(arrays["held_out.answers"] / temperature, axis=1)
     labels = arrays["held_out.labels"].astype(int)
     q = quantile(1 - held[np.arange(len(held)), labels], 0.8)
-    shares = softmax(logits_of(calibrated, texts) / temperature, axis=1)
+    fractions = softmax(logits_of(calibrated, texts) / temperature, axis=1)
     means, white, centers, scales = (
         arrays[f"mahalanobis.{name}"] for name in ("means", "whitening", "centers", "scales")
     )
@@ -129,7 +129,7 @@ def test_answers_follow_from_the_held_out_rows_by_the_equations(calibrated: Path
     far = (np.einsum("lde,nle->nld", white, apart) ** 2).sum(axis=2)
     distance = ((far - centers) / scales).mean(axis=1)
     found = Classifier.load(calibrated, device="cpu", batch_size=7)(texts, coverage=0.8)
-    for row, p, d in zip(found, shares, distance, strict=True):
+    for row, p, d in zip(found, fractions, distance, strict=True):
         assert list(row.probabilities.values()) == pytest.approx(p.tolist(), abs=1e-5)
         names = list(row.probabilities)
         if np.abs(1 - p - q).min() > 1e-4:

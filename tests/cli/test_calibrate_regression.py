@@ -82,9 +82,9 @@ def test_intervals_hold_the_target_and_few_rows_are_flagged(
         flagged.append(told["anomalous"])
         assert told["abstain"] == ("anomaly" if told["anomalous"] else "")
     # Four deviations of 600 rows beside those that the thresholds are of.
-    for share, wanted in ((np.mean(covered), COVERAGE), (np.mean(flagged), ALARMS)):
+    for fraction, wanted in ((np.mean(covered), COVERAGE), (np.mean(flagged), ALARMS)):
         spread = wanted * (1 - wanted) * (1 / 600 + 1 / len(residuals))
-        assert abs(share - wanted) < 4 * np.sqrt(spread)
+        assert abs(fraction - wanted) < 4 * np.sqrt(spread)
 
 
 def test_a_batch_of_other_texts_has_shifted_and_one_of_the_same_has_not(

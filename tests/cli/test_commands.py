@@ -177,11 +177,11 @@ def test_predicting_lines_of_stdin_gives_a_json_object_a_line(trained: dict[str,
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row["text"] for row in rows] == ["the film was good", "it was awful"]
     for row in rows:
-        shares = row["probabilities"]
-        assert set(shares) == {"negative", "positive"}
-        assert sum(shares.values()) == pytest.approx(1.0)
-        assert row["label"] == max(shares, key=shares.__getitem__)
-        assert row["anomaly"] == 1 - max(shares.values())
+        fractions = row["probabilities"]
+        assert set(fractions) == {"negative", "positive"}
+        assert sum(fractions.values()) == pytest.approx(1.0)
+        assert row["label"] == max(fractions, key=fractions.__getitem__)
+        assert row["anomaly"] == 1 - max(fractions.values())
     assert answer("predict", trained["out"], text="the film was good\nit was awful\n") == rows
 
 

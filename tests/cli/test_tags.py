@@ -193,7 +193,7 @@ def test_parts_of_speech_are_scored_by_word(tiny_model: Path, tmp_path: Path) ->
     out = tmp_path / "run"
     succeed(
         "train", "--model", tiny_model, "--data", data, "--epochs", "1", *TRAIN,
-        "--set", "data.dev_share=0.25", "--out", out,
+        "--set", "data.dev_fraction=0.25", "--out", out,
     )  # fmt: skip
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert record["task"]["metric"] == "word_accuracy"

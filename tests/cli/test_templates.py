@@ -47,14 +47,14 @@ def test_a_new_perspective_is_measured_where_it_is_imported(tmp_path: Path) -> N
         [
             sys.executable, "-m", "temper", "evaluate", f"{model}:answer", "--gives", "values",
             "--data", str(regression), "--import", str(file), "--perspectives", f"task,{NAME}",
-            "--set", f"evaluate.{NAME}.shares=0.5", "--set", "evaluate.bootstrap=0",
+            "--set", f"evaluate.{NAME}.fractions=0.5", "--set", "evaluate.bootstrap=0",
             "--out", str(tmp_path / "e"), "--json",
         ],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr
     scores = json.loads(found.stdout)["scores"]
-    assert {"share": 0.5} in [one["parameters"] for one in scores if one["perspective"] == NAME]
+    assert {"fraction": 0.5} in [one["parameters"] for one in scores if one["perspective"] == NAME]
 
 
 def test_what_is_written_is_formatted_as_all_else(tmp_path: Path) -> None:

@@ -40,17 +40,17 @@ def examples(count: int = ROWS) -> Examples:
     return Examples("train", texts, labels=[n % 2 for n in range(count)], kind="classification")
 
 
-def settings_of(*names: str, share: float, length: int = 64) -> DataSettings:
+def settings_of(*names: str, fraction: float, length: int = 64) -> DataSettings:
     settings = DataSettings(source="demo", max_length=length)
-    return settings.model_copy(update={"augment": names, "augment_share": share})
+    return settings.model_copy(update={"augment": names, "augment_fraction": fraction})
 
 
 def rows_of(
-    source: Examples, *names: str, share: float = 0.5, seed: int = 0, length: int = 64
+    source: Examples, *names: str, fraction: float = 0.5, seed: int = 0, length: int = 64
 ) -> AugmentedExamples:
     tokenizer = Letters()
     clean = LazilyEncoded(source, tokenizer, max_length=length)
-    settings = settings_of(*names, share=share, length=length)
+    settings = settings_of(*names, fraction=fraction, length=length)
     return AugmentedExamples(source, clean, tokenizer, settings, seed=seed)
 
 
@@ -78,7 +78,7 @@ def test_half_of_the_rows_are_perturbed_anew_each_epoch_and_alike_when_asked_aga
 
 def test_each_perturbation_is_as_likely_and_does_what_it_does_to_a_set() -> None:
     source = examples()
-    rows = rows_of(source, "lowercase", "punctuation", "contractions", share=1.0)
+    rows = rows_of(source, "lowercase", "punctuation", "contractions", fraction=1.0)
     chosen = [rows.chosen(place) for place in range(ROWS)]
     for name in rows.settings.augment:
         expected = ROWS / 3
@@ -92,7 +92,7 @@ def test_typing_errors_of_a_row_differ_by_epoch_and_seed() -> None:
     source = examples(1)
     found = set()
     for seed in range(3):
-        rows = rows_of(source, "typos", share=1.0, seed=seed)
+        rows = rows_of(source, "typos", fraction=1.0, seed=seed)
         for epoch in range(8):
             rows.set_epoch(epoch)
             found.add(text(rows[0]))
@@ -109,7 +109,7 @@ def test_draws_do_not_depend_on_the_other_rows() -> None:
 def test_labels_lengths_and_the_share_of_cut_rows_are_those_of_the_rows_as_they_are() -> None:
     source = examples(40)
     clean = LazilyEncoded(source, Letters(), max_length=28)
-    rows = rows_of(source, "spaces", share=1.0, length=28)
+    rows = rows_of(source, "spaces", fraction=1.0, length=28)
     assert list(rows.lengths) == list(clean.lengths)
     assert (rows.truncated, len(rows)) == (clean.truncated, 40)
     assert 0 < rows.truncated <= 1
@@ -126,7 +126,7 @@ def test_both_texts_of_a_pair_are_perturbed_and_keep_their_segments() -> None:
     tokenizer = make_tokenizer()
     tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
     clean = LazilyEncoded(source, tokenizer, max_length=16)
-    settings = settings_of("punctuation", share=1.0, length=16)
+    settings = settings_of("punctuation", fraction=1.0, length=16)
     rows = AugmentedExamples(source, clean, tokenizer, settings, seed=0)
     alone = Examples("alone", ["word1"], ["word2"])
     expected = encode(alone, tokenizer, max_length=16)[0]
@@ -150,9 +150,9 @@ def test_without_names_the_rows_are_the_very_same() -> None:
     [
         ({"augment": ["typo"]}, "Unknown perturbation 'typo'. Did you mean 'typos'"),
         ({"augment": ["typos", "typos"]}, "`data.augment` must not name one twice"),
-        ({"augment": "typos", "augment_share": 0.0}, "`data.augment_share` must be > 0"),
-        ({"augment": "typos", "augment_share": 1.1}, "`data.augment_share` must be <= 1"),
-        ({"augment_share": 0.2}, "give augment too, or leave augment_share out"),
+        ({"augment": "typos", "augment_fraction": 0.0}, "`data.augment_fraction` must be > 0"),
+        ({"augment": "typos", "augment_fraction": 1.1}, "`data.augment_fraction` must be <= 1"),
+        ({"augment_fraction": 0.2}, "give augment too, or leave augment_fraction out"),
     ],
 )
 def test_wrong_settings_are_refused(given: dict[str, Any], said: str) -> None:
@@ -162,6 +162,6 @@ def test_wrong_settings_are_refused(given: dict[str, Any], said: str) -> None:
 
 def test_one_name_stands_for_a_list_of_one_and_settings_survive_being_written() -> None:
     checked = section(DataSettings, "data", {"source": "demo", "augment": "typos"})
-    assert (checked.augment, checked.augment_share) == (("typos",), 0.5)
+    assert (checked.augment, checked.augment_fraction) == (("typos",), 0.5)
     for each in (checked, DataSettings(source="demo")):
         assert DataSettings.model_validate(each.model_dump(mode="json")) == each

@@ -289,7 +289,7 @@ def test_groups_go_with_their_rows_into_a_carved_dev_split(tmp_path: Path) -> No
         for index in range(20)
     ]
     source = json_lines(tmp_path / "train.jsonl", rows)
-    splits = splits_of(source, group_column="genre", dev_share=0.3)
+    splits = splits_of(source, group_column="genre", dev_fraction=0.3)
     for split in (splits.train, splits.dev):
         assert split.group == [text.replace("text", "genre") for text in split.text]
 

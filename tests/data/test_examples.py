@@ -32,7 +32,7 @@ def test_sample_takes_each_class_in_its_share_and_keeps_the_order() -> None:
 
 
 def test_sample_keeps_a_rare_class() -> None:
-    # Shares of 4: 3.96 and .04; without the rule the rare class would get none.
+    # Fractions of 4: 3.96 and .04; without the rule the rare class would get none.
     assert Counter(labeled([0] * 99 + [1]).sample(4, seed=0).labels or []) == {0: 3, 1: 1}
 
 

@@ -54,14 +54,14 @@ def test_a_missing_dev_split_is_carved_the_same_way_each_time_and_this_is_said(
     tmp_path: Path,
 ) -> None:
     source = str(json_lines(tmp_path / "all.jsonl", rows(40)))
-    settings = DataSettings(source=source, dev_share=0.2, seed=5)
+    settings = DataSettings(source=source, dev_fraction=0.2, seed=5)
     splits, again = load_splits(settings), load_splits(settings)
     assert splits.dev.rows == again.dev.rows
     assert (len(splits.train), len(splits.dev)) == (32, 8)
     assert sum(splits.dev.labels or []) == 4
     assert not splits.train.overlap(splits.dev)
-    assert "dev is 8 rows carved from train (seed 5, share 0.2)" in splits.notices[0]
-    other = splits_of(source, dev_share=0.2, seed=6)
+    assert "dev is 8 rows carved from train (seed 5, fraction 0.2)" in splits.notices[0]
+    other = splits_of(source, dev_fraction=0.2, seed=6)
     assert other.dev.rows != splits.dev.rows
 
 
@@ -69,7 +69,7 @@ def test_dev_rows_are_carved_though_there_are_others_where_that_is_asked_for(
     tmp_path: Path,
 ) -> None:
     source = folder(tmp_path / "data", train=rows(40), dev=rows(10, 40), test=rows(10, 50))
-    splits = load_splits(DataSettings(source=source, eval_split="carve", dev_share=0.2))
+    splits = load_splits(DataSettings(source=source, eval_split="carve", dev_fraction=0.2))
     alone = load_splits(DataSettings(source=source, eval_split="dev"))
     assert sorted([*splits.train.rows, *splits.dev.rows]) == sorted(alone.train.rows)
     assert len(splits.dev) == 8
@@ -89,7 +89,7 @@ def test_rows_that_nobody_split_are_trained_on_and_evaluated_where_they_stand_al
 
 def test_carving_leaves_a_row_of_each_class_in_train(tmp_path: Path) -> None:
     rare = [*rows(9), {"text": "rare", "label": 2}]
-    splits = splits_of(str(json_lines(tmp_path / "a.jsonl", rare)), dev_share=0.9)
+    splits = splits_of(str(json_lines(tmp_path / "a.jsonl", rare)), dev_fraction=0.9)
     assert set(splits.train.labels or []) == {0, 1, 2}
 
 

@@ -146,7 +146,7 @@ def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_
     splits = splits_of(source, task="imdb")
     assert (len(splits.train), splits.dev.source["split"], splits.test) == (20, "test", None)
     assert any("data.eval_split=dev carves dev rows from train" in said for said in splits.notices)
-    carved = splits_of(source, task="imdb", eval_split="dev", dev_share=0.2)
+    carved = splits_of(source, task="imdb", eval_split="dev", dev_fraction=0.2)
     assert (len(carved.train), len(carved.dev), carved.dev.source["split"]) == (16, 4, "train")
     assert any("dev is 4 rows carved from train" in said for said in carved.notices)
     # Evaluating alone carves nothing: the rest of train is not known to be apart.

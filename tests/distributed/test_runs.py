@@ -192,7 +192,7 @@ def test_the_command_says_one_error_stops_at_a_signal_and_goes_on(tmp_path: Path
     assert wrong.returncode == 1
     assert re.findall(r"(?m)^Error: (.*)", said) == [
         "`train.batch_size` is 5, the rows of a batch over all processes, and 2 processes cannot "
-        "have equal shares of it. Give a multiple of 2."
+        "have equal fractions of it. Give a multiple of 2."
     ]
     assert not (tmp_path / "wrong").exists()
     # The launcher tells the code of a process that failed.

@@ -139,7 +139,7 @@ NOISY: dict[str, Method] = {
     # By default only the classifier learns for as long as this run lasts.
     "rec_adam": RecAdam(gamma=10.0, anneal={"t0": 2}),
     "uegr-epoch": UEGR(mask={"refresh": "epoch"}),
-    "uegr-share": UEGR(share=0.5, mask=False),
+    "uegr-share": UEGR(fraction=0.5, mask=False),
     "roast-released": configure("roast", {"preset": "released"}),
     "jachess": configure("jachess"),
     "alternating": Alternating(),

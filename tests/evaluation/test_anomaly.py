@@ -167,8 +167,8 @@ def test_a_detector_that_cannot_be_computed_is_left_out_with_a_notice(
 
 
 def test_a_bare_function_has_the_detectors_of_its_answers(data: EvaluationData) -> None:
-    shares = CallablePredictor(lambda texts: [[0.3, 0.7]] * len(texts), gives="probabilities")
-    found = evaluate(shares, data, ONLY)
+    fractions = CallablePredictor(lambda texts: [[0.3, 0.7]] * len(texts), gives="probabilities")
+    found = evaluate(fractions, data, ONLY)
     assert {e["condition"] for e in found.scores if e["perspective"] == "anomaly"} == {"clean"}
     said = [notice for notice in found.notices if "is left out" in notice]
     assert len(said) == 3

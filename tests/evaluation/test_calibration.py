@@ -68,16 +68,16 @@ def test_held_out_rows_give_one_temperature_for_every_set() -> None:
         clean = block(found, "task" if name == "dev" else "shift", name)
         scaled = block(found, "calibration", name, "temperature")
         z = np.asarray(list(logits.values())) / wanted
-        shares = np.exp(z) / np.exp(z).sum(1, keepdims=True)
-        assert scaled.probabilities == pytest.approx(shares)
+        fractions = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+        assert scaled.probabilities == pytest.approx(fractions)
         assert (scaled.prediction == clean.prediction).all()
-        own = -np.log(shares[np.arange(40), scaled.label.astype(int)])
+        own = -np.log(fractions[np.arange(40), scaled.label.astype(int)])
         assert scaled.loss == pytest.approx(own)
         told = entries(found, set=name, condition="temperature")
         assert tuple(told) == NAMES
         assert told["nll"]["value"] == pytest.approx(own.mean())
         assert told["ece_10"]["value"] == pytest.approx(
-            float(expected_calibration_error(scaled.correct, shares.max(1), bins=10))
+            float(expected_calibration_error(scaled.correct, fractions.max(1), bins=10))
         )
     assert any(f"{wanted:.4g} (40 rows" in notice for notice in found.notices)
     # Whoever has the rows can fit the temperature again.
@@ -95,8 +95,8 @@ def test_without_held_out_rows_no_row_has_a_part_in_its_own_temperature() -> Non
     for fold in (0, 1):
         wanted = fit_temperature(np.asarray(dev.labels)[folds != fold], values[folds != fold])
         z = values[folds == fold] / wanted.value
-        shares = np.exp(z) / np.exp(z).sum(1, keepdims=True)
-        assert before.probabilities[folds == fold] == pytest.approx(shares)
+        fractions = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+        assert before.probabilities[folds == fold] == pytest.approx(fractions)
     # Other labels in one fold leave the scaled answers of that fold as they were.
     labels = np.asarray(dev.labels)
     labels[(folds == 0) & (np.arange(60) % 3 == 0)] ^= 1
@@ -142,15 +142,15 @@ def test_merged_classes_are_scaled_before_they_are_merged_and_keep_their_answer(
         "hans", ["a", "b"], labels=[0, 1], label_names=("entailment", "non-entailment"),
         kind="classification",
     )  # fmt: skip
-    shares = {"a": [0.24, 0.52, 0.24], "b": [0.6, 0.2, 0.2]}
-    answers = {text: np.log(share).tolist() for text, share in shares.items()}
+    fractions = {"a": [0.24, 0.52, 0.24], "b": [0.6, 0.2, 0.2]}
+    answers = {text: np.log(fraction).tolist() for text, fraction in fractions.items()}
     predictor = answering(logits, more, answers, label_names=names)
     data = EvaluationData(dev, shift={"hans": two}, held_out=apart)
     found = evaluate(predictor, data, ONLY)
     scaled = block(found, "calibration", "hans", "temperature")
     value = fit_temperature(apart.labels, list(more.values())).value
     assert value > 1.2
-    powers = np.asarray(list(shares.values())) ** (1 / value)
+    powers = np.asarray(list(fractions.values())) ** (1 / value)
     entailment = (powers / powers.sum(1, keepdims=True))[:, 1]
     assert scaled.probabilities[:, 0] == pytest.approx(entailment)
     assert entailment[0] < 0.5
@@ -159,10 +159,10 @@ def test_merged_classes_are_scaled_before_they_are_merged_and_keep_their_answer(
 
 def test_a_probability_of_zero_stays_zero_and_its_loss_is_undefined() -> None:
     dev, logits = made(30)
-    shares = {text: (np.exp(z) / np.exp(z).sum()).tolist() for text, z in logits.items()}
+    fractions = {text: (np.exp(z) / np.exp(z).sum()).tolist() for text, z in logits.items()}
     far = Examples("far", ["sure"], labels=[1], kind="classification")
     data = EvaluationData(dev, shift={"far": far})
-    found = evaluate(answering(shares, {"sure": [1.0, 0.0]}, gives="probabilities"), data, ONLY)
+    found = evaluate(answering(fractions, {"sure": [1.0, 0.0]}, gives="probabilities"), data, ONLY)
     assert block(found, "calibration", "far", "temperature").probabilities.tolist() == [[1.0, 0.0]]
     told = entries(found, set="far", condition="temperature")
     assert told["nll"]["reason"] == "a label has probability 0"

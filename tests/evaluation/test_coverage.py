@@ -172,13 +172,13 @@ def test_the_page_says_where_coverage_breaks_and_where_not(tmp_path: Path) -> No
     found = evaluate(speaker(), data, ONLY)
     folder = write(found, tmp_path / "whole")
     scores = values(found, "coverage", parameters={})
-    share = f"{100 * scores['far', 'lac', 'coverage']:.1f}%"
+    fraction = f"{100 * scores['far', 'lac', 'coverage']:.1f}%"
     assert in_words(comparison(folder)) == (
         f"The set holds the label of {100 * scores['dev', 'lac', 'coverage']:.1f}% of dev, with "
-        f"{scores['dev', 'lac', 'set_size']:.2f} classes a set, least often on far ({share}). "
-        f"Coverage breaks on far ({share})."
+        f"{scores['dev', 'lac', 'set_size']:.2f} classes a set, least often on far ({fraction}). "
+        f"Coverage breaks on far ({fraction})."
     )
-    assert f"Coverage breaks on far ({share})." in build(folder).read_text(encoding="utf-8")
+    assert f"Coverage breaks on far ({fraction})." in build(folder).read_text(encoding="utf-8")
     calm = evaluate(speaker(), EvaluationData(data.dev, {"near": near}), ONLY)
     said = in_words(comparison(write(calm, tmp_path / "calm")))
     assert said.endswith("Nowhere are fewer covered than chance allows.")

@@ -55,7 +55,7 @@ def write_run(folder: Path, **data: Any) -> str:
 def run(tmp_path: Path) -> str:
     source = write_reviews(tmp_path / "reviews")
     return write_run(
-        tmp_path / "run", source=str(source), kind="classification", dev_share=0.25, **NAMES
+        tmp_path / "run", source=str(source), kind="classification", dev_fraction=0.25, **NAMES
     )
 
 
@@ -111,7 +111,7 @@ def test_a_runs_configuration_goes_with_its_data(cache: Path, tmp_path: Path) ->
         ("text_column", "words", "text"),
         ("text_pair_column", "more", "text_pair"),
         ("label_column", "verdict", "label"),
-        ("dev_share", 0.25, 0.5),
+        ("dev_fraction", 0.25, 0.5),
         ("config", None, "food"),
         ("train_split", "train", "test"),
     ],
@@ -133,7 +133,7 @@ def test_all_that_differs_is_told_at_once(run: str) -> None:
         evaluated(run, {"text_column": "text", "label_column": "label"})
 
 
-@pytest.mark.parametrize("given", [{}, {**NAMES, "kind": "classification", "dev_share": 0.25}])
+@pytest.mark.parametrize("given", [{}, {**NAMES, "kind": "classification", "dev_fraction": 0.25}])
 def test_what_a_run_says_itself_may_be_said_again(run: str, given: dict[str, Any]) -> None:
     assert list(evaluated(run, given).text) == ROWS["dev"]
 

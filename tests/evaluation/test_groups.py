@@ -132,7 +132,7 @@ def test_the_mean_over_groups_is_scikit_learns_balanced_accuracy_of_group_and_an
     rows: list[tuple[int, int]],
 ) -> None:
     correct, groups = (np.array(side) for side in zip(*rows, strict=True))
-    # Recall of a group is the share of its rows whose "prediction" is the group itself.
+    # Recall of a group is the fraction of its rows whose "prediction" is the group itself.
     answered = np.where(correct == 1, groups, 9)
     expected = recall_score(
         groups, answered, labels=sorted(set(groups)), average="macro", zero_division=0

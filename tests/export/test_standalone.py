@@ -72,8 +72,10 @@ class Setting:
         if classes == 1:
             self.labels = self.held.prediction + draws.normal(size=240)
         else:
-            shares = np.exp(scaled(self.held.logits, TEMPERATURE))
-            self.labels = (shares.cumsum(axis=1) < draws.random((240, 1))).sum(axis=1).astype(float)
+            fractions = np.exp(scaled(self.held.logits, TEMPERATURE))
+            self.labels = (
+                (fractions.cumsum(axis=1) < draws.random((240, 1))).sum(axis=1).astype(float)
+            )
         self.pipeline = Pipeline(folder, batch_size=8)
 
     def kept(self, made: Calibration) -> Pipeline:

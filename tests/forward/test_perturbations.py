@@ -41,9 +41,9 @@ def test_a_perturbation_has_the_model_s_precision_and_at_least_single() -> None:
     assert Perturbation(0.1).zeros(network, batch).dtype == torch.float32
 
 
-@pytest.mark.parametrize(("steps", "share"), [(1, 1.0), (3, 0.4)])
+@pytest.mark.parametrize(("steps", "fraction"), [(1, 1.0), (3, 0.4)])
 def test_a_step_of_the_embedding_matrix_is_its_share_of_the_budget(
-    steps: int, share: float
+    steps: int, fraction: float
 ) -> None:
     """Every occurrence of a word moves by its row of ``share * epsilon * G / ||G||_F``."""
     network, batch = probed(5, 3)
@@ -60,7 +60,7 @@ def test_a_step_of_the_embedding_matrix_is_its_share_of_the_budget(
         strict=True,
     ):
         matrix[word] += entry * real
-    step = share * 0.3 * matrix / matrix.norm()
+    step = fraction * 0.3 * matrix / matrix.norm()
     expected = step[batch.inputs["input_ids"]] * batch.mask.unsqueeze(-1)
     torch.testing.assert_close(delta, expected)
     # What words share is no ball around a row: steps of the matrix add up.
@@ -71,9 +71,9 @@ def test_a_step_of_the_embedding_matrix_is_its_share_of_the_budget(
 def test_a_size_is_a_share_of_the_embeddings_and_the_first_norms_are_kept() -> None:
     network, batch = probed(5, 3)
     words = 1e-3 * network.embeddings(batch) * batch.mask.unsqueeze(-1)
-    for share in (0.25, 0.5):
-        found = relative_size(share * words, words, batch, network)
-        assert found.item() == pytest.approx(share)
+    for fraction in (0.25, 0.5):
+        found = relative_size(fraction * words, words, batch, network)
+        assert found.item() == pytest.approx(fraction)
         assert network.first_norms is not None
         moved, unmoved = network.first_norms
         assert float(moved / unmoved) == pytest.approx(0.25)

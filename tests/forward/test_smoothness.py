@@ -47,10 +47,10 @@ def assert_mean(found: Tensor, expected: Tensor, *, bias: float = 0.0) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_estimates_the_exact_norms_of_every_layer(scheme: str) -> None:
     found = rows_of(smooth_bert(), copied(ROWS, DRAWS), settings_of(scheme), weights=LAYERS)
-    shares = torch.tensor(LAYERS, dtype=torch.float64)
+    fractions = torch.tensor(LAYERS, dtype=torch.float64)
     # What finite differences add at their default step is bounded below.
-    assert_mean(found["jacobian"], shares @ exactly().jacobian, bias=0.02)
-    assert_mean(found["hessian"], shares @ exactly().hessian, bias=0.02)
+    assert_mean(found["jacobian"], fractions @ exactly().jacobian, bias=0.02)
+    assert_mean(found["hessian"], fractions @ exactly().hessian, bias=0.02)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -206,8 +206,8 @@ def test_a_probe_that_layers_share_adds_their_cross_terms_and_ours_does_not(
     """``E ||sum sqrt(l) J^T v||^2`` with one v for all has ``2 sqrt(l m) <J_l, J_m>`` beside it."""
     plain, batch = smoothness.probes, copied(ROWS, DRAWS)
     settings = settings_of("difference", hessian_weight=0.0)
-    shares = torch.tensor(LAYERS, dtype=torch.float64)
-    truth = shares @ exactly().jacobian
+    fractions = torch.tensor(LAYERS, dtype=torch.float64)
+    truth = fractions @ exactly().jacobian
     crossed = 2 * math.sqrt(LAYERS[0] * LAYERS[1]) * exactly().crossed
     # Far beyond what the test below allows.
     assert (crossed > 0.5 * truth).all()

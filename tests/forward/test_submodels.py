@@ -63,8 +63,8 @@ def test_adaptive_rates_follow_the_gradient_s_norm_over_real_tokens() -> None:
         # Rates are rounded to 1/65536.
         torch.testing.assert_close(multipliers[kept], factor[kept], rtol=1e-4, atol=0)
         count = 40 * multipliers.shape[2]
-        share = 1 - kept.double().mean((0, 2))
-        assert ((share - rate).abs() <= 5 * (rate * (1 - rate) / count).sqrt()).all()
+        fraction = 1 - kept.double().mean((0, 2))
+        assert ((fraction - rate).abs() <= 5 * (rate * (1 - rate) / count).sqrt()).all()
 
 
 def test_rates_are_detached_and_none_where_no_gradient_came() -> None:
@@ -121,8 +121,8 @@ def test_where_nothing_drops_sub_models_share_30_percent_out_over_the_blocks_out
     kept = planned != 0
     # Two blocks; rates are rounded to 1/65536.
     torch.testing.assert_close(planned[kept], plain[kept] / 0.85, rtol=1e-4, atol=1e-6)
-    share, n = (~kept).double().mean(), kept.numel()
-    assert abs(share - 0.15) < 5 * (0.15 * 0.85 / n) ** 0.5
+    fraction, n = (~kept).double().mean(), kept.numel()
+    assert abs(fraction - 0.15) < 5 * (0.15 * 0.85 / n) ** 0.5
     assert not torch.equal(*kept.chunk(2))
 
 

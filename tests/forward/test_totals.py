@@ -211,13 +211,13 @@ def test_each_total_goes_through_the_distributed_wrapper_once_and_has_its_terms(
 def test_without_dropout_nothing_of_a_divergence_is_due_to_it() -> None:
     # The pass it is measured by is made where the clean pass is made: at the noise.
     ((found,), _) = run(ROAST, rate=0.0)
-    assert found.diagnostics["divergence/dropout_share"].item() == pytest.approx(0.0, abs=1e-12)
+    assert found.diagnostics["divergence/dropout_fraction"].item() == pytest.approx(0.0, abs=1e-12)
     consistency = next(term for term in found.terms if term.name == "consistency")
     assert consistency.rows.min() > 1e-4
 
 
 def test_an_attack_on_some_rows_drops_at_the_rate_that_is_set_for_single_passes() -> None:
-    attack = UEGR(passes=1, adaptive="uniform", share=0.5, mask=False)
+    attack = UEGR(passes=1, adaptive="uniform", fraction=0.5, mask=False)
     model = tiny_network()
     network, batch, step = Network(model), rows(5, 3, 4, 2), Step(units=4)
     network.probe(Batch.of(batch))

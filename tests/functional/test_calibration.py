@@ -162,7 +162,7 @@ def test_errors_of_resamples_are_those_of_repeated_rows(measure: Any) -> None:
 
 
 def test_classwise_error_by_hand() -> None:
-    # Class 0: .7 against a share of 1, .2 against 0; class 1: .3 against 0, .2 against 1;
+    # Class 0: .7 against a fraction of 1, .2 against 0; class 1: .3 against 0, .2 against 1;
     # class 2: 0 against 0, .6 against 0.
     probabilities = [[0.7, 0.3, 0.0], [0.2, 0.2, 0.6]]
     found = calibration.classwise_calibration_error([0, 1], probabilities)

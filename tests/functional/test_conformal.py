@@ -108,9 +108,9 @@ def covered(*, by: str | None = None) -> np.ndarray:
 
 
 def reach(n: int, rows: int, coverage: float) -> float:
-    """Return four standard errors of the mean share over the splits, for ranks without ties."""
-    share = math.ceil((n + 1) * coverage) / (n + 1)
-    return 4 * math.sqrt(share * (1 - share) / (n + 2) * (n + 1 + rows) / rows / SPLITS)
+    """Return four standard errors of the mean fraction over the splits, for ranks without ties."""
+    fraction = math.ceil((n + 1) * coverage) / (n + 1)
+    return 4 * math.sqrt(fraction * (1 - fraction) / (n + 2) * (n + 1 + rows) / rows / SPLITS)
 
 
 def test_coverage_is_nominal_over_splits() -> None:
@@ -193,22 +193,22 @@ def test_coverage_is_nominal_over_splits_of_real_texts(name: str, data_dir: Path
     probabilities, labels = model.predict_proba(texts[2000:]), labels[2000:]
     draws = np.random.default_rng(0)
     n = 299
-    scores, shares = lac_scores(probabilities), []
+    scores, fractions = lac_scores(probabilities), []
     for _ in range(SPLITS):
         order = draws.permutation(len(labels))
         threshold = conformal_quantile(at_labels(scores, labels)[order[:n]], coverage=0.9)
         sets = prediction_sets(scores[order[n:]], threshold)
-        shares.append(float(at_labels(sets, labels[order[n:]]).mean()))
-    assert np.mean(shares) == pytest.approx(0.9, abs=reach(n, len(labels) - n, 0.9))
+        fractions.append(float(at_labels(sets, labels[order[n:]]).mean()))
+    assert np.mean(fractions) == pytest.approx(0.9, abs=reach(n, len(labels) - n, 0.9))
 
 
 def shares_over_splits(scores: np.ndarray, n: int, coverage: float) -> np.ndarray:
-    """Return the share at or below a threshold of n rows, of the others, in each of the splits."""
-    draws, shares = np.random.default_rng(0), []
+    """Return the fraction of other rows at or below a threshold of n rows, for each split."""
+    draws, fractions = np.random.default_rng(0), []
     for _ in range(SPLITS):
         mixed = draws.permutation(scores)
-        shares.append((mixed[n:] <= conformal_quantile(mixed[:n], coverage=coverage)).mean())
-    return np.array(shares)
+        fractions.append((mixed[n:] <= conformal_quantile(mixed[:n], coverage=coverage)).mean())
+    return np.array(fractions)
 
 
 def unlike_by_two(rows: list[dict]) -> np.ndarray:
@@ -228,8 +228,8 @@ def test_intervals_cover_over_splits_of_real_pairs(data_dir: Path) -> None:
     fit, held = slice(600), slice(600, None)
     value = Ridge().fit(inputs[fit], targets[fit]).predict(inputs[held])
     residuals = np.abs(targets[held] - value)
-    share = shares_over_splits(residuals, 299, 0.9)
-    assert share.mean() == pytest.approx(0.9, abs=reach(299, len(residuals) - 299, 0.9))
+    fraction = shares_over_splits(residuals, 299, 0.9)
+    assert fraction.mean() == pytest.approx(0.9, abs=reach(299, len(residuals) - 299, 0.9))
 
 
 def test_false_alarms_come_at_the_stated_rate_over_splits_of_real_texts(data_dir: Path) -> None:
@@ -247,12 +247,12 @@ def test_false_alarms_come_at_the_stated_rate_over_splits_of_real_texts(data_dir
 
 def test_the_share_covered_in_a_split_has_the_stated_law() -> None:
     low, high = chance_coverage(99, 100, coverage=0.9, confidence=0.9)
-    share = covered() / 100
+    fraction = covered() / 100
     # At most 5 in 100 on either side, plus three standard errors over the splits.
-    for outside in (share < low, share > high):
+    for outside in (fraction < low, fraction > high):
         assert outside.mean() <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / SPLITS)
     # It is no wider than it must be: one row more on either side is too many.
-    inner = [(share <= low).mean(), (share >= high).mean()]
+    inner = [(fraction <= low).mean(), (fraction >= high).mean()]
     assert min(inner) > 0.05 - 3 * math.sqrt(0.05 * 0.95 / SPLITS)
 
 

@@ -48,8 +48,10 @@ class Regression(RegressorMixin, Answers):
 def rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities of held-out rows and rows to answer, and their labels."""
     draws = np.random.default_rng(seed)
-    shares = draws.dirichlet([0.6, 0.5, 0.4, 0.3], size=HELD_OUT + ASKED)
-    return shares, (shares.cumsum(axis=1) < draws.random((len(shares), 1))).sum(axis=1).clip(max=3)
+    fractions = draws.dirichlet([0.6, 0.5, 0.4, 0.3], size=HELD_OUT + ASKED)
+    return fractions, (fractions.cumsum(axis=1) < draws.random((len(fractions), 1))).sum(
+        axis=1
+    ).clip(max=3)
 
 
 def values(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -59,8 +61,8 @@ def values(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return predicted, predicted + draws.normal(size=len(predicted))
 
 
-def our_sets(shares: np.ndarray, labels: np.ndarray, coverage: float) -> np.ndarray:
-    scores = lac_scores(shares)
+def our_sets(fractions: np.ndarray, labels: np.ndarray, coverage: float) -> np.ndarray:
+    scores = lac_scores(fractions)
     threshold = conformal_quantile(at_labels(scores, labels)[:HELD_OUT], coverage=coverage)
     return prediction_sets(scores[HELD_OUT:], threshold)
 
@@ -69,12 +71,12 @@ def our_sets(shares: np.ndarray, labels: np.ndarray, coverage: float) -> np.ndar
 def test_sets_are_those_of_mapie(coverage: float) -> None:
     mapie = pytest.importorskip("mapie.classification", reason=WHY)
     for seed in range(3):
-        shares, labels = rows(seed)
+        fractions, labels = rows(seed)
         theirs = mapie.SplitConformalClassifier(
             Classifier(), confidence_level=coverage, conformity_score="lac", random_state=seed
-        ).conformalize(shares[:HELD_OUT], labels[:HELD_OUT])
-        _, sets = theirs.predict_set(shares[HELD_OUT:])
-        assert (sets[:, :, 0] == our_sets(shares, labels, coverage)).all()
+        ).conformalize(fractions[:HELD_OUT], labels[:HELD_OUT])
+        _, sets = theirs.predict_set(fractions[HELD_OUT:])
+        assert (sets[:, :, 0] == our_sets(fractions, labels, coverage)).all()
 
 
 @pytest.mark.parametrize("coverage", COVERAGES)
@@ -96,13 +98,13 @@ def test_intervals_are_those_of_mapie(coverage: float) -> None:
 def test_sets_of_each_kind_are_those_of_crepes(coverage: float) -> None:
     crepes = pytest.importorskip("crepes", reason=WHY)
     for seed in range(3):
-        shares, labels = rows(seed)
-        scores = lac_scores(shares)
+        fractions, labels = rows(seed)
+        scores = lac_scores(fractions)
         own, asked = at_labels(scores, labels)[:HELD_OUT], scores[HELD_OUT:]
         kinds = np.arange(HELD_OUT) % 2
         theirs = crepes.ConformalClassifier().fit(own)
         sets = theirs.predict_set(asked, confidence=coverage, smoothing=False)
-        assert (sets.astype(bool) == our_sets(shares, labels, coverage)).all()
+        assert (sets.astype(bool) == our_sets(fractions, labels, coverage)).all()
         theirs = crepes.ConformalClassifier().fit(own, bins=kinds)
         new = np.arange(ASKED) % 2
         sets = theirs.predict_set(asked, bins=new, confidence=coverage, smoothing=False)

@@ -144,7 +144,7 @@ def test_the_least_effect_is_seen_four_times_in_five() -> None:
     draws = np.random.default_rng(0).normal(0, spread, (20_000, 5, 2))
     draws[..., 0] += seen.least
     found = stats.ttest_ind(draws[..., 0], draws[..., 1], axis=1)
-    # The error of the share is .003.
+    # The error of the fraction is .003.
     assert (found.pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.015)
 
 
@@ -201,7 +201,7 @@ def test_stated_differences_are_detected_with_the_seeds_that_are_named(seeds: in
         new = effect((size + draws.normal(size=count)).tolist(), draws.normal(size=count).tolist())
         assert new is not None
         detected += not new.inside_noise
-    # 0.8 less what a variance of few seeds costs; the error of the share is 0.02.
+    # 0.8 less what a variance of few seeds costs; the error of the fraction is 0.02.
     assert 0.65 < detected / studies < 0.9
 
 

@@ -19,7 +19,7 @@ from temper.functional.calibration import (
 )
 from temper.functional.detectors import auroc
 from temper.functional.intervals import Statistic
-from temper.functional.proportions import Share
+from temper.functional.proportions import Proportion
 from temper.functional.resampling import FloatArray, weighted_mean
 
 
@@ -80,15 +80,15 @@ def test_the_share_of_resamples_without_a_score_stands_beside_the_interval() -> 
     assert found.undefined == pytest.approx(chance, abs=5 * (chance / 4000) ** 0.5)
 
 
-@pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
-def test_no_interval_is_given_where_many_resamples_have_no_score(share: float) -> None:
+@pytest.mark.parametrize("fraction", [0.01, 0.5, 1.0])
+def test_no_interval_is_given_where_many_resamples_have_no_score(fraction: float) -> None:
     def statistic(counts: FloatArray) -> FloatArray:
         values = counts @ np.arange(5.0)
-        return np.where(np.arange(len(values)) < share * len(values), np.nan, values)
+        return np.where(np.arange(len(values)) < fraction * len(values), np.nan, values)
 
     (found,) = intervals.score_intervals([statistic], 5, resamples=200, seed=0)
-    assert (found.low is None) == (share > 0.05)
-    assert found.undefined == pytest.approx(share)
+    assert (found.low is None) == (fraction > 0.05)
+    assert found.undefined == pytest.approx(fraction)
 
 
 @pytest.mark.parametrize("confidence", [0.95, 0.8])
@@ -119,9 +119,9 @@ def test_the_p_of_a_difference_counts_resamples_on_either_side_of_0(apart: list[
 def test_shares_of_other_rows_are_compared_by_the_bootstrap() -> None:
     draws = np.random.default_rng(0)
     right, among = (draws.integers(0, 2, 30).astype(float) for _ in range(2))
-    sides: list[Statistic] = [Share(right), Share(right, among), mean_of(1 - right)]
+    sides: list[Statistic] = [Proportion(right), Proportion(right, among), mean_of(1 - right)]
     for first, second in itertools.permutations(sides, 2):
-        # A partial is no share to the library, so that both of its sides are resampled.
+        # A partial is no fraction to the library, so that both of its sides are resampled.
         pairs: list[tuple[Statistic, Statistic]]
         pairs = [(first, second), (partial(first), partial(second))]
         found, drawn = intervals.difference_intervals(pairs, 30, resamples=50, seed=0)
@@ -129,10 +129,10 @@ def test_shares_of_other_rows_are_compared_by_the_bootstrap() -> None:
 
 
 def test_a_closed_form_needs_no_resamples() -> None:
-    share = Share(np.array([1.0, 0.0]))
+    fraction = Proportion(np.array([1.0, 0.0]))
     for found in (
-        intervals.score_intervals([share], 2, resamples=0, seed=0),
-        intervals.difference_intervals([(share, share)], 2, resamples=0, seed=0),
+        intervals.score_intervals([fraction], 2, resamples=0, seed=0),
+        intervals.difference_intervals([(fraction, fraction)], 2, resamples=0, seed=0),
     ):
         assert found[0].low is not None
 

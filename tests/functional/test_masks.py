@@ -192,8 +192,8 @@ def test_draws_of_two_keys_have_nothing_to_do_with_each_other(other: int) -> Non
         assert abs(differ - 0.5) < 6 * 0.5 / math.sqrt(count)
     if other >= 1 << 32:
         # Nor are they the same draws at other places, but for those that meet by chance.
-        share = torch.isin(first, second).double().mean().item()
-        assert share < 10 * count / FINE_LEVELS
+        fraction = torch.isin(first, second).double().mean().item()
+        assert fraction < 10 * count / FINE_LEVELS
 
 
 @given(
@@ -279,8 +279,8 @@ def test_a_kept_mask_keeps_each_entry_with_the_probability_that_divides_it() -> 
     dropped = drop_codes(codes.repeat(draws, 1), table, 3)
     found = thin_by_code(gradient.repeat(draws, 1), dropped, table, scale=True).double()
     p = table[codes.long()].double() / FINE_LEVELS
-    share = (dropped > 0).double().mean(0)
-    assert ((share - p).abs() <= 5 * (p * (1 - p) / draws).sqrt()).all()
+    fraction = (dropped > 0).double().mean(0)
+    assert ((fraction - p).abs() <= 5 * (p * (1 - p) / draws).sqrt()).all()
     error = (gradient.double().square() * (1 - p) / p / draws).sqrt()
     assert ((found.mean(0) - gradient).abs() <= 5 * error + 1e-6).all()
     kept = dropped > 0
@@ -370,9 +370,9 @@ def test_the_counts_of_parts_add_up_to_the_whole_ones(
     ends = [0, *sorted(cuts), len(whole)]
     parts = [whole[start:end] for start, end in pairwise(ends)]
     places = [(start * whole[0].numel(), whole.shape) for start in ends[:-1]]
-    each = [bucket_counts([part], places=[at]) for part, at in zip(parts, places, strict=True)]
+    each = [bucket_counts([part], parts=[at]) for part, at in zip(parts, places, strict=True)]
     assert torch.equal(torch.stack(each).sum(0), bucket_counts([whole]))
-    assert torch.equal(bucket_counts(parts, places=places), bucket_counts([whole]))
+    assert torch.equal(bucket_counts(parts, parts=places), bucket_counts([whole]))
 
 
 @pytest.mark.parametrize("columns", [1, 12, 384, 11 * 12])
@@ -422,10 +422,10 @@ def test_distinct_buckets_have_the_exact_rank() -> None:
 )
 def test_range_normalization_lies_in_0_to_1_at_any_scale(values: list[float], scale: int) -> None:
     tensor = torch.tensor(values)
-    (share,) = range_normalize([tensor * 10.0**scale])
-    assert torch.isfinite(share).all()
-    assert share.min() >= 0
-    assert share.max() <= 1
+    (fraction,) = range_normalize([tensor * 10.0**scale])
+    assert torch.isfinite(fraction).all()
+    assert fraction.min() >= 0
+    assert fraction.max() <= 1
 
 
 @example([[1.0, -2.0], [3.0]], 1.0)
@@ -440,14 +440,14 @@ def test_range_normalization_is_that_of_equation_8_over_all_tensors(
     squares = torch.cat(tensors).square()
     low, width = squares.min(), squares.max() - squares.min()
     found = range_normalize([tensor.float() for tensor in tensors])
-    for tensor, share in zip(tensors, found, strict=True):
+    for tensor, fraction in zip(tensors, found, strict=True):
         wanted = (tensor.square() - low) / (width if width > 0 else 1.0)
         # Two shares that are nearly equal leave few of fp32's digits of what lies between them.
         reach = 1e-6 * float(squares.max() / width) if width > 0 else 1e-6
-        torch.testing.assert_close(share.double(), wanted, rtol=0, atol=reach)
+        torch.testing.assert_close(fraction.double(), wanted, rtol=0, atol=reach)
 
 
 @pytest.mark.parametrize("value", [0.0, 2.5])
 def test_equal_entries_are_all_of_range_0(value: float) -> None:
-    (share,) = range_normalize([torch.full((4,), value)])
-    assert share.tolist() == [0.0] * 4
+    (fraction,) = range_normalize([torch.full((4,), value)])
+    assert fraction.tolist() == [0.0] * 4

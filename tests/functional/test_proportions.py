@@ -1,4 +1,4 @@
-"""Intervals of shares: printed values, exact coverage, and the ends that a bootstrap misses."""
+"""Intervals of fractions: printed values, exact coverage, and the ends that a bootstrap misses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from scipy import stats
 
 from temper.functional.intervals import difference_intervals, score_intervals
 from temper.functional.proportions import (
-    GroupShares,
+    GroupProportions,
     OfKinds,
-    Share,
-    ShareDifference,
-    paired_shares,
+    Proportion,
+    ProportionDifference,
+    paired_proportions,
     wilson,
 )
 
@@ -31,27 +31,27 @@ def test_rows_that_are_all_right_leave_room_below() -> None:
     low, high = wilson(120, 120)
     assert (round(100 * low, 1), high) == (96.9, 1.0)
     assert wilson(0, 120) == pytest.approx((0.0, 1 - low))
-    (found,) = score_intervals([Share(np.ones(120))], 120, resamples=50, seed=0)
+    (found,) = score_intervals([Proportion(np.ones(120))], 120, resamples=50, seed=0)
     assert (found.low, found.high) == (low, high)
 
 
-@pytest.mark.parametrize("share", [0.5, 0.9, 0.97])
+@pytest.mark.parametrize("fraction", [0.5, 0.9, 0.97])
 @pytest.mark.parametrize("rows", [10, 34, 200])
 def test_wilsons_interval_holds_the_share_about_as_often_as_it_says(
-    share: float, rows: int
+    fraction: float, rows: int
 ) -> None:
     right = np.arange(rows + 1)
     ends = np.array([wilson(float(count), rows) for count in right])
-    holds = (ends[:, 0] <= share) & (share <= ends[:, 1])
-    assert stats.binom.pmf(right[holds], rows, share).sum() > 0.9
+    holds = (ends[:, 0] <= fraction) & (fraction <= ends[:, 1])
+    assert stats.binom.pmf(right[holds], rows, fraction).sum() > 0.9
 
 
 def test_a_share_among_some_rows_forgets_the_others() -> None:
-    share = Share(np.array([1.0, 1.0, 0.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0]))
-    assert share(np.ones((1, 4)))[0] == 0.5
-    assert share.fewest == 2
+    fraction = Proportion(np.array([1.0, 1.0, 0.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0]))
+    assert fraction(np.ones((1, 4)))[0] == 0.5
+    assert fraction.fewest == 2
     for confidence in (0.95, 0.8):
-        found = share.interval(confidence)
+        found = fraction.interval(confidence)
         assert (found.low, found.high) == wilson(1, 2, confidence=confidence)
 
 
@@ -59,7 +59,7 @@ def test_few_rows_that_differ_are_no_difference() -> None:
     # Two rows of 34 that only the first has right: the bootstrap's interval would touch 0 at most.
     first, second = np.ones(34), np.ones(34)
     second[:2] = 0
-    found = paired_shares(first, second)
+    found = paired_proportions(first, second)
     assert found.low is not None
     assert found.low < 0
     assert found.p is not None
@@ -69,12 +69,14 @@ def test_few_rows_that_differ_are_no_difference() -> None:
 def test_turning_two_models_around_turns_the_interval() -> None:
     draws = np.random.default_rng(0)
     first, second = (draws.integers(0, 2, 60).astype(float) for _ in range(2))
-    one, other = paired_shares(first, second), paired_shares(second, first)
+    one, other = paired_proportions(first, second), paired_proportions(second, first)
     assert (one.low, one.high, one.p) == pytest.approx((-other.high, -other.low, other.p))
     for confidence in (0.95, 0.8):
-        found = ShareDifference(first, second).interval(confidence)
-        assert found == paired_shares(first, second, confidence=confidence)
-    (drawn,) = difference_intervals([(Share(first), Share(second))], 60, resamples=10, seed=0)
+        found = ProportionDifference(first, second).interval(confidence)
+        assert found == paired_proportions(first, second, confidence=confidence)
+    (drawn,) = difference_intervals(
+        [(Proportion(first), Proportion(second))], 60, resamples=10, seed=0
+    )
     assert drawn == one
 
 
@@ -82,7 +84,7 @@ def test_the_worst_of_one_group_has_its_own_interval() -> None:
     right = np.array([1.0] * 9 + [0.0])
     groups = np.zeros(10, dtype=np.int64)
     for least in (True, False):
-        found = GroupShares(right, groups, least).interval(0.95)
+        found = GroupProportions(right, groups, least).interval(0.95)
         assert (found.low, found.high) == pytest.approx(wilson(9, 10))
 
 
@@ -93,12 +95,12 @@ def test_the_worst_group_is_held_by_its_interval() -> None:
     held = 0
     for _ in range(400):
         right = (draws.random(300) < 0.8).astype(float)
-        found = GroupShares(right, groups, least=True).interval(0.95)
+        found = GroupProportions(right, groups, least=True).interval(0.95)
         assert found.low is not None
         assert found.high is not None
         held += found.low <= 0.8 <= found.high
     assert held >= 0.93 * 400
-    assert GroupShares(right, groups, least=True).fewest == 40
+    assert GroupProportions(right, groups, least=True).fewest == 40
 
 
 def test_resamples_that_all_score_alike_give_no_interval() -> None:
@@ -118,22 +120,22 @@ def test_shares_of_resamples_are_those_of_repeated_rows(
     counts = np.array(data.draw(st.lists(weights, min_size=2, max_size=2)), dtype=float)
     right = first.astype(float)
     found = {
-        "all": Share(right)(counts),
-        "difference": ShareDifference(right, second.astype(float))(counts),
-        "among": Share(right, second.astype(float))(counts),
-        "mean": GroupShares(right, groups, least=False)(counts),
-        "least": GroupShares(right, groups, least=True)(counts),
+        "all": Proportion(right)(counts),
+        "difference": ProportionDifference(right, second.astype(float))(counts),
+        "among": Proportion(right, second.astype(float))(counts),
+        "mean": GroupProportions(right, groups, least=False)(counts),
+        "least": GroupProportions(right, groups, least=True)(counts),
     }
     for at, weight in enumerate(counts.astype(int)):
         chosen = np.repeat(np.arange(len(rows)), weight)
-        shares = [right[chosen][groups[chosen] == g].mean() for g in np.unique(groups[chosen])]
+        fractions = [right[chosen][groups[chosen] == g].mean() for g in np.unique(groups[chosen])]
         counted = right[chosen][second[chosen] == 1]
         expected = {
             "all": right[chosen].mean() if len(chosen) else np.nan,
             "difference": (first - second)[chosen].mean() if len(chosen) else np.nan,
             "among": counted.mean() if len(counted) else np.nan,
-            "mean": np.mean(shares) if shares else np.nan,
-            "least": min(shares, default=np.nan),
+            "mean": np.mean(fractions) if fractions else np.nan,
+            "least": min(fractions, default=np.nan),
         }
         for name, value in expected.items():
             assert found[name][at] == pytest.approx(value, nan_ok=True), name
@@ -148,14 +150,14 @@ def test_paired_shares_add_a_row_to_each_kind_in_which_the_two_differ(
 ) -> None:
     n, b, c = len(rows) + 2, rows.count((1, 0)) + 1, rows.count((0, 1)) + 1
     first, second = np.array(rows, dtype=float).T
-    found = paired_shares(first, second, confidence=confidence)
+    found = paired_proportions(first, second, confidence=confidence)
     middle = (b - c) / n
     error = np.sqrt(((b + c) / n - middle**2) / n)
     reach = stats.norm.isf((1 - confidence) / 2) * error
     assert found.low == pytest.approx(max(-1, middle - reach))
     assert found.high == pytest.approx(min(1, middle + reach))
     assert found.p == pytest.approx(2 * stats.norm.sf(abs(middle) / error))
-    assert ShareDifference(first, second).fewest == len(rows)
+    assert ProportionDifference(first, second).fewest == len(rows)
 
 
 def test_intervals_without_rows_or_with_more_right_ones_are_refused() -> None:
@@ -164,11 +166,11 @@ def test_intervals_without_rows_or_with_more_right_ones_are_refused() -> None:
             wilson(right, rows)
     for first, second in [(np.ones(0), np.ones(0)), (np.ones(2), np.ones(3))]:
         with pytest.raises(ValueError, match=rf"one length >= 1, got \[{len(first)}\] and"):
-            paired_shares(first, second)
+            paired_proportions(first, second)
     for confidence in (0.0, 1.0):
         with pytest.raises(ValueError, match=r"must lie in \(0, 1\)"):
             wilson(1, 2, confidence=confidence)
-    nothing = GroupShares(np.ones(0), np.ones(0, dtype=np.int64), least=True)
+    nothing = GroupProportions(np.ones(0), np.ones(0, dtype=np.int64), least=True)
     assert (nothing.interval(0.95).low, nothing.interval(0.95).high) == (None, None)
     assert nothing.fewest == 0
 
@@ -178,13 +180,13 @@ def test_the_interval_of_a_mean_of_groups_adds_their_distances_like_standard_err
         np.array([1.0] * 8 + [0.0] * 2 + [1.0] * 15 + [0.0] * 25),
         np.repeat([0, 1], [10, 40]),
     )
-    found = GroupShares(right, groups, least=False).interval(0.9)
+    found = GroupProportions(right, groups, least=False).interval(0.9)
     (low, high), (least, most) = wilson(8, 10, confidence=0.9), wilson(15, 40, confidence=0.9)
     mean = (0.8 + 0.375) / 2
     assert found.low == pytest.approx(mean - np.hypot(0.8 - low, 0.375 - least) / 2)
     assert found.high == pytest.approx(mean + np.hypot(high - 0.8, most - 0.375) / 2)
     # Either of the two may look worst by chance, so its upper end is taken at half the alpha.
-    worst = GroupShares(right, groups, least=True).interval(0.9)
+    worst = GroupProportions(right, groups, least=True).interval(0.9)
     assert worst.low == pytest.approx(least)
     assert worst.high == pytest.approx(wilson(15, 40, confidence=0.95)[1])
 

@@ -177,10 +177,10 @@ def test_shares_of_groups_are_those_of_a_loop_over_groups(
     least = scores.least_accuracy(right, groups, counts=counts)
     for at, weight in enumerate(counts.astype(int)):
         hits, held = np.repeat(right, weight), np.repeat(groups, weight)
-        shares = [hits[held == group].mean() for group in set(held.tolist())]
-        expected = np.mean(shares) if shares else np.nan
+        fractions = [hits[held == group].mean() for group in set(held.tolist())]
+        expected = np.mean(fractions) if fractions else np.nan
         assert means[at] == pytest.approx(expected, nan_ok=True)
-        assert least[at] == pytest.approx(min(shares, default=np.nan), nan_ok=True)
+        assert least[at] == pytest.approx(min(fractions, default=np.nan), nan_ok=True)
     if rows:
         one = [right[groups == group].mean() for group in set(groups.tolist())]
         assert float(scores.mean_group_accuracy(right, groups)) == pytest.approx(np.mean(one))

@@ -99,5 +99,5 @@ def test_one_reference_in_twenty_has_more_false_alarms_than_the_rate(
     own_rate = stats.norm.sf((reach - off) * batch**0.5) + stats.norm.cdf(
         (-reach - off) * batch**0.5
     )
-    # The error of the share is 0.0015. At a level of 1% it would be 0.10 where both are 200.
+    # The error of the fraction is 0.0015. At a level of 1% it would be 0.10 where both are 200.
     assert (own_rate > 0.01).mean() <= 0.055

@@ -43,8 +43,8 @@ def test_the_temperature_makes_the_loss_stationary_and_scales_with_the_logits(
     labels, logits = drawn(seed)
     fitted = fit_temperature(labels, logits)
     # d NLL / d (1 / T) = 0: what the classifier expects of its logits is what it gets.
-    shares = probabilities_of(logits / fitted.value)
-    expected = (shares * logits).sum(1).mean()
+    fractions = probabilities_of(logits / fitted.value)
+    expected = (fractions * logits).sum(1).mean()
     assert expected == pytest.approx(logits[np.arange(len(labels)), labels].mean(), abs=1e-9)
     assert fit_temperature(labels, factor * logits).value == pytest.approx(
         factor * fitted.value, rel=1e-9

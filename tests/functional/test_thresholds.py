@@ -13,7 +13,7 @@ from scipy.special import softmax
 from temper.functional.calibration import fit_temperature, scaled
 from temper.functional.conformal import conformal_quantile
 from temper.functional.intervals import difference_intervals, score_intervals
-from temper.functional.proportions import Share
+from temper.functional.proportions import Proportion
 from temper.functional.resampling import weighted_mean
 from temper.functional.thresholds import FittedOn, Judged, Refitted, Thresholds, resampled_quantiles
 
@@ -79,7 +79,7 @@ def detections(ordinary: np.ndarray, odd: np.ndarray, folds: np.ndarray) -> Judg
     def above(limit: float, chosen: np.ndarray) -> np.ndarray:
         return np.asarray(odd[chosen] > limit, dtype=np.float64)
 
-    closed = Share((odd > made.of_rows()).astype(np.float64))
+    closed = Proportion((odd > made.of_rows()).astype(np.float64))
     return Judged(made, above, np.arange(rows), closed)
 
 

@@ -94,7 +94,8 @@ def test_a_mask_on_a_gpu_keeps_the_mean_of_the_gradient(gpu: torch.device) -> No
     assert torch.equal(
         keyed_levels(1001, 5, start=3, device=gpu).cpu(), keyed_levels(1001, 5, start=3)
     )
-    # Kept with probability p: the share kept is the mean of p, to 6 standard deviations of n draws.
+    # Kept with probability p: the fraction kept is the mean of p, to 6 standard deviations of n
+    # draws.
     counts = bucket_counts([gradient])
     expected = float((counts * p).sum() / counts.sum())
     assert abs(float(kept.double().mean()) - expected) < 6 * 0.5 / 2**10

@@ -185,7 +185,7 @@ def test_encoder_decoders_take_no_embeddings_instead_of_ids(name: str, message: 
 def test_one_budget_for_the_embedding_matrix_shrinks_with_the_batch(
     scope, least: float, most: float
 ) -> None:
-    """An example's share of an epsilon of 1, in a batch of 128 against one of 2."""
+    """An example's fraction of an epsilon of 1, in a batch of 128 against one of 2."""
     network = Network(bert())
     draws = torch.Generator().manual_seed(1)
     sizes = []

@@ -181,11 +181,11 @@ def climb(
     around: tuple[Tensor, Tensor],
     whole: dict[str, Any],
     *,
-    share: float = 1.0,
+    fraction: float = 1.0,
 ) -> Tensor:
-    """Take one projected step up a value, by a share of the whole budget."""
+    """Take one projected step up a value, by a fraction of the whole budget."""
     (gradient,) = torch.autograd.grad(value, point, retain_graph=True)
-    step = attack(gradient, *around, **{**whole, "epsilon": share * whole["epsilon"]})
+    step = attack(gradient, *around, **{**whole, "epsilon": fraction * whole["epsilon"]})
     return ball(point.detach() + step, *around, **whole)
 
 

@@ -79,14 +79,14 @@ def test_an_attack_that_is_due_weighs_as_many_times_as_much(number: int) -> None
         torch.testing.assert_close(found, clean + 3 * (always - clean), rtol=1e-7, atol=1e-10)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.75])
-def test_some_rows_are_attacked_as_they_would_be_among_all(share: float) -> None:
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.75])
+def test_some_rows_are_attacked_as_they_would_be_among_all(fraction: float) -> None:
     # Held to the clean pass too: each to its own row of it.
     settings: dict[str, Any] = {"passes": 1, "divergence_weight": 2.0, "with_clean": True}
     (_, everything) = terms(**settings)
-    count, seen = max(1, round(share * ROWS)), set()
+    count, seen = max(1, round(fraction * ROWS)), set()
     for number in range(24):
-        (_, some) = terms(number, share=share, **settings)
+        (_, some) = terms(number, fraction=fraction, **settings)
         places = []
         for term, whole in zip(some.terms, everything.terms, strict=True):
             assert term.weight == pytest.approx(whole.weight * ROWS / count)
@@ -102,7 +102,7 @@ def test_some_rows_are_attacked_as_they_would_be_among_all(share: float) -> None
 def test_rates_of_some_rows_follow_their_own_gradients() -> None:
     with recorded_rates() as noted:
         terms(adaptive={"low": 0.0, "high": 0.9}, rate=0.3)
-        terms(adaptive={"low": 0.0, "high": 0.9}, rate=0.3, share=0.5)
+        terms(adaptive={"low": 0.0, "high": 0.9}, rate=0.3, fraction=0.5)
     everything, some = noted
     assert everything.keys() == some.keys()
     for key, rates in some.items():
@@ -128,7 +128,7 @@ def test_one_attacked_pass_is_held_to_the_clean_one_as_a_constant() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "forwards"),
-    [({"every": 2}, [2, 1, 2, 1]), ({"share": 0.5, "every": 3}, [2, 1, 1, 2])],
+    [({"every": 2}, [2, 1, 2, 1]), ({"fraction": 0.5, "every": 3}, [2, 1, 1, 2])],
 )
 def test_a_resting_attack_costs_no_pass(settings: dict[str, float], forwards: list[int]) -> None:
     model = tiny_network()

@@ -1,4 +1,4 @@
-"""Child-Tuning: F's draws keep the mean, D keeps the share with the largest squared gradients."""
+"""Child-Tuning: F's draws keep the mean; D keeps the largest squared gradients."""
 
 from __future__ import annotations
 
@@ -110,18 +110,18 @@ def importance_by_hand(batches: list[dict[str, Tensor]], largest: float) -> dict
 
 
 @pytest.mark.parametrize("largest", [1.0, 0.05])
-@pytest.mark.parametrize("share", [0.3, 0.01, 0.77])
+@pytest.mark.parametrize("fraction", [0.3, 0.01, 0.77])
 def test_exactly_the_share_with_the_largest_squared_gradients_trains(
-    share: float, largest: float
+    fraction: float, largest: float
 ) -> None:
     batches = two_batches()
-    stepper = stepper_of(ChildTuningD(reserve_p=share, largest_norm=largest), rate=0.0)
+    stepper = stepper_of(ChildTuningD(reserve_p=fraction, largest_norm=largest), rate=0.0)
     stepper.prepare(batches)
     stepper.begin_epoch(0)
     sums = importance_by_hand(batches, largest)
     blocks = [name for name in sums if name.startswith("layers.")]
     everything = torch.cat([sums[name].flatten() for name in blocks])
-    count = round(share * len(everything))
+    count = round(fraction * len(everything))
     lowest = everything.sort(descending=True).values[count - 1]
 
     stepper.backward(*batches)
@@ -152,11 +152,11 @@ def test_exactly_the_share_with_the_largest_squared_gradients_trains(
     st.floats(0, 1),
 )
 def test_ties_are_broken_by_place_so_that_the_share_is_exact(
-    values: list[Tensor], share: float
+    values: list[Tensor], fraction: float
 ) -> None:
-    inside = inside_top(values, fraction=share)
+    inside = inside_top(values, fraction=fraction)
     flat = torch.cat(values).tolist()
-    count = round(share * len(flat))
+    count = round(fraction * len(flat))
     # Python's sort is stable: of equal values those that stand first stay first.
     ranked = sorted(range(len(flat)), key=lambda place: -flat[place])
     expected = torch.zeros(len(flat), dtype=torch.bool)

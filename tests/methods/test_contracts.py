@@ -130,7 +130,7 @@ def test_a_value_beyond_a_bound_is_refused_with_the_setting_and_the_bound(name: 
         ("adv_embed", {"clean_weight": float("inf")}, "`AdvEmbed.clean_weight`"),
         ("w_cons", {"weight": float("nan")}, "`WCons.weight`"),
         ("adv_weight", {"adaptive": {"kind": "off", "eta": 0.1}}, "belongs to the kind 'asam'"),
-        ("lp_ft", {"probe": {"share": 0.1, "steps": 5}}, "'steps' belongs to the kind 'steps'"),
+        ("lp_ft", {"probe": {"fraction": 0.1, "steps": 5}}, "'steps' belongs to the kind 'steps'"),
         ("rec_adam", {"anneal": {"kind": "off", "t0": 10}}, "belongs to the kind 'sigmoid'"),
         ("vat", {"ascent": {"kind": "single", "step_size": 0.3}}, "to the kind 'projected'"),
         ("jachess", {"strength": {"weight": 0.5, "ratio": 1.0}}, "belongs to the kind 'weight'"),

@@ -175,9 +175,9 @@ def test_models_are_asked_with_their_classes_matched_by_name(project: Path) -> N
             tokenizer = AutoTokenizer.from_pretrained(folder)
             place = {name: index for index, name in model.config.id2label.items()}
             scores = model(**tokenizer(text, return_tensors="pt")).logits[0].double().detach()
-            shares = reference.probabilities(scores)
-            mean += torch.stack([shares[place["positive"]], shares[place["negative"]]]) / 2
-        expected.append([math.log(share) for share in mean])
+            fractions = reference.probabilities(scores)
+            mean += torch.stack([fractions[place["positive"]], fractions[place["negative"]]]) / 2
+        expected.append([math.log(fraction) for fraction in mean])
     torch.testing.assert_close(found.double(), torch.tensor(expected).double(), atol=1e-5, rtol=0)
     with pytest.raises(ModelError, match="has the classes negative, positive, and the training"):
         teacher_logits(folders, examples, labels=["good", "bad"], device="cpu")

@@ -58,8 +58,8 @@ def test_its_size_against_the_embeddings_is_logged() -> None:
     with recorded_deltas() as deltas:
         logs = stepper.backward(batch)
     embeddings = stepper.network.embeddings(Batch.of(batch))
-    shares = [
+    fractions = [
         float(deltas[0][row, :length].norm() / embeddings[row, :length].norm())
         for row, length in enumerate((6, 3))
     ]
-    assert logs["attack/relative_size"] == pytest.approx(sum(shares) / 2)
+    assert logs["attack/relative_size"] == pytest.approx(sum(fractions) / 2)

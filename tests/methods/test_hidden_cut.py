@@ -25,9 +25,9 @@ from tests.methods.weights import compare
 SHARE = st.floats(0.01, 1.0)
 
 
-def round_up(share: float, count: int) -> tuple[int, int]:
+def round_up(fraction: float, count: int) -> tuple[int, int]:
     """Return what ``max(1, round(share * count))`` may be, a half rounded either way."""
-    exact = share * count
+    exact = fraction * count
     return max(1, math.floor(exact + 0.4999)), max(1, math.floor(exact + 0.5001))
 
 
@@ -246,22 +246,22 @@ def test_what_dropout_alone_explains_is_logged_where_it_is_measured(weight: floa
         )
         for rate in (0.2, 0.0)
     )
-    assert with_dropout.backward(rows(9, 6))["divergence/dropout_share"] > 0
+    assert with_dropout.backward(rows(9, 6))["divergence/dropout_fraction"] > 0
     logs = without.backward(rows(9, 6))
-    assert logs["divergence/dropout_share"] == pytest.approx(0.0, abs=1e-4)
+    assert logs["divergence/dropout_fraction"] == pytest.approx(0.0, abs=1e-4)
     # One token of nine and one of six.
-    assert logs["cut/share"] == pytest.approx(2 / 15)
+    assert logs["cut/fraction"] == pytest.approx(2 / 15)
     without.discard()
     without.number += 1
-    assert "divergence/dropout_share" not in without.backward(rows(9, 6))
+    assert "divergence/dropout_fraction" not in without.backward(rows(9, 6))
 
 
 def test_dropout_explains_all_of_the_divergence_where_nothing_can_be_cut() -> None:
     method = configure("hidden_cut", {"special_tokens": False})
     stepper = Stepper(tiny_bert(dropout=0.2), method, special_ids=(1, 2))
     logs = stepper.backward(rows(2, 2))
-    assert logs["cut/share"] == 0
-    assert logs["divergence/dropout_share"] == pytest.approx(1.0, abs=1e-5)
+    assert logs["cut/fraction"] == 0
+    assert logs["divergence/dropout_fraction"] == pytest.approx(1.0, abs=1e-5)
 
 
 def test_special_tokens_can_be_spared() -> None:

@@ -264,7 +264,7 @@ def test_a_frozen_body_leaves_the_penalty_nothing_to_move_and_stops_nothing() ->
 
 @pytest.mark.parametrize("name", ["jachess", "jachess_unlabeled"])
 def test_beside_lp_ft_the_factor_is_measured_once_the_body_trains(name: str) -> None:
-    settings = {"lp_ft": {"probe": {"share": 0.5}}, name: UNIFORM}
+    settings = {"lp_ft": {"probe": {"fraction": 0.5}}, name: UNIFORM}
     stepper = Stepper(quiet(), configure(f"lp_ft + {name}", settings), total=4)
     optimizer = torch.optim.SGD(stepper.network.model.parameters(), lr=1e-3)
     factors = []

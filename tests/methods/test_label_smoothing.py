@@ -13,12 +13,12 @@ from tests.methods.tiny import rows, tiny_network
 from tests.methods.weights import compare, leaves, ours, two_batches
 
 
-def smoothed(scores: Tensor, labels: Tensor, share: float) -> Tensor:
+def smoothed(scores: Tensor, labels: Tensor, fraction: float) -> Tensor:
     """Write the mean of minus sum_c q_c log p_c over the rows."""
     losses = []
     for row, label in enumerate(labels):
         p = reference.probabilities(scores[row])
-        target = [share / len(p) + (1 - share) * (c == int(label)) for c in range(len(p))]
+        target = [fraction / len(p) + (1 - fraction) * (c == int(label)) for c in range(len(p))]
         losses.append(-sum(q * torch.log(p[c]) for c, q in enumerate(target)))
     return torch.stack(losses)
 

@@ -40,10 +40,10 @@ def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
 @pytest.mark.parametrize(
     ("config", "total", "length"),
     [
-        (LPFT(probe={"share": 0.5}), 4, 2),
+        (LPFT(probe={"fraction": 0.5}), 4, 2),
         (LPFT(probe={"steps": 3}), 4, 3),
         (LPFT(), 10, 2),
-        (LPFT(probe={"share": 1.0}), 2, 2),
+        (LPFT(probe={"fraction": 1.0}), 2, 2),
     ],
 )
 def test_the_head_alone_moves_first_and_the_optimizer_knows_nothing_of_the_rest(
@@ -140,7 +140,7 @@ def test_settings_that_do_not_fit_are_refused_or_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(SettingError, match="'steps' belongs to the kind 'steps'"):
-        LPFT(probe={"share": 0.1, "steps": 5})
+        LPFT(probe={"fraction": 0.1, "steps": 5})
     stepper = stepper_of(LPFT(probe={"steps": 7}), total=5)
     with caplog.at_level(logging.WARNING, logger="temper"):
         stepper.backward(*two_batches())

@@ -70,25 +70,25 @@ def test_the_passes_see_mixed_weights_and_the_gradient_goes_through_the_mixing(
     # M is where the passes saw the start's side; with p = 1/2 what stays is 2 w - u.
     weights = leaves(stepper.network.model)
     mixed = dict(weights)
-    shares, by_neuron, masks = [], [], []
+    fractions, by_neuron, masks = [], [], []
     for name in names:
         w, u = weights[name], start[name]
         replaced = torch.isclose(seen[0][name], u, rtol=0, atol=1e-12)
         masks.append(replaced)
-        shares.append(replaced.double().mean().item())
+        fractions.append(replaced.double().mean().item())
         by_neuron.append(torch.equal(replaced, replaced[:1].expand_as(replaced)))
         m = replaced.to(w.dtype)
         mixed[name] = ((1 - m) * w + m * u - 0.5 * u) / (1 - 0.5)
         torch.testing.assert_close(mixed[name].detach(), seen[0][name], rtol=1e-12, atol=1e-12)
-    assert 0 < sum(shares) < len(shares)
+    assert 0 < sum(fractions) < len(fractions)
     assert all(by_neuron) if unit == "neuron" else not any(by_neuron)
     # Matrices of one shape have draws of their own.
     assert any(not torch.equal(masks[0], each) for each in masks[1:])
     # A matrix loses some of its neurons, not all or none.
-    assert any(0 < share < 1 for share in shares)
+    assert any(0 < fraction < 1 for fraction in fractions)
     # A neuron counts as one, however many weights go out of it.
     units = [before[name][slice(None) if unit == "entry" else 0].numel() for name in names]
-    gone = sum(share * n for share, n in zip(shares, units, strict=True)) / sum(units)
+    gone = sum(fraction * n for fraction, n in zip(fractions, units, strict=True)) / sum(units)
     assert logs["mask/kept"] == pytest.approx(1 - gone)
     total = expected_loss(mixed, batches, drops)
     expected = torch.autograd.grad(total, list(weights.values()))
@@ -111,13 +111,13 @@ def test_the_mean_over_draws_is_the_weight(unit: str) -> None:
             stayed[name] += stepper.params.tensors[name].detach() != stepper.params.start[name]
         stepper.rule.after_backward(stepper.params, stepper.state)
     for name in MIXED:
-        share = 1 - 0.7
+        fraction = 1 - 0.7
         # Five standard errors of a Bernoulli mean.
-        margin = 5 * math.sqrt(share * (1 - share) / draws)
-        assert float((stayed[name] / draws - share).abs().max()) < margin
+        margin = 5 * math.sqrt(fraction * (1 - fraction) / draws)
+        assert float((stayed[name] / draws - fraction).abs().max()) < margin
         apart = (before[name] - stepper.params.start[name]).abs()
         off = (sums[name] / draws - before[name]).abs()
-        assert bool((off <= apart * margin / share + 1e-9).all())
+        assert bool((off <= apart * margin / fraction + 1e-9).all())
 
 
 @pytest.mark.parametrize("other", ["adv_weight", "awp"])

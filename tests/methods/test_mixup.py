@@ -40,14 +40,14 @@ def step_of(config: MixupConfig, batches: list[dict[str, Tensor]], classes: int)
 
 
 def mixture(
-    weights: reference.Weights, batch: dict[str, Tensor], partner: list[int], shares: list[float]
+    weights: reference.Weights, batch: dict[str, Tensor], partner: list[int], fractions: list[float]
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Return a batch as long as the mixtures, and what makes its embeddings theirs."""
     B, T = batch["input_ids"].shape
     lengths = batch["attention_mask"].sum(1).tolist()
     mask = torch.zeros(B, T, dtype=torch.long)
     moved = []
-    for i, (j, q) in enumerate(zip(partner, shares, strict=True)):
+    for i, (j, q) in enumerate(zip(partner, fractions, strict=True)):
         mask[i, : max(lengths[i], lengths[j])] = 1
         zero = torch.zeros(weights["words.weight"].shape[1], dtype=torch.float64)
         tokens = []
@@ -71,15 +71,15 @@ def test_the_loss_of_mixed_words_is_that_of_the_paper(regression: bool) -> None:
     larger = [
         max(q, 1 - q) for m, b in enumerate(batches) for q in drawn(m, len(b["labels"]), 0.7)[1]
     ]
-    assert min(larger) <= logs["mixup/share"] <= max(larger)
+    assert min(larger) <= logs["mixup/fraction"] <= max(larger)
     for micro, batch in enumerate(batches):
         size = len(batch["labels"])
-        partner, shares = drawn(micro, size, 0.7)
-        fed, delta = mixture(weights, batch, partner, shares)
+        partner, fractions = drawn(micro, size, 0.7)
+        fed, delta = mixture(weights, batch, partner, fractions)
         scores = reference.forward(weights, fed, drops, call=micro, delta=delta)
         ours = reference.row_losses(scores, batch["labels"], None)
         theirs = reference.row_losses(scores, batch["labels"][partner], None)
-        for i, q in enumerate(shares):
+        for i, q in enumerate(fractions):
             total = total + 0.8 * (q * ours[i] + (1 - q) * theirs[i]) / 5
     compare(total, weights, logs["loss"], gradients)
 
@@ -90,13 +90,13 @@ def test_the_loss_of_mixed_pooled_states_is_that_of_the_paper() -> None:
     logs, gradients, drops, weights = step_of(config, batches, 3)
     total = torch.zeros((), dtype=torch.float64)
     for micro, batch in enumerate(batches):
-        partner, shares = drawn(micro, len(batch["labels"]), 0.7)
+        partner, fractions = drawn(micro, len(batch["labels"]), 0.7)
         scores = reference.forward(weights, batch, drops, call=micro)
         total = total + 0.5 * reference.row_losses(scores, batch["labels"], None).sum() / 5
         # The last layer is linear: undone, its states are mixed and it is applied again.
         head, bias = weights["head.weight"], weights["head.bias"]
         states = (scores - bias) @ torch.linalg.pinv(head).T
-        for i, (j, q) in enumerate(zip(partner, shares, strict=True)):
+        for i, (j, q) in enumerate(zip(partner, fractions, strict=True)):
             mixed = (head @ (q * states[i] + (1 - q) * states[j]) + bias).unsqueeze(0)
             ours = reference.row_losses(mixed, batch["labels"][[i]], None)[0]
             theirs = reference.row_losses(mixed, batch["labels"][[j]], None)[0]
@@ -115,7 +115,7 @@ def test_a_row_mixed_with_itself_is_itself(name: str) -> None:
         fed, delta = mixed_words(network, batch, alone, torch.full((batch.size,), 0.3))
         mixed = network.logits(fed, delta=delta)
         torch.testing.assert_close(mixed, network.logits(batch), rtol=1e-5, atol=1e-6)
-        # At a share of 0 a row is its partner, whatever their lengths are.
+        # At a fraction of 0 a row is its partner, whatever their lengths are.
         other = torch.arange(batch.size).flip(0)
         fed, delta = mixed_words(network, batch, other, torch.zeros(batch.size))
         reversed_logits = network.logits(fed, delta=delta)
@@ -165,8 +165,8 @@ def test_all_of_a_row_is_its_own_and_mixtures_are_in_single_precision() -> None:
     inputs = {**rows(5, 5, 3), "token_type_ids": torch.tensor([[0] * 5, [1] * 5, [0] * 5])}
     batch = Batch.of(inputs)
     network.probe(batch)
-    shares = torch.tensor([1.0, 1.0, 0.5], dtype=torch.float64)
-    fed, delta = mixed_words(network, batch, torch.tensor([1, 0, 0]), shares)
+    fractions = torch.tensor([1.0, 1.0, 0.5], dtype=torch.float64)
+    fed, delta = mixed_words(network, batch, torch.tensor([1, 0, 0]), fractions)
     assert delta.dtype == torch.float32
     assert torch.equal(fed.inputs["token_type_ids"], inputs["token_type_ids"][[0, 1, 0]])
     assert not delta[:2].any()

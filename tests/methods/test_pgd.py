@@ -65,7 +65,9 @@ def test_pgd_is_the_loss_at_the_end_of_its_projected_steps(
         point = delta.clone().requires_grad_()
         output = reference.forward(weights, batch, drops, call=call, delta=point, site=site)
         means.append(reference.row_losses(output, batch["labels"], None).sum() / 3)
-        delta = reference.climb(means[-1], point, around, reference.geometry(geometry), share=0.6)
+        delta = reference.climb(
+            means[-1], point, around, reference.geometry(geometry), fraction=0.6
+        )
     compare(0.7 * means[-1], weights, loss, grads)
 
 
@@ -100,11 +102,11 @@ def test_a_random_start_fills_the_budget_as_far_as_uniform_noise_does(
     radius = 0.4 * unit / (inside.sum(axes, keepdim=True).sqrt() if norm == "l2" else 1.0)
     start = deltas[int(relative and site == "output")]
     assert not start[~movable].any()
-    shares = (start / radius)[movable]
-    assert 0.95 < float(shares.abs().max()) <= 1
+    fractions = (start / radius)[movable]
+    assert 0.95 < float(fractions.abs().max()) <= 1
     # The mean square of U(-1, 1) is 1/3, that of a group of 16 within five standard errors.
-    assert float(shares.square().mean()) == pytest.approx(1 / 3, rel=0.15)
-    assert (shares.square().mean(1) - 1 / 3).abs().max() < 5 * math.sqrt(4 / 45 / 16)
+    assert float(fractions.square().mean()) == pytest.approx(1 / 3, rel=0.15)
+    assert (fractions.square().mean(1) - 1 / 3).abs().max() < 5 * math.sqrt(4 / 45 / 16)
     sizes = [
         float(end.norm() / own[: int(real.sum())].norm())
         for end, own, real in zip(deltas[-1], embeddings, batch["attention_mask"], strict=True)

@@ -92,11 +92,11 @@ def test_the_noise_has_its_law_and_is_nothing_at_padding(law: str, deltas: list[
 
 def test_with_dropout_of_its_own_in_each_pass_the_divergence_is_dropout_s() -> None:
     logs = Stepper(tiny_network(), "r3f").backward(rows(5, 3))
-    assert logs["divergence/dropout_share"] == pytest.approx(1.0, abs=1e-3)
+    assert logs["divergence/dropout_fraction"] == pytest.approx(1.0, abs=1e-3)
     # And it is R-Drop's of the same two passes: what differs is the noise.
     assert logs["loss/consistency"] > 0.01
     logs = Stepper(tiny_bert(), configure("r3f", {"preset": "noise"})).backward(rows(5, 3))
-    assert "divergence/dropout_share" not in logs
+    assert "divergence/dropout_fraction" not in logs
     assert 0 < logs["loss/consistency"] < 0.1
 
 

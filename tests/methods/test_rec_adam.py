@@ -47,7 +47,7 @@ def released(
         loss = cross_entropy(functional_call(model, live, kwargs=inputs), batch["labels"])
         grads = dict(zip(live, torch.autograd.grad(loss, list(live.values())), strict=True))
         lr = rate_of(t - 1)
-        share = 1 / (1 + math.exp(-k * (t - t0)))
+        fraction = 1 / (1 + math.exp(-k * (t - t0)))
         for name, g in grads.items():
             first[name] = BETAS[0] * first[name] + (1 - BETAS[0]) * g
             second[name] = BETAS[1] * second[name] + (1 - BETAS[1]) * g * g
@@ -57,8 +57,8 @@ def released(
                 # The classifier's step is the optimizer's own; torch's decays before it moves.
                 weights[name] = weights[name] * (1 - lr * decay) - step
                 continue
-            weights[name] = weights[name] - share * step
-            pull = lr * (1 - share) * gamma * (weights[name] - start[name])
+            weights[name] = weights[name] - fraction * step
+            pull = lr * (1 - fraction) * gamma * (weights[name] - start[name])
             weights[name] = weights[name] - pull
             weights[name] = weights[name] - lr * decay * weights[name]
         seen.append({name: value.clone() for name, value in weights.items()})
@@ -128,25 +128,25 @@ def test_the_share_of_the_task_grows_as_published(
 def test_steps_are_counted_from_1_and_the_share_is_logged() -> None:
     stepper = Stepper(tiny_network(), RecAdam(anneal={"k": 1.0, "t0": 2}))
     optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-5)
-    shares = []
+    fractions = []
     for _ in range(5):
         stepper.backward(rows(5, 3))
         stepper.step(optimizer)
-        shares.append(stepper.diagnostics()["recall/task_share"])
-    assert shares == pytest.approx([1 / (1 + math.exp(2 - t)) for t in range(1, 6)])
+        fractions.append(stepper.diagnostics()["recall/task_fraction"])
+    assert fractions == pytest.approx([1 / (1 + math.exp(2 - t)) for t in range(1, 6)])
 
 
 class Held(Recall):
-    """Hold the share of the task at one value."""
+    """Hold the fraction of the task at one value."""
 
-    share = 1.0
+    fraction = 1.0
 
     def task_fraction(self, number: int) -> float:
-        return self.share
+        return self.fraction
 
 
-def held(share: float, **settings: float) -> Recall:
-    return type("Fixed", (Held,), {"share": share})(**settings)
+def held(fraction: float, **settings: float) -> Recall:
+    return type("Fixed", (Held,), {"fraction": fraction})(**settings)
 
 
 def test_with_all_of_the_share_it_is_the_optimizer_s_own_step() -> None:

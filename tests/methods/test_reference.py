@@ -127,8 +127,10 @@ def check_attacked(
             mean = reference.row_losses(output, batch["labels"], class_weights).sum() / count
             if not step:
                 total = total + mean
-            share = ascent.get("step_size", 1.0)
-            delta = reference.climb(mean, point, around, reference.geometry(settings), share=share)
+            fraction = ascent.get("step_size", 1.0)
+            delta = reference.climb(
+                mean, point, around, reference.geometry(settings), fraction=fraction
+            )
         outputs = []
         for k in range(passes):
             rows_of_pass = slice(size * k, size * (k + 1))

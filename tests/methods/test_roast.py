@@ -131,7 +131,7 @@ def test_the_noise_is_new_at_every_step_and_the_passes_are_two(deltas: list[Tens
         logs = stepper.backward(rows(5, 3))
         stepper.step(optimizer)
         counts.append(len(deltas) - before)
-        assert ("divergence/dropout_share" in logs) == (counts[-1] == 3)
+        assert ("divergence/dropout_fraction" in logs) == (counts[-1] == 3)
         assert logs["attack/relative_size"] > 0
     assert counts == [3, 2, 2]
     firsts = [deltas[0], deltas[3], deltas[5]]
@@ -145,10 +145,10 @@ def test_what_dropout_alone_explains_is_all_without_an_attack_and_nothing_withou
     logs = Stepper(tiny_network(), configure(name, {"epsilon": 0.0, **settings})).backward(
         rows(5, 3)
     )
-    assert logs["divergence/dropout_share"] == pytest.approx(1.0)
+    assert logs["divergence/dropout_fraction"] == pytest.approx(1.0)
     assert logs["attack/relative_size"] == pytest.approx(0.0, abs=1e-4)
     logs = Stepper(tiny_network(rate=0.0), configure(name, settings)).backward(rows(5, 3))
-    assert logs["divergence/dropout_share"] == pytest.approx(0.0, abs=1e-9)
+    assert logs["divergence/dropout_fraction"] == pytest.approx(0.0, abs=1e-9)
 
 
 # The mask

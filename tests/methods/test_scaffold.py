@@ -129,6 +129,6 @@ def test_a_name_that_will_not_do_is_refused(name: str, message: str, tmp_path: P
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="nowhere does not exist. Make it first"):
+    with pytest.raises(SettingError, match="nowhere does not exist. Create it first"):
         new_method("mine", tmp_path / "nowhere")
     assert name_fault("mine", alone=True) is None

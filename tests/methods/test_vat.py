@@ -78,7 +78,7 @@ def vat_total(
 ) -> Tensor:
     """Write ``CE(x) + w max_d D(f(x), f(x + d))`` as a loop over rows, steps and micro-batches."""
     ascent, site = values.get("ascent", {}), values.get("site", "output")
-    steps, share = ascent.get("steps", 1), ascent.get("step_size", 1.0)
+    steps, fraction = ascent.get("steps", 1), ascent.get("step_size", 1.0)
     whole = reference.geometry({"norm": "linf_scaled", "attack_scope": "token", **values})
     kind = "mse" if regression else values.get("divergence", "sym_kl")
     count = sum(len(batch["labels"]) for batch in batches)
@@ -96,7 +96,7 @@ def vat_total(
                 reference.divergence_of(kind, clean[row].detach(), moved[row])
                 for row in range(len(clean))
             )
-            delta = reference.climb(divergence, point, around, whole, share=share)
+            delta = reference.climb(divergence, point, around, whole, fraction=fraction)
         moved = reference.forward(weights, batch, drops, call=call, delta=delta, site=site)
         smoothness = sum(
             reference.divergence_of(kind, clean[row], moved[row]) for row in range(len(clean))

@@ -75,7 +75,7 @@ def losses_of(name: str, *, steps: int = STEPS, nudge: float = 0.0) -> list[floa
     Args:
         name: The method.
         steps: How many of the recorded steps to take.
-        nudge: What every weight is moved by before the first step, as a share of itself.
+        nudge: What every weight is moved by before the first step, as a fraction of itself.
     """
     model = double_bert()
     with torch.no_grad():

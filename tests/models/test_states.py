@@ -63,9 +63,9 @@ def rule(name: str, batch: Batch) -> list[int]:
 def test_the_position_is_that_of_the_rule(name: str, side: str) -> None:
     batch = batch_of(name, side=side)
     trace = traced(tiny(name), batch)
-    shares = read_positions(trace.logits, trace.states[-1], time_first=trace.time_first)
+    fractions = read_positions(trace.logits, trace.states[-1], time_first=trace.time_first)
     expected = nn.functional.one_hot(torch.tensor(rule(name, batch)), batch.mask.shape[1])
-    assert torch.equal(shares, expected.to(shares.dtype))
+    assert torch.equal(fractions, expected.to(fractions.dtype))
     for state, read in zip(trace.states, trace.at_head(), strict=True):
         ours = state.transpose(0, 1) if trace.time_first else state
         assert read.shape == (batch.size, ours.shape[-1])
@@ -78,8 +78,8 @@ def test_no_padding_is_read_but_by_the_head_of_an_xlnet(name: str, side: str) ->
     """XLNet's own head takes the last place whatever stands there."""
     batch = batch_of(name, side=side)
     trace = traced(tiny(name), batch)
-    shares = read_positions(trace.logits, trace.states[-1], time_first=trace.time_first)
-    at_padding = (shares > 0) & ~batch.mask
+    fractions = read_positions(trace.logits, trace.states[-1], time_first=trace.time_first)
+    at_padding = (fractions > 0) & ~batch.mask
     short = batch.mask.sum(1) < batch.mask.shape[1]
     if name == "xlnet" and side == "right":
         assert torch.equal(at_padding.any(1), short)
@@ -123,9 +123,9 @@ def test_reading_leaves_the_gradient_switch_as_it_was_where_a_pass_fails() -> No
 def test_a_head_that_pools_gives_equal_shares_to_real_tokens(lengths: list[int]) -> None:
     batch = Batch.of(rows(*[max(2, each) for each in lengths]))
     trace = traced(tiny_network(), batch)
-    shares = read_positions(trace.logits, trace.states[-1])
+    fractions = read_positions(trace.logits, trace.states[-1])
     real = batch.mask.double()
-    torch.testing.assert_close(shares, real / real.sum(1, keepdim=True))
+    torch.testing.assert_close(fractions, real / real.sum(1, keepdim=True))
     for state, read in zip(trace.states, trace.at_head(), strict=True):
         for row, length in enumerate(batch.mask.sum(1).tolist()):
             torch.testing.assert_close(read[row], state[row, :length].mean(0))
@@ -140,11 +140,11 @@ def head(logits_of: Callable[[Tensor], Tensor]) -> Tensor:
 
 def test_the_head_is_found_where_logits_cancel_or_a_row_is_dead() -> None:
     # Two classes of a softmax cancel in a plain sum of the logits.
-    shares = head(lambda last: last[:, 1, :2].softmax(-1))
-    assert shares.tolist() == [[0.0, 1.0, 0.0, 0.0]] * 3
+    fractions = head(lambda last: last[:, 1, :2].softmax(-1))
+    assert fractions.tolist() == [[0.0, 1.0, 0.0, 0.0]] * 3
     alive = torch.tensor([1.0, 0.0, 1.0])[:, None]
-    shares = head(lambda last: last[:, 2, :2] * alive)
-    assert shares.tolist() == [[0.0, 0.0, 1.0, 0.0]] * 3
+    fractions = head(lambda last: last[:, 2, :2] * alive)
+    assert fractions.tolist() == [[0.0, 0.0, 1.0, 0.0]] * 3
 
 
 def test_a_head_of_zeros_or_beside_the_last_block_is_refused() -> None:

@@ -133,7 +133,7 @@ def test_a_card_is_written_anew_and_a_strangers_is_kept(run: Path) -> None:
 
 
 def test_a_model_without_a_folder_needs_a_file_for_its_card(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"is none. Name a file with --card-path"):
+    with pytest.raises(CheckpointError, match=r"is not a folder. Name a file with --card-path"):
         check_card("owner/model")
     assert check_card("owner/model", tmp_path / "card.md") == tmp_path / "card.md"
     with pytest.raises(CheckpointError, match=r"got folder"):

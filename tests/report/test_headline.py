@@ -52,21 +52,21 @@ def first(*rows: Row) -> Headline:
 
 @given(
     reference=st.floats(0.05, 0.95),
-    share=st.floats(-1.0, 1.0),
+    fraction=st.floats(-1.0, 1.0),
 )
 def test_equal_shares_of_the_error_are_equal_lengths_whichever_way_a_score_points(
-    reference: float, share: float
+    reference: float, fraction: float
 ) -> None:
-    accuracy = row("task", reference, new=(reference + share * (1 - reference), "equivalent"))
-    error = row("calibration", reference, new=(reference - share * reference, "equivalent"))
+    accuracy = row("task", reference, new=(reference + fraction * (1 - reference), "equivalent"))
+    error = row("calibration", reference, new=(reference - fraction * reference, "equivalent"))
     gains = first(accuracy, error).gains
-    assert [gain.share for gain in gains] == pytest.approx([100 * share] * 2, abs=1e-6)
+    assert [gain.fraction for gain in gains] == pytest.approx([100 * fraction] * 2, abs=1e-6)
     assert gains[0].at(100.0) == pytest.approx(gains[1].at(100.0), abs=0.02)
 
 
 def test_an_interval_stands_the_right_way_round_where_less_is_better() -> None:
     (gain,) = first(row("calibration", 0.10, new=(0.06, "better"))).gains
-    assert (gain.share, gain.low, gain.high) == pytest.approx((40.0, 30.0, 50.0))
+    assert (gain.fraction, gain.low, gain.high) == pytest.approx((40.0, 30.0, 50.0))
 
 
 def test_a_perfect_or_tied_reference_keeps_its_place_on_the_scale() -> None:
@@ -75,9 +75,9 @@ def test_a_perfect_or_tied_reference_keeps_its_place_on_the_scale() -> None:
         gains = first(row("task", reference, new=(ours, "equivalent")), calibration).gains
         assert [gain.view.name for gain in gains] == ["task", "calibration"]
         # A loss against a perfect score counts by the whole scale: 2 points are 2%.
-        assert gains[0].share == pytest.approx(100 * (ours - reference), abs=1e-9)
+        assert gains[0].fraction == pytest.approx(100 * (ours - reference), abs=1e-9)
     (perfect,) = first(row("calibration", 0.0, new=(0.06, "worse"))).gains
-    assert perfect.share == pytest.approx(-6.0)
+    assert perfect.fraction == pytest.approx(-6.0)
 
 
 def test_what_is_better_on_something_and_worse_on_nothing_is_recommended() -> None:
@@ -233,7 +233,7 @@ def test_what_both_can_be_given_is_a_lighter_mark_of_the_same_row(make_study: Ma
     (given,) = found.beside(calibration)
     assert given.given == "after temperature scaling"
     # 5.1 becomes 4.1: 1 of 5.1.
-    assert given.share == pytest.approx(100 / 5.1)
+    assert given.fraction == pytest.approx(100 / 5.1)
     task = found.gains[0]
     assert found.beside(task) == []
 
@@ -271,7 +271,7 @@ def test_one_model_stands_between_guessing_and_perfect(value: float, classes: in
     alone = row("task", value)
     compared = Comparison("run", "m", "accuracy", None, ("plain",), (0,), (alone,), classes=classes)
     (level,) = levels(compared, "plain")
-    assert level.share == pytest.approx(100 * (value * classes - 1) / (classes - 1), abs=1e-6)
+    assert level.fraction == pytest.approx(100 * (value * classes - 1) / (classes - 1), abs=1e-6)
     assert (level.standing == "worse than guessing") == (value < 1 / classes)
 
 
@@ -313,13 +313,13 @@ def test_where_nobody_can_guess_there_is_no_mark() -> None:
         "run", "m", "accuracy", None, ("plain",), (0,), (row("calibration", 0.05),), classes=2
     )
     (level,) = levels(compared, "plain")
-    assert (level.share, level.standing) == (None, "")
+    assert (level.fraction, level.standing) == (None, "")
 
 
 def test_one_model_hears_where_it_is_weakest(run: Path) -> None:
     found = headline(compare(read(run)))
-    placed = [level for level in found.levels if level.share is not None]
-    weakest = min(placed[1:], key=lambda level: level.share or 0.0)
+    placed = [level for level in found.levels if level.fraction is not None]
+    weakest = min(placed[1:], key=lambda level: level.fraction or 0.0)
     assert f"it is weakest in {weakest.view.title.lower()}: " in found.sentence
     assert len(found.lines) == len(found.levels)
 

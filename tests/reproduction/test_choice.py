@@ -126,7 +126,7 @@ def test_settings_are_chosen_on_rows_carved_from_train_before_the_table_is_run(
     smoke = read.scales["smoke"].model_copy(
         update={
             "source": None,
-            "data": {"max_length": 16, "dev_share": 0.25},
+            "data": {"max_length": 16, "dev_fraction": 0.25},
             "search": {"uegr": {"epsilon": (0.0, 0.03)}},
         }
     )

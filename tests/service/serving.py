@@ -42,8 +42,8 @@ class Model:
         assert self.go.wait(SECONDS)
         if any("poison" in text for text in texts):
             raise RuntimeError("poisoned")
-        shares = [share_of(text if isinstance(text, str) else "|".join(text)) for text in texts]
-        return [[1 - share, share] for share in shares]
+        fractions = [share_of(text if isinstance(text, str) else "|".join(text)) for text in texts]
+        return [[1 - fraction, fraction] for fraction in fractions]
 
     def classifier(self) -> Classifier:
         names = ("no", "yes")

@@ -71,8 +71,8 @@ def test_requests_that_come_together_are_answered_together_each_with_its_own() -
         rows = [[f"text {n} {k}" for k in range(1 + n % 3)] for n in range(count)]
         replies = together(count, lambda n: served.client.predict({"texts": rows[n]}))
     for texts, reply in zip(rows, replies, strict=True):
-        shares = [answer["probabilities"]["yes"] for answer in reply.content["answers"]]
-        assert shares == pytest.approx([share_of(text) for text in texts])
+        fractions = [answer["probabilities"]["yes"] for answer in reply.content["answers"]]
+        assert fractions == pytest.approx([share_of(text) for text in texts])
     assert sorted(text for batch in model.batches for text in batch) == sorted(
         text for texts in rows for text in texts
     )
@@ -125,7 +125,7 @@ HOSTILE = [
         "`text_pairs` has 1, expected one for each of 2",
     ),
     (b'{"texts": ["a", "b", "c", "d"]}', 413, "Got 4 texts, at most 3 a request."),
-    (b'{"texts": ["' + b"a" * 51 + b'"]}', 413, "`texts`, place 0: 51 characters, at most 50."),
+    (b'{"texts": ["' + b"a" * 51 + b'"]}', 413, "`texts`, index 0: 51 characters, at most 50."),
     (b'{"texts": ["' + b"a" * 5000 + b'"]}', 413, "more than 4,000 bytes"),
 ]
 

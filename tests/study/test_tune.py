@@ -155,7 +155,7 @@ def test_a_reported_text_among_the_training_rows_reaches_no_fold(
     write_csv(tmp_path / "train.csv", [*sentences(TRAIN), *planted])
     write_csv(tmp_path / "dev.csv", sentences(REPORTED, thing="phone"))
     leaking = load_splits(DataSettings(source=str(tmp_path)))
-    with pytest.raises(DataError, match="rows of a dev fold are reported rows too"):
+    with pytest.raises(DataError, match="rows of a validation fold are also reported rows"):
         dev_folds(leaking, seed=0)
     heard = Heard()
     temper.tune(
@@ -172,7 +172,7 @@ def test_a_fold_that_is_trained_on_is_refused(project: Path) -> None:
     splits = load_splits(DataSettings(source=str(project / "data")))
     fold = dev_folds(splits, seed=0)[0]
     both = type(fold)(splits.train, fold.dev)
-    with pytest.raises(DataError, match="rows of a dev fold are also training rows"):
+    with pytest.raises(DataError, match="rows of a validation fold are also training rows"):
         check_apart(both, [])
 
 

@@ -92,10 +92,10 @@ class Planted:
     label_names: Any = ("few", "many")
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
-        share = self.shares(examples, batch_size)
-        return Prediction.of_probabilities(np.stack([1 - share, share], axis=1))
+        fraction = self.fractions(examples, batch_size)
+        return Prediction.of_probabilities(np.stack([1 - fraction, fraction], axis=1))
 
-    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+    def fractions(self, examples: Examples, batch_size: int | None) -> Any:
         return np.asarray([1 / (1 + len(text)) for text in examples.text])
 
 
@@ -116,10 +116,10 @@ def answering(name: str, change: Callable[[Prediction], Any]) -> type[Planted]:
 def sharing(name: str, change: Callable[[Any, Examples, int | None], Any]) -> type[Planted]:
     """Return a predictor whose probabilities are changed."""
 
-    def shares(self: Planted, examples: Examples, batch_size: int | None) -> Any:
-        return change(Planted.shares(self, examples, batch_size), examples, batch_size)
+    def fractions(self: Planted, examples: Examples, batch_size: int | None) -> Any:
+        return change(Planted.fractions(self, examples, batch_size), examples, batch_size)
 
-    return type(name, (Planted,), {"shares": shares})
+    return type(name, (Planted,), {"fractions": fractions})
 
 
 class OtherKind(Planted):
@@ -131,28 +131,30 @@ class Drawing(Planted):
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
 
-    def shares(self, examples: Examples, batch_size: int | None) -> Any:
-        return np.clip(super().shares(examples, batch_size) + self.rng.uniform(-0.01, 0, 1), 0, 1)
+    def fractions(self, examples: Examples, batch_size: int | None) -> Any:
+        return np.clip(
+            super().fractions(examples, batch_size) + self.rng.uniform(-0.01, 0, 1), 0, 1
+        )
 
 
 class DrawingGlobally(Planted):
-    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+    def fractions(self, examples: Examples, batch_size: int | None) -> Any:
         random.random()
-        return super().shares(examples, batch_size)
+        return super().fractions(examples, batch_size)
 
 
 class Changing(Planted):
-    def shares(self, examples: Examples, batch_size: int | None) -> Any:
-        found = super().shares(examples, batch_size)
+    def fractions(self, examples: Examples, batch_size: int | None) -> Any:
+        found = super().fractions(examples, batch_size)
         examples.source["seen"] = True
         return found
 
 
 class Raising(Planted):
-    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+    def fractions(self, examples: Examples, batch_size: int | None) -> Any:
         if batch_size == 1:
             raise KeyError("no such batch")
-        return super().shares(examples, batch_size)
+        return super().fractions(examples, batch_size)
 
 
 class ThreeNames(Planted):
@@ -350,8 +352,8 @@ def test_all_faults_are_told_at_once() -> None:
             random.random()
             return super().predict(examples, batch_size=batch_size)
 
-        def shares(self, examples: Examples, batch_size: int | None) -> Any:
-            found = np.sort(super().shares(examples, batch_size))
+        def fractions(self, examples: Examples, batch_size: int | None) -> Any:
+            found = np.sort(super().fractions(examples, batch_size))
             return found if examples.labels is None else found / 2
 
     with pytest.raises(ModelError, match="breaks the contract") as caught:

@@ -170,10 +170,10 @@ def test_processes_share_the_rows_of_the_steps_that_one_process_takes(
         yield from prepare_data_loader(plain, num_processes=ranks, process_index=rank)
 
     whole = list(batches(step, 1, 0))
-    shares = [list(batches(size, ranks, rank)) for rank in range(ranks)]
+    fractions = [list(batches(size, ranks, rank)) for rank in range(ranks)]
     for place, expected in enumerate(whole):
         mine = slice(place * accumulation, (place + 1) * accumulation)
-        seen = [row for share in shares for batch in share[mine] for row in batch]
+        seen = [row for fraction in fractions for batch in fraction[mine] for row in batch]
         if len(expected) == step:
             assert sorted(seen) == sorted(expected)
         else:

@@ -46,7 +46,7 @@ def whole(project: Path) -> Path:
 
 def test_the_record_says_how_rows_were_perturbed(whole: Path) -> None:
     told = record(whole)["settings"]["data"]
-    assert (told["augment"], told["augment_share"]) == (["typos", "spaces"], 0.5)
+    assert (told["augment"], told["augment_fraction"]) == (["typos", "spaces"], 0.5)
     assert record(whole)["times"]["steps"] == 8
 
 
@@ -78,7 +78,7 @@ def test_perturbing_changes_the_weights_and_perturbing_nothing_does_not(
     assert weights(plain) != weights(whole)
     # Nothing can be expanded in these sentences, nor is a letter of them large.
     for name in ("expansions", "lowercase"):
-        same = train(config(project, augment=name, augment_share=1.0), project / name)
+        same = train(config(project, augment=name, augment_fraction=1.0), project / name)
         assert weights(same) == weights(plain)
 
 
@@ -88,7 +88,7 @@ def test_the_key_follows_names_order_and_share_and_is_the_old_one_without(projec
     old = plain.key(model="m", train_hash="t", dev_hash="d")
     others: list[dict[str, Any]] = [
         {"augment": ["typos"]},
-        {"augment": ["typos"], "augment_share": 0.2},
+        {"augment": ["typos"], "augment_fraction": 0.2},
         {"augment": ["typos", "spaces"]},
         {"augment": ["spaces", "typos"]},
     ]
@@ -98,7 +98,7 @@ def test_the_key_follows_names_order_and_share_and_is_the_old_one_without(projec
 
 
 def test_a_column_of_a_comparison_may_perturb_the_shared_rows(project: Path) -> None:
-    column = Column.parse('noisy=plain,data.augment=["typos","spaces"],data.augment_share=0.3')
+    column = Column.parse('noisy=plain,data.augment=["typos","spaces"],data.augment_fraction=0.3')
     shared = tree(project)
     plan = StudyConfig.of(
         {name: shared[name] for name in ("model", "data", "train")},
@@ -107,12 +107,12 @@ def test_a_column_of_a_comparison_may_perturb_the_shared_rows(project: Path) -> 
     )
     assert plan.runs["plain", 0].data.augment == ()
     assert plan.runs["noisy", 0].data.augment == ("typos", "spaces")
-    assert plan.runs["noisy", 0].data.augment_share == 0.3
+    assert plan.runs["noisy", 0].data.augment_fraction == 0.3
     with pytest.raises(SettingError, match=r"`data\.augment` and what belongs to it"):
         Column.parse("more=plain,data.rows=9")
 
 
-@pytest.mark.parametrize("name", ["augment", "augment_share"])
+@pytest.mark.parametrize("name", ["augment", "augment_fraction"])
 def test_an_evaluation_refuses_to_perturb_training_rows(name: str) -> None:
     with pytest.raises(SettingError, match=rf"`data\.{name}` says how to train"):
         EvaluationRequest.of({"data": {"source": "demo", name: "typos"}}, model=Checkpoint("m"))

@@ -52,7 +52,7 @@ def whole(project: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def best(project: Path) -> Path:
-    return train(config(project, keep="best", keep_share=0.2), project / "best")
+    return train(config(project, keep="best", keep_fraction=0.2), project / "best")
 
 
 def test_scores_of_the_dev_rows_move_no_weight(project: Path) -> None:
@@ -108,7 +108,7 @@ def test_an_epoch_whose_score_the_stop_cut_off_is_scored_by_the_resumed_run(
 @pytest.mark.parametrize("step", [5, 9])
 def test_a_stopped_run_keeps_the_same_best_epoch(project: Path, best: Path, step: int) -> None:
     out = project / f"best-{step}"
-    settings = config(project, keep="best", keep_share=0.2)
+    settings = config(project, keep="best", keep_fraction=0.2)
     with pytest.raises(KeyboardInterrupt):
         train(settings, out, progress=StopAt(step))
     train(settings, out)
@@ -211,5 +211,5 @@ def test_too_few_rows_to_choose_by_are_refused() -> None:
 
 
 def test_a_share_that_nothing_reads_is_refused(project: Path) -> None:
-    with pytest.raises(SettingError, match=r"keep_share.*is read with.*'best'"):
-        config(project, keep_share=0.3)
+    with pytest.raises(SettingError, match=r"keep_fraction.*is read with.*'best'"):
+        config(project, keep_fraction=0.3)

@@ -71,7 +71,7 @@ def test_a_run_holds_adapter_head_labels_and_record(project: Path, whole: Path) 
     assert settings["base_model_name_or_path"] == str((project / "model").resolve())
 
 
-@pytest.mark.parametrize("settings", [{}, {"keep": "best", "keep_share": 0.2, "batch_size": 8}])
+@pytest.mark.parametrize("settings", [{}, {"keep": "best", "keep_fraction": 0.2, "batch_size": 8}])
 def test_a_stopped_run_goes_on_to_the_same_adapter(project: Path, settings: dict[str, Any]) -> None:
     one = run(project, f"one-{len(settings)}", **settings)
     out = project / f"stopped-{len(settings)}"

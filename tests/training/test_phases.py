@@ -1,4 +1,4 @@
-"""Two phases on several processes: each takes its share of both, and no batch mixes them."""
+"""Two phases on several processes: each takes its part of both, and no batch mixes them."""
 
 from __future__ import annotations
 

@@ -98,7 +98,6 @@ def check_labels(
 
 
 def _check(tree: Mapping[str, Any], folds: int) -> Any:
-    """Return the checked settings of each training."""
     from temper.training.config import RunConfig, is_scratch
 
     if folds < 2:
@@ -114,7 +113,6 @@ def _check(tree: Mapping[str, Any], folds: int) -> Any:
 
 
 def _rows(settings: DataSettings) -> Examples:
-    """Load the rows to check."""
     from temper.data.examples import check_one_label
     from temper.data.sources import (
         is_taken_whole,

@@ -55,10 +55,10 @@ def evaluate(
             Hub id of a classifier, a ``.skops`` file, or ``file.py:NAME`` or ``module:NAME`` of a
             function (its code is run). Or an object in memory: a function from texts to answers, a
             scikit-learn estimator, a pipeline of Transformers or a predictor.
-        data: What to evaluate it on; a run's own dev rows if left out.
-        out: Folder to write; of a run ``RUN-evaluation`` next to it if left out, and of an
-            object ``runs/NAME-evaluation``. An evaluation that it holds under the same settings is
-            kept; one of an object is made again, since nothing says whether the object changed.
+        data: What to evaluate it on; a run's own validation rows by default.
+        out: Folder to write; of a run ``RUN-evaluation`` next to it by default, and of an object
+            ``runs/NAME-evaluation``. An evaluation that it holds under the same settings is kept;
+            one of an object is made again, since nothing says whether the object changed.
         cluster: A Ray cluster whose machines predict the rows of large sets, as in
             `temper.compare`; they see the model under the same name. Embeddings and hidden states
             are computed here.
@@ -71,7 +71,7 @@ def evaluate(
         The scores and where they lie.
 
     Raises:
-        TemperError: Where model, data or settings do not fit, or the folder holds something else.
+        TemperError: If model, data or settings do not fit, or the folder has other content.
     """
     progress = progress or Bars()
     checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
@@ -81,8 +81,8 @@ def evaluate(
     # Checked once: looking for the sets of a suite reads their folders.
     sets = tree["sets"] = section(SetSources, "sets", tree.get("sets", {}))
     # Where `temper report` looks for the evaluation of a run.
-    place = checkpoint.folder.resolve() if is_named else Path("runs", checkpoint.name[:-2])
-    folder = place.with_name(f"{place.name}-evaluation") if out is None else Path(out)
+    path = checkpoint.folder.resolve() if is_named else Path("runs", checkpoint.name[:-2])
+    folder = path.with_name(f"{path.name}-evaluation") if out is None else Path(out)
     refuse(
         [
             partial(check_loadable, checkpoint),

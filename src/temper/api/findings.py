@@ -1,4 +1,4 @@
-"""What `temper.fit` reports about a dataset, in sentences."""
+"""What `temper.fit` reports about a dataset, as sentences."""
 
 from __future__ import annotations
 
@@ -192,7 +192,6 @@ def _title(trial: Trial) -> str:
 
 
 def _interval(first: FloatArray, second: FloatArray, *, percent: bool = True) -> str:
-    """Return the 95% interval of a mean difference of paired rows."""
     (result,) = difference_intervals(
         [
             (

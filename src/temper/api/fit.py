@@ -133,7 +133,7 @@ def fit(
     from temper.files import write_json, write_text
     from temper.training.config import RunConfig
 
-    table = {"dev_share": SET_ASIDE, "drop_overlap": True, **tree.get("data", {})}
+    table = {"dev_fraction": SET_ASIDE, "drop_overlap": True, **tree.get("data", {})}
     tree = {**tree, "data": table}
     config_of_first = RunConfig.of({**tree, "model": names[0]})
     splits = load_splits(config_of_first.data)
@@ -205,7 +205,6 @@ def _check(tree: Mapping[str, Any], model: str) -> None:
 
 
 def _repeated(rows: Examples) -> list[str]:
-    """Report texts that occur several times, and those of them with different labels."""
     labels: dict[str, set[Any]] = {}
     for row, label in zip(rows.rows, rows.labels or (), strict=True):
         labels.setdefault(row, set()).add(label)
@@ -226,7 +225,6 @@ def _seconds(budget: str) -> float:
 
 
 def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
-    """Measure the model on the rows that were set aside, and write the report."""
     from temper.checkpoints.checkpoint import Checkpoint
     from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
     from temper.report import build

@@ -57,11 +57,11 @@ class RowsKeywords(TypedDict, total=False):
     """Settings of `temper.data.settings.DataSettings` that only a training reads."""
 
     train_split: str
-    dev_share: float
+    dev_fraction: float
     rows: int | None
     drop_overlap: bool
     augment: Many
-    augment_share: float
+    augment_fraction: float
     unlabeled: Source
     unlabeled_rows: int | None
     stride: int | None
@@ -90,7 +90,7 @@ class LoopKeywords(TypedDict, total=False):
     gradient_checkpointing: bool
     report_to: Many
     keep: Literal["last", "best"]
-    keep_share: float
+    keep_fraction: float
     fsdp: bool
     label_names: Many | None
     label_map: Mapping[str, str] | Many

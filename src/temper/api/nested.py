@@ -445,6 +445,5 @@ def check_reported(folder: Path) -> None:
 
 
 def _setting(tree: Mapping[str, Any], table: str, name: str) -> Any:
-    """Return a setting of a table, None where there is none."""
     settings = tree.get(table)
     return settings.get(name) if isinstance(settings, Mapping) else None

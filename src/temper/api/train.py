@@ -47,7 +47,7 @@ def train(
         recipe: A recipe of ``temper list recipes``: a method with settings that go together.
         out: The run's folder; by default ``runs/DATA-METHOD-HASH``, the same for the same settings.
         config: TOML file, nested settings or a checked `RunConfig`, which the keywords override.
-        resume: Whether a stopped run is resumed; otherwise it starts anew.
+        resume: Whether a stopped run is resumed; otherwise it starts again.
         progress: Receives steps and notices; None logs the notices.
         settings: Any setting of ``data`` and ``train`` by its name (``epochs``, ``rows`` ...; see
             ``temper list settings``), ``task``, ``tasks``, ``seed``, ``lora``, ``peft``, and the

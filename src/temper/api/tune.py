@@ -1,7 +1,7 @@
 """`temper.tune` and ``temper tune``: find the best recipe and settings for a dataset.
 
-A search on dev folds of the training rows (`temper.study.search`) chooses. Then the winner and
-plain fine-tuning, each with its best settings, are trained on all rows and compared once on the
+A search on validation folds of the training rows (`temper.study.search`) chooses. Then the winner
+and plain fine-tuning, each with its best settings, are trained on all rows and compared once on the
 reported rows (`temper.study.final`).
 """
 
@@ -88,8 +88,8 @@ def tune(
             ``accuracy=2,calibration=1``.
         recipes: Recipes of ``temper list recipes``; all if none is named. Plain fine-tuning is
             always included.
-        models: Models to choose from: plain fine-tuning of each is compared on the dev folds, and
-            the recipes are searched for the best one. Leaves ``model`` out.
+        models: Models to choose from: plain fine-tuning of each is compared on the validation
+            folds, and the recipes are searched for the best one. Leaves ``model`` out.
         seeds: Seeds of the final comparison.
         out: The folder, or with a cluster the URL of an object store; a stopped search is resumed.
             By default ``runs/DATA-tune-HASH``, the same for the same settings.
@@ -181,7 +181,6 @@ def _models(model: object, models: Many) -> tuple[str, ...]:
 
 
 def _recipes(chosen: list[str]) -> dict[str, Recipe]:
-    """Return the recipes of the search, plain fine-tuning first."""
     names = dict.fromkeys((PLAIN, *(chosen or known_recipes())))
     if len(names) < 2:
         raise SettingError(

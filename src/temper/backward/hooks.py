@@ -201,7 +201,7 @@ class ScalesLearningRates(Protocol):
     def learning_rate_scales(
         self, params: Parameters, state: State, step: Step
     ) -> Mapping[str, float]:
-        """Return a factor for each parameter, 1 if left out.
+        """Return a factor for each parameter, 1 by default.
 
         Args:
             params: The trainable parameters.

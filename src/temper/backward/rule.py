@@ -137,12 +137,12 @@ class Chain(UpdateRule):
         return {rule.name: rule.init(params) for rule in self.rules}
 
     def begin_run(self, params: Parameters, state: State, rng: Streams) -> None:
-        for rule, own in self.implementing(state, BeginsRun):
-            rule.begin_run(params, own, rng)
+        for rule, rule_state in self.implementing(state, BeginsRun):
+            rule.begin_run(params, rule_state, rng)
 
     def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
-        for rule, own in self.implementing(state, Accumulates):
-            rule.accumulate(grads, params, own)
+        for rule, rule_state in self.implementing(state, Accumulates):
+            rule.accumulate(grads, params, rule_state)
 
     @property
     def calibration_rows(self) -> int:
@@ -160,47 +160,47 @@ class Chain(UpdateRule):
         rng: Streams,
     ) -> None:
         rows = list(batches)
-        for rule, own in self.implementing(state, Calibrates):
+        for rule, rule_state in self.implementing(state, Calibrates):
             if rule.calibration_rows:
-                rule.calibrate(network, rows, params, own, step, rng)
+                rule.calibrate(network, rows, params, rule_state, step, rng)
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
-        for rule, own in self.implementing(state, BeginsEpoch):
-            rule.begin_epoch(params, own, rng, epoch=epoch)
+        for rule, rule_state in self.implementing(state, BeginsEpoch):
+            rule.begin_epoch(params, rule_state, rng, epoch=epoch)
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        for rule, own in self.implementing(state, BeforeForward):
-            rule.before_forward(params, own, step, rng)
+        for rule, rule_state in self.implementing(state, BeforeForward):
+            rule.before_forward(params, rule_state, step, rng)
 
     def gradient(
         self, params: Parameters, state: State, compute: Callable[[], Gradients]
     ) -> Gradients:
-        for rule, own in reversed(list(self.implementing(state, RecomputesGradient))):
-            compute = partial(rule.gradient, params, own, compute)
+        for rule, rule_state in reversed(list(self.implementing(state, RecomputesGradient))):
+            compute = partial(rule.gradient, params, rule_state, compute)
         return compute()
 
     def after_backward(self, params: Parameters, state: State) -> None:
-        for rule, own in reversed(list(self.implementing(state, AfterBackward))):
-            rule.after_backward(params, own)
+        for rule, rule_state in reversed(list(self.implementing(state, AfterBackward))):
+            rule.after_backward(params, rule_state)
 
     def regularize(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
-        for rule, own in self.implementing(state, Regularizes):
-            grads = rule.regularize(grads, params, own, step, rng)
+        for rule, rule_state in self.implementing(state, Regularizes):
+            grads = rule.regularize(grads, params, rule_state, step, rng)
         return grads
 
     def regularization_losses(self, state: State) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = {}
-        for rule, own in self.implementing(state, LogsRegularization):
-            losses |= rule.regularization_losses(own)
+        for rule, rule_state in self.implementing(state, LogsRegularization):
+            losses |= rule.regularization_losses(rule_state)
         return losses
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        for rule, own in self.implementing(state, TransformsGradient):
-            grads = rule.transform(grads, params, own, rng)
+        for rule, rule_state in self.implementing(state, TransformsGradient):
+            grads = rule.transform(grads, params, rule_state, rng)
         return grads
 
     def learning_rate_scales(
@@ -208,18 +208,18 @@ class Chain(UpdateRule):
     ) -> dict[str, float]:
         """Multiply the rules' factors."""
         scales: dict[str, float] = {}
-        for rule, own in self.implementing(state, ScalesLearningRates):
-            for name, scale in rule.learning_rate_scales(params, own, step).items():
+        for rule, rule_state in self.implementing(state, ScalesLearningRates):
+            for name, scale in rule.learning_rate_scales(params, rule_state, step).items():
                 scales[name] = scales.get(name, 1.0) * scale
         return scales
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
-        for rule, own in self.implementing(state, AfterStep):
-            rule.after_step(params, own, step)
+        for rule, rule_state in self.implementing(state, AfterStep):
+            rule.after_step(params, rule_state, step)
 
     def on_train_end(self, params: Parameters, state: State) -> None:
-        for rule, own in self.implementing(state, OnTrainEnd):
-            rule.on_train_end(params, own)
+        for rule, rule_state in self.implementing(state, OnTrainEnd):
+            rule.on_train_end(params, rule_state)
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
         measured: dict[str, Tensor | float] = {}

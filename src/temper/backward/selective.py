@@ -271,10 +271,9 @@ def _counts(params: Parameters, tensors: Gradients) -> Tensor:
     positions = [
         (params.first_entry(name), params.shape(name, tensor)) for name, tensor in tensors.items()
     ]
-    return params.summed(bucket_counts(list(tensors.values()), places=positions))
+    return params.summed(bucket_counts(list(tensors.values()), parts=positions))
 
 
 def _kept(params: Parameters, kept: dict[str, Tensor]) -> Tensor:
-    """Return the kept fraction of all entries."""
     counts = torch.stack([mask.sum() for mask in kept.values()]).sum()
     return params.summed(counts) / sum(params.shape(n, mask).numel() for n, mask in kept.items())

@@ -44,7 +44,7 @@ class Abstention:
         """
         if max_risk is not None and not 0.0 < max_risk < 1.0:
             came = f"{max_risk:g}{perhaps(max_risk)}"
-            raise SettingError(f"`max_risk` must be a share in (0, 1), got {came}.")
+            raise SettingError(f"`max_risk` must be a fraction in (0, 1), got {came}.")
         anomaly, largest = False, None
         for rule in [] if rules is None else [part.strip() for part in rules.split(",")]:
             size = _SET.fullmatch(rule)
@@ -60,7 +60,7 @@ class Abstention:
         return cls(anomaly, largest, max_risk)
 
     def __bool__(self) -> bool:
-        """Say whether there is a rule."""
+        """Return whether there is a rule."""
         return self.anomaly or self.largest_set is not None or self.max_risk is not None
 
     def reasons(
@@ -71,7 +71,7 @@ class Abstention:
         confidence: FloatArray | None,
         needed: float | None,
     ) -> dict[str, list[str]]:
-        """Say by each rule of each row why there is no answer; empty where it does not object.
+        """Say by each rule of each row why there is no answer; empty if it does not object.
 
         Args:
             flagged: Which are anomalies, [N].

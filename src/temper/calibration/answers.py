@@ -61,12 +61,12 @@ class Answer:
         probabilities: Probability of each class by its name, or of each choice by its index,
             calibrated where the model's folder keeps a calibration; empty for a regression.
         value: The predicted value; None of a classifier.
-        set: The classes that are in the prediction set; None where there is none.
-        interval: The ends of the interval of a regression; None where there is none.
+        set: The classes that are in the prediction set; None if there is none.
+        interval: The ends of the interval of a regression; None if there is none.
         anomaly: How strange the text looks, higher is stranger: the score of the detector that the
-            calibration keeps, else 1 less the largest probability; None where neither is known.
-        anomalous: Whether that is above the threshold; None where none is kept.
-        abstain: Why the answer should not be used, empty where it should; None where no rule says.
+            calibration keeps, else 1 less the largest probability; None if neither is known.
+        anomalous: Whether that is above the threshold; None if none is kept.
+        abstain: Why the answer should not be used, empty if it should; None if no rule says.
     """
 
     label: str | None = None
@@ -198,11 +198,11 @@ class Answers(Sequence[Answer]):
         return iter(self.rows)
 
     @overload
-    def __getitem__(self, place: int) -> Answer: ...
+    def __getitem__(self, index: int) -> Answer: ...
 
     @overload
-    def __getitem__(self, place: slice) -> tuple[Answer, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[Answer, ...]: ...
 
-    def __getitem__(self, place: int | slice) -> Answer | tuple[Answer, ...]:
+    def __getitem__(self, index: int | slice) -> Answer | tuple[Answer, ...]:
         """Return the answer at a place."""
-        return self.rows[place]
+        return self.rows[index]

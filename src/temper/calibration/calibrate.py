@@ -81,18 +81,18 @@ def calibrate(
 ) -> dict[str, Any]:
     """Fit a temperature, thresholds and a detector; write ``calibration.json`` (docs/formats.md).
 
-    Rows that the run was trained on are left out: a model is too sure of them. So are its dev rows,
-    on which scores are reported. With fewer than 100 rows, and nothing asked for by name, only a
-    temperature is fitted.
+    Rows that the run was trained on are left out: a model is too sure of them. So are its
+    validation rows, on which scores are reported. With fewer than 100 rows, and nothing asked for
+    by name, only a temperature is fitted.
 
     Args:
         request: The model's folder, the held-out rows, and sets of anomalies to choose a detector
             by; an earlier calibration is replaced.
         settings: The settings that are kept.
-        with_dev: Whether dev rows are taken all the same.
-        backend: ``int8`` makes an 8-bit copy of the model (`temper.models.int8`) and fits all of
-            it on the copy's answers. Both are kept in the folder ``int8`` of the model's folder.
-        progress: Hears what there is to say.
+        with_dev: Whether validation rows are taken all the same.
+        backend: ``int8`` makes an 8-bit copy of the model (`temper.models.int8`) and fits all of it
+            on the copy's answers. Both are kept in the folder ``int8`` of the model's folder.
+        progress: Receives what there is to say.
 
     Returns:
         The content of the file.
@@ -131,17 +131,17 @@ def calibrate(
         before = _before(kept / FILE)
         copied = written if backend == "int8" else None
         fit = _Fit(request, settings, predictor, rows, notices, progress, copied)
-        made, told = fit.run(keeps_sets=before is not None and "sets" in before)
+        made, record = fit.run(keeps_sets=before is not None and "sets" in before)
         if before is not None and (earlier := _earlier(before)) != (
-            told.get("temperature"),
+            record.get("temperature"),
             rows.hash,
         ):
-            held = ""
+            detail = ""
             if earlier is not None and isinstance(earlier[0], float):
-                held = f" (temperature {earlier[0]:.4f})"
-            fit.notice(f"The calibration that {kept / FILE} held{held} is replaced.")
-        told["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
-        return write_calibration(written, made, {**told, "notices": notices})
+                detail = f" (temperature {earlier[0]:.4f})"
+            fit.notice(f"The calibration that {kept / FILE} held{detail} is replaced.")
+        record["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
+        return write_calibration(written, made, {**record, "notices": notices})
 
 
 def _held_out(
@@ -175,7 +175,6 @@ class _Fit:
     """Empty folder for an 8-bit copy, on whose answers all is fitted."""
 
     def notice(self, text: str) -> None:
-        """Report something now and keep it in the record."""
         self.progress.notice(text)
         self.notices.append(text)
 
@@ -199,10 +198,10 @@ class _Fit:
         told: dict[str, Any] = {}
         if self.int8 is not None:
             chosen_on = self.rows.select(first.tolist())
-            self.predictor, told["int8"], message = make_int8(
+            self.predictor, told["int8"], notices = make_int8(
                 self.request.model, self.predictor, chosen_on, self.int8, progress=self.progress
             )
-            for notice in message:
+            for notice in notices:
                 self.notice(notice)
         answers, states = self._read(self.rows)
         for notice in cut_in(self.predictor, answers.truncated, rows="held-out rows"):
@@ -232,8 +231,8 @@ class _Fit:
             distinct = [row for row in first if self.rows.rows[row] not in texts]
             alone = np.asarray(distinct, np.int64) if distinct else first
             detector = self._detector(made, answers.take(alone), states[alone], told)
-            own, seen = answers.take(second), states[second]
-            scores = detector.score(own, made.applied(own), seen)
+            predictions, seen = answers.take(second), states[second]
+            scores = detector.score(predictions, made.applied(predictions), seen)
             if repeats.any():
                 self.notice(
                     f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
@@ -243,7 +242,9 @@ class _Fit:
             reference = middle(seen[:REFERENCE]) if seen.shape[2] else None
             made = replace(
                 made,
-                held_out=HeldOut(own, labels[second], scores, repeats if repeats.any() else None),
+                held_out=HeldOut(
+                    predictions, labels[second], scores, repeats if repeats.any() else None
+                ),
                 rule=SetRule(self.settings.by, self.settings.coverage),
                 detector=detector,
                 false_alarms=self.settings.false_alarms,
@@ -267,7 +268,7 @@ class _Fit:
             repeat = (seen[row],) if seen[row] else ()
             keys.append(derive_seed(self.request.data.seed, "calibrate", row, *repeat))
             seen[row] += 1
-        order = sorted(range(count), key=lambda place: (keys[place], place))
+        order = sorted(range(count), key=lambda index: (keys[index], index))
         if not asked and count < 2 * LEAST_ROWS:
             what = "intervals" if self.predictor.gives == "values" else "prediction sets"
             message = (
@@ -283,7 +284,6 @@ class _Fit:
         return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
 
     def _repeats(self, rows: IntegerArray) -> BooleanArray:
-        """Return which rows have the text of an earlier one of them."""
         seen: set[str] = set()
         repeats = []
         for row in rows:
@@ -360,7 +360,6 @@ class _Fit:
         return answers, np.zeros((len(rows), 1, 0), np.float32)
 
     def _temperature(self, labels: FloatArray, answers: Prediction) -> float:
-        """Fit the temperature, and warn about classes without rows."""
         logits = answers.logits
         # It `gives` logits.
         assert logits is not None
@@ -387,7 +386,6 @@ class _Fit:
         return temperature
 
     def _temperatures(self, labels: FloatArray, answers: Prediction) -> tuple[float, ...]:
-        """Fit the temperature of each of several labels."""
         assert answers.logits is not None
         result, notices = label_temperatures(labels, answers.logits, self._names)
         for notice in notices:
@@ -395,7 +393,6 @@ class _Fit:
         return result
 
     def _thresholds(self, labels: FloatArray, scaled: Prediction) -> tuple[float, ...]:
-        """Choose the threshold of each label, or of class 1 of two, on calibrated probabilities."""
         assert self.settings.threshold is not None
         chances = label_probabilities(scaled)
         names, rule = self._names[-chances.shape[1] :], self.settings.threshold
@@ -406,7 +403,6 @@ class _Fit:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        """The classes or labels by index."""
         return self.predictor.label_names or tuple(map(str, range(self.rows.classes)))
 
     def _measure(
@@ -414,18 +410,18 @@ class _Fit:
         made: Calibration,
         labels: FloatArray,
         answers: Prediction,
-        places: IntegerArray,
+        indices: IntegerArray,
         told: dict[str, Any],
     ) -> None:
         """Measure calibration on rows that the temperature was not fitted on, if there are any."""
-        rows, own = self.rows.select(places.tolist()), answers.take(places)
-        before, after = _measures(rows, own), _measures(rows, made.applied(own))
+        rows, predictions = self.rows.select(indices.tolist()), answers.take(indices)
+        before, after = _measures(rows, predictions), _measures(rows, made.applied(predictions))
         told |= _before_and_after(before, after)
         if made.thresholds is not None:
             told["decision"] |= _before_and_after(
                 *(
                     decision_scores(
-                        label_matrix(labels[places]), label_decisions(each.applied(own))
+                        label_matrix(labels[indices]), label_decisions(each.applied(predictions))
                     )
                     for each in (replace(made, thresholds=None), made)
                 )
@@ -440,7 +436,6 @@ class _Fit:
         states: States,
         told: dict[str, Any],
     ) -> Detector:
-        """Choose a detector, and fit it on in-distribution rows."""
         taught = self._teacher() if states.shape[2] else None
         given = Ordinary(answers, states, taught)
         try:
@@ -463,7 +458,7 @@ class _Fit:
         return best
 
     def _teacher(self) -> States | None:
-        """Read states of training rows, None where they cannot be read."""
+        """Read states of training rows, None if they cannot be read."""
         train, _ = trained_rows(self.request.model)
         if train is None:
             return None
@@ -474,7 +469,6 @@ class _Fit:
         return self._read(replace(chosen, name="train"))[1]
 
     def _anomalies(self) -> dict[str, tuple[Prediction, States]]:
-        """Answer the sets of anomalies."""
         data, known = self.request.data, self.request.model.columns
         result = {}
         for name, source in self.request.sets.anomaly.items():
@@ -501,7 +495,8 @@ def _unseen(
     """Leave out the rows that a model has seen.
 
     Returns:
-        The others, how many were trained on and how many are dev rows, and what there is to say.
+        The others, how many were trained on and how many are validation rows, and what there is to
+        say.
     """
     seen = seen_among(model, rows)
     notices = list(seen.notices)
@@ -542,7 +537,7 @@ def _unseen(
 
 
 def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-    """Say why a temperature may do no good on other rows.
+    """Return why a temperature may do no good on other rows.
 
     Args:
         rows: How many it was fitted on.
@@ -580,7 +575,7 @@ def _before(file: Path) -> dict[str, Any] | None:
 
 
 def _earlier(content: Mapping[str, Any]) -> tuple[object, str | None] | None:
-    """Return the temperature that a calibration keeps and its rows' hash; None where none is."""
+    """Return the temperature that a calibration keeps and its rows' hash; None if none is."""
     value, rows = content.get("temperature"), content.get("held_out")
     result = rows.get("hash") if isinstance(rows, dict) else None
     value = tuple(value) if isinstance(value, list) else value

@@ -67,7 +67,7 @@ class HeldOut:
         prediction: The model's own answers, n rows.
         labels: Class indices or targets, [n]; of several labels, 1 where one applies, [n, L].
         anomaly: The detector's score, [n].
-        repeats: Whether an earlier row has the same text, [n]; None where no row has.
+        repeats: Whether an earlier row has the same text, [n]; None if no row has.
     """
 
     prediction: Prediction
@@ -119,16 +119,16 @@ class Calibration:
     """The calibration of a model on held-out rows.
 
     Args:
-        max_length: Tokens that texts were cut to, None where they were not.
-        windows: How longer texts were read in windows of that length; None where they were cut.
+        max_length: Tokens that texts were cut to, None if they were not.
+        windows: How longer texts were read in windows of that length; None if they were cut.
         temperature: Temperature that divides logits, one for each of several labels; None for a
             regression.
         held_out: The rows that set thresholds; None if only a temperature is kept.
         rule: How sets and intervals are made.
         detector: How anomalies are found.
-        false_alarms: Share of ordinary rows that may be flagged.
-        reference: States of held-out rows that batches are compared with, [r, D]; None where the
-            model shows none, and answers are compared.
+        false_alarms: Fraction of ordinary rows that may be flagged.
+        reference: States of held-out rows that batches are compared with, [r, D]; None if the model
+            shows none, and answers are compared.
         confidences: Confidences from high to low that may be needed for an answer, chosen on rows
             that set no threshold, [k]; None of a regression and of several labels.
         thresholds: Calibrated probability above which each label, or class 1 of two, is predicted;
@@ -213,7 +213,7 @@ class Calibration:
         return values - threshold, values + threshold
 
     def threshold(self, coverage: float) -> FloatArray:
-        """Return the conformal threshold: one number [], or one a class [C].
+        """Return the conformal threshold: one number [], or one per class [C].
 
         Args:
             coverage: In (0, 1).
@@ -227,11 +227,9 @@ class Calibration:
 
     @cached_property
     def _thresholds(self) -> dict[float, FloatArray]:
-        """The thresholds that were asked for, by coverage."""
         return {}
 
     def _threshold(self, coverage: float) -> FloatArray:
-        """Compute the conformal threshold."""
         assert self.rule is not None
         assert self.held_out is not None
         answers, labels = self.held_out_answers, self.held_out.labels
@@ -244,10 +242,12 @@ class Calibration:
                         np.asarray(risk_threshold(scores, labels[rows], coverage=coverage))
                     )
                     continue
-                scores, own = _scores_at_labels(answers.take(rows), labels[rows])
+                scores, label_indices = _scores_at_labels(answers.take(rows), labels[rows])
                 if self.rule.by == "class":
                     classes = answers.probabilities.shape[1]
-                    result.append(conformal_quantiles(scores, own, classes, coverage=coverage))
+                    result.append(
+                        conformal_quantiles(scores, label_indices, classes, coverage=coverage)
+                    )
                 else:
                     result.append(np.asarray(conformal_quantile(scores, coverage=coverage)))
             return np.asarray(np.max(result, axis=0))

@@ -61,8 +61,8 @@ class Terms:
     """The requested parts of an answer; `Classifier.terms` checks them.
 
     Args:
-        coverage: How often prediction sets, or intervals, shall hold the truth; None where there
-            are none.
+        coverage: How often prediction sets, or intervals, shall hold the truth; None if there are
+            none.
         rules: When to abstain.
         selection: The confidence that is needed, where a risk was asked for.
     """
@@ -132,8 +132,8 @@ class Classifier:
                 returned.
             max_length: Tokens a text is cut to; None takes what the run was trained with, else 128.
             batch_size: Rows of a forward pass, >= 1; changes no result.
-            device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; None takes a GPU where there
-                is one.
+            device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; None uses a GPU if there is
+                one.
             backend: ``int8`` takes the 8-bit copy that ``temper calibrate --backend int8`` has
                 made, with the calibration that was fitted on its answers; it runs on the CPU.
             settings: Settings of a function or an estimator, which do not define them.
@@ -243,7 +243,7 @@ class Classifier:
         rules, known, name = Abstention.of(abstain, max_risk), self.calibration, self.name
         if coverage is not None and not 0.0 < coverage < 1.0:
             came = f"{coverage:g}{perhaps(coverage)}"
-            raise SettingError(f"`coverage` must be a share in (0, 1), got {came}.")
+            raise SettingError(f"`coverage` must be a fraction in (0, 1), got {came}.")
         kept = known is not None and known.rule is not None
         for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):
             if wanted and not kept:
@@ -289,16 +289,20 @@ class Classifier:
         if self.predictor.gives == "tags":
             examples, tagged = split_words(examples)
         with self._turn:
-            own, anomaly, states = self._read(examples)
-        made = self._described(own, anomaly, terms, examples, tagged)
-        shift = self.shift(own, states) if compare else None
-        scores = unlabeled_scores(self.calibration, own, anomaly, shift) if compare else None
+            predictions, anomaly, states = self._read(examples)
+        made = self._described(predictions, anomaly, terms, examples, tagged)
+        shift = self.shift(predictions, states) if compare else None
+        scores = (
+            unlabeled_scores(self.calibration, predictions, anomaly, shift) if compare else None
+        )
         notices = made.notices
         if compare:
             notices += unknown_in(self.predictor, self.name, {"texts": examples})
         if len(examples) >= LEAST_BATCH:
             notices += tuple(str(each) for each in (shift, scores) if each is not None)
-        return replace(made, notices=notices, shift=shift, scores=scores, own=own, states=states)
+        return replace(
+            made, notices=notices, shift=shift, scores=scores, own=predictions, states=states
+        )
 
     def notices(self, terms: Terms) -> tuple[str, ...]:
         """Return what is to be said of every answer: the texts' length, the confidence needed.
@@ -366,7 +370,7 @@ class Classifier:
         examples: Examples,
         tagged: list[WordsInText] | None = None,
     ) -> Answers:
-        """Say what is known of the model's own answers.
+        """Return what is known of the model's own answers.
 
         Args:
             own: The answers, n rows.
@@ -431,13 +435,15 @@ class Classifier:
             layers: NDArray[np.float32] = np.zeros((len(part), 1, 0), dtype=np.float32)
             if known is not None and known.wants_states:
                 assert isinstance(self.predictor, StateReader)
-                own, layers = self.predictor.predict_with_states(part, batch_size=self.batch_size)
+                predictions, layers = self.predictor.predict_with_states(
+                    part, batch_size=self.batch_size
+                )
             else:
-                own = self.predictor.predict(part, batch_size=self.batch_size)
-            answers.append(own)
+                predictions = self.predictor.predict(part, batch_size=self.batch_size)
+            answers.append(predictions)
             states.append(middle(layers))
             if known is not None and known.detector is not None:
-                scores.append(known.detector.score(own, known.applied(own), layers))
+                scores.append(known.detector.score(predictions, known.applied(predictions), layers))
         whole = answers[0] if len(answers) == 1 else joined(range(len(examples)), answers)
         return whole, np.concatenate(scores) if scores else None, np.concatenate(states)
 
@@ -475,7 +481,7 @@ def _check_texts(name: str, given: object, count: int) -> None:
     for index, text in enumerate(given):
         if not isinstance(text, str):
             raise DataError(
-                f"`{name}` must be a list of texts, got {type(text).__name__} at place {index}."
+                f"`{name}` must be a list of texts, got {type(text).__name__} at index {index}."
             )
     if len(given) != count:
         raise DataError(

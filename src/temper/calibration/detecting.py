@@ -98,7 +98,6 @@ def _aurocs(
     rows: IntegerArray,
     anomalies: Mapping[str, tuple[Prediction, States]],
 ) -> dict[str, float]:
-    """Return the AUROC of some of the ordinary rows against each set of anomalies."""
     answers = ordinary.answers.take(rows)
     ours = judge.score(answers, made.applied(answers), ordinary.states[rows])
     result = {}

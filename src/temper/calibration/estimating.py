@@ -44,12 +44,12 @@ def unlabeled_scores(
         return None
     if known.thresholds is not None:
         return UnlabeledScores(len(own), reason="decisions are not made at a probability of 0.5")
-    held = known.held_out
-    reason = next(_doubts(held, own, anomaly, shift), None)
+    held_out = known.held_out
+    reason = next(_doubts(held_out, own, anomaly, shift), None)
     if reason is None:
-        assert held.prediction.logits is not None
+        assert held_out.prediction.logits is not None
         try:
-            scores = estimate_scores(held.labels, held.prediction.logits, own.logits)
+            scores = estimate_scores(held_out.labels, held_out.prediction.logits, own.logits)
             return UnlabeledScores(len(own), scores["accuracy"], scores["macro_f1"])
         except ValueError:
             reason = "the confidence on the held-out rows does not show how often they are right"

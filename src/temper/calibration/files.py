@@ -164,7 +164,7 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
         backend: ``int8`` reads the calibration of its 8-bit copy.
 
     Returns:
-        The calibration, None where none is stored.
+        The calibration, None if none is stored.
 
     Raises:
         CheckpointError: A file is damaged, or the weights next to it are others than those that it
@@ -223,7 +223,6 @@ def calibration_files(folder: Path) -> list[str]:
 
 
 def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
-    """Return the record of sets or intervals, with their thresholds."""
     scaled = made.held_out_answers
     thresholds: dict[str, Any] = {}
     for coverage in rule.coverage:
@@ -236,7 +235,6 @@ def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
 
 
 def _arrays(made: Calibration) -> dict[str, Any]:
-    """Return the arrays that are kept, by name."""
     arrays: dict[str, Any] = {}
     if (held := made.held_out) is not None:
         answers = held.prediction
@@ -286,7 +284,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     made = Prediction.of_values if answers.ndim == 1 else Prediction.of_logits
     if arrays["held_out.labels"].ndim == 2:
         made = Prediction.of_labels
-    held = HeldOut(
+    held_out = HeldOut(
         made(answers),
         arrays["held_out.labels"],
         arrays["held_out.anomaly"],
@@ -304,7 +302,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     return Calibration(
         record.max_length,
         record.temperature,
-        held,
+        held_out,
         None if record.sets is None else SetRule(**record.sets.model_dump()),
         detector,
         0.05 if record.anomaly is None else record.anomaly.false_alarms,

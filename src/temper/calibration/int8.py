@@ -44,7 +44,7 @@ def make_int8(
         predictor: The checkpoint as it is loaded.
         rows: Labeled held-out rows that set no threshold.
         folder: An empty folder.
-        progress: Hears what there is to say.
+        progress: Receives what there is to say.
 
     Returns:
         The copy; how its answers to at most 500 of the rows differ; and notices.
@@ -75,14 +75,15 @@ def make_int8(
     )
     made = Int8Predictor.load(folder, max_length=predictor.max_length)
     compared = rows.select(range(min(len(rows), COMPARED)))
-    told = _compared(predictor, made, compared)
+    differences = _compared(predictor, made, compared)
     notices = []
-    if told["same_label"] is not None and told["same_label"] < ALIKE:
+    if differences["same_label"] is not None and differences["same_label"] < ALIKE:
         notices.append(
-            f"The 8-bit copy predicts another class for {1 - told['same_label']:.1%} of "
-            f"{told['rows']} held-out rows. Compare the accuracy on more rows before using it."
+            f"The 8-bit copy predicts another class for {1 - differences['same_label']:.1%} of "
+            f"{differences['rows']} held-out rows. Compare the accuracy on more rows before using "
+            "it."
         )
-    return made, told, notices
+    return made, differences, notices
 
 
 def _single(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +91,6 @@ def _single(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compared(one: Predictor, other: Predictor, rows: Examples) -> dict[str, Any]:
-    """Return how the answers of two models to the same rows differ."""
     first, second = one.predict(rows), other.predict(rows)
     told: dict[str, Any] = {"rows": len(rows)}
     gaps = np.abs(first.decoded - second.decoded)

@@ -77,12 +77,12 @@ def tags_of(
     parts = zip(answers.by_example(best), answers.by_example(sure), texts, strict=True)
     for tags, chances, text in parts:
         # Words behind the end of the model's input have no tag.
-        told = ["O" if np.isnan(tag) else names[int(tag)] for tag in tags]
+        tag_names = ["O" if np.isnan(tag) else names[int(tag)] for tag in tags]
         if are_entities(names):
-            pieces = entities_of(told, strict=False)
+            pieces = entities_of(tag_names, strict=False)
         else:
             known = np.flatnonzero(~np.isnan(tags)).tolist()
-            pieces = [(told[place], place, place + 1) for place in known]
+            pieces = [(tag_names[index], index, index + 1) for index in known]
         spans = []
         for label, first, end in pieces:
             start, stop = text.spans[first][0], text.spans[end - 1][1]

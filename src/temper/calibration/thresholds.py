@@ -43,11 +43,11 @@ def label_temperatures(
         common = 1.0
     result = []
     shared = []
-    for name, truth, own in zip(names, applies.T, logits.T, strict=True):
+    for name, truth, label_logits in zip(names, applies.T, logits.T, strict=True):
         temperature = None
         if RARE <= truth.sum() <= len(truth) - RARE:
             with suppress(ValueError):
-                temperature = _temperature(truth, own)
+                temperature = _temperature(truth, label_logits)
         if temperature is None:
             shared.append(name)
         result.append(common if temperature is None else temperature)
@@ -85,9 +85,9 @@ def choose_thresholds(
     """
     result: list[float] = []
     failed: dict[str, str] = {}
-    for name, truth, own in zip(names, applies.T, probabilities.T, strict=True):
+    for name, truth, label_probabilities in zip(names, applies.T, probabilities.T, strict=True):
         try:
-            result.append(choose_threshold(truth, own, rule))
+            result.append(choose_threshold(truth, label_probabilities, rule))
         except ValueError as error:
             result.append(0.5)
             failed[name] = str(error)

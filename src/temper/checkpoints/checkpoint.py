@@ -141,7 +141,6 @@ class Checkpoint:
 
     @property
     def _trained(self) -> Mapping[str, Any]:
-        """The record of the training rows."""
         rows: Mapping[str, Any] = (self.run or {}).get("data", {}).get("train", {})
         return rows
 
@@ -211,7 +210,7 @@ class Checkpoint:
             return None, str(error).splitlines()[0]
 
     def hashes(self, split: str, rows: Examples | None = None) -> Sequence[str] | None:
-        """Return the hashes of the run's training or dev rows.
+        """Return the hashes of the run's training or validation rows.
 
         Args:
             split: ``train`` or ``dev``.

@@ -82,10 +82,10 @@ class RunFolder:
         """Read ``run.json``.
 
         Returns:
-            Its content, or None where there is none.
+            Its content, or None if there is none.
 
         Raises:
-            CheckpointError: Where it is damaged, or the folder holds something else than a run.
+            CheckpointError: If it is damaged, or the folder has other content than a run.
         """
         file = self.path / RUN
         check_room(self.path, what=RUN, held=lambda: os.path.exists(file))
@@ -101,7 +101,7 @@ class RunFolder:
             write_json(self.path / RUN, record)
 
     def last_checkpoint(self) -> Path | None:
-        """Return the newest complete checkpoint, None where there is none."""
+        """Return the newest complete checkpoint, None if there is none."""
         return newest_checkpoint_in(self.checkpoints)
 
     def cut_metrics(self, step: int) -> None:
@@ -136,7 +136,7 @@ class RunFolder:
             file.write(json.dumps(plain, allow_nan=False) + "\n")
 
     def logs(self) -> list[dict[str, Any]]:
-        """Return the lines of ``metrics.jsonl``; none where there is no such file."""
+        """Return the lines of ``metrics.jsonl``; none if there is no such file."""
         if not self.metrics.exists():
             return []
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
@@ -212,7 +212,7 @@ def held_folder(path: Path) -> Iterator[bool]:
 
 
 def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = "--out") -> None:
-    """Refuse a folder to write to that holds something else.
+    """Refuse a folder to write to that has other content.
 
     Args:
         out: The folder; it need not exist.
@@ -248,7 +248,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
 
 
 def check_study_room(out: Path) -> None:
-    """Refuse a folder to write a study to that holds something else.
+    """Refuse a folder to write a study to that has other content.
 
     Args:
         out: The folder; it need not exist.
@@ -267,7 +267,7 @@ def check_study_room(out: Path) -> None:
 
 
 def newest_checkpoint_in(folder: Path) -> Path | None:
-    """Return the newest ``checkpoint-N`` of a folder, None where there is none."""
+    """Return the newest ``checkpoint-N`` of a folder, None if there is none."""
     result = [
         (int(match[1]), entry)
         for entry in (folder.iterdir() if folder.is_dir() else ())
@@ -280,8 +280,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        CheckpointError: Where the file cannot be read, or holds something else, or is a record of
-            another release's form.
+        CheckpointError: If the file cannot be read, or has other content, or is a record of another
+            release's form.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -346,14 +346,14 @@ def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> st
 def is_finished(
     folder: RunFolder, found: dict[str, Any] | None, config: Any, key: str, progress: Progress
 ) -> bool:
-    """Say whether a folder holds this run to its end, and refuse one that holds another.
+    """Return whether a folder holds this run to its end, and refuse one that holds another.
 
     Args:
         folder: The folder.
-        found: Its record, None where there is none.
+        found: Its record, None if there is none.
         config: The settings of this call.
         key: Their key.
-        progress: Hears that a finished run is kept.
+        progress: Receives that a finished run is kept.
 
     Raises:
         CheckpointError: If the keys differ; says which settings do.

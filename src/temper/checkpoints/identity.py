@@ -31,7 +31,7 @@ CALIBRATION_ARRAYS = "calibration-*.safetensors"
 
 
 def model_identity(name: str) -> str:
-    """Say which weights a model's name stands for, so that a key does not outlive them.
+    """Return which weights a model's name stands for, so that a key does not outlive them.
 
     Args:
         name: Hub id, folder, or short name.
@@ -54,7 +54,7 @@ def model_identity(name: str) -> str:
 
 
 def digest(content: Any) -> str:
-    """Hash JSON content to 12 hexadecimal digits, whatever the order of its keys.
+    """Hash JSON content to 12 hexadecimal digits, for any order of its keys.
 
     Example:
         >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})

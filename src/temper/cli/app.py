@@ -1,4 +1,4 @@
-"""The Typer app: its commands, and how errors leave it."""
+"""The Typer app: its commands and its error handling."""
 
 from __future__ import annotations
 
@@ -69,31 +69,29 @@ class Commands(TyperGroup):
     """Run a command; turn Temper's errors into one message and an exit code."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, a section for each group."""
         for group, commands in COMMANDS.items():
             with formatter.section(group):
                 formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the chosen command."""
         try:
             with quiet(), terminating():
                 return super().invoke(ctx)
         except TemperError as error:
-            # Of several processes of a run, the one that stopped the others says why.
+            # With several processes, the one that failed first reports the error.
             if not isinstance(error, OtherProcessError):
                 fail(str(error))
             raise typer.Exit(error.exit_code) from error
         except (KeyboardInterrupt, Terminated) as error:
             if ctx.invoked_subcommand != "serve" and os.environ.get("RANK", "0") == "0":
-                fail("Stopped. Run the same command again to go on from the last checkpoint.")
+                fail("Stopped. Run the same command again to resume from the last checkpoint.")
             code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
             raise typer.Exit(code) from None
         except typer.Exit:
-            # An end as it should be is a RuntimeError too.
+            # typer.Exit is a RuntimeError too.
             raise
         except (MemoryError, RuntimeError) as error:
-            # torch is imported only where it has failed.
+            # torch takes seconds to import, so import it only after an error.
             from temper.memory import is_exhausted
 
             if not is_exhausted(error):
@@ -117,7 +115,7 @@ app = typer.Typer(
     help="Fine-tune language models that hold under shift, attack and noise, and measure it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Boxes would break messages into lines that cannot be searched for.
+    # Boxes hard-wrap messages, which then cannot be searched for.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -158,11 +156,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def process() -> None:
-    """Run the ``temper`` command as a process of its own, which ends with the command's code."""
+    """Run the ``temper`` command and exit with its code."""
     try:
         main()
     except SystemExit as ended:
-        # Only a command that trains can have joined other processes.
+        # Only a training command can have joined a process group.
         if processes := sys.modules.get("temper.training.processes"):
             processes.end(int(ended.code or 0))
         raise

@@ -16,7 +16,7 @@ class ScreenProgress(Bars):
 
     Args:
         console: The console of stderr.
-        clock: Returns the time in seconds; None is the process's.
+        clock: Returns the time in seconds; None uses the system clock.
     """
 
     def __init__(self, console: Console, *, clock: Callable[[], float] | None = None) -> None:
@@ -37,7 +37,7 @@ class ScreenProgress(Bars):
 
 @contextmanager
 def progress() -> Iterator[ScreenProgress]:
-    """Show the progress of a block on stderr: bars on a terminal, else a line now and then."""
+    """Show progress on stderr: bars on a terminal, else a line now and then."""
     shown = ScreenProgress(errors())
     try:
         yield shown

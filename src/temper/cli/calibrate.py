@@ -1,4 +1,4 @@
-"""``temper calibrate``: fit on held-out rows what `temper predict` says next to the label."""
+"""``temper calibrate``: fit calibration and OOD thresholds on held-out rows."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def calibrate(
     config: options.Config = None,
     as_json: options.Json = False,
 ) -> None:
-    """Fit on held-out rows what makes a model's answers trustworthy, and keep it in its folder.
+    """Fit calibration, prediction sets and an OOD threshold on held-out rows.
 
-    A temperature, one for each of several labels; thresholds of prediction sets that hold the
-    truth as often as --coverage says (intervals of a regression); with --threshold the
-    probability above which a label is predicted; a detector of anomalies with a threshold at
-    --false-alarms; and states of held-out rows, which later batches are compared with.
-    `temper predict` applies all of it, `temper evaluate` only the probability of --threshold.
+    Fits a temperature (one per label for several labels) and thresholds of prediction sets that
+    contain the true label with probability --coverage (intervals for regression). With --threshold
+    it also chooses the probability above which a label is predicted. An OOD detector gets a
+    threshold at --false-alarms. States of held-out rows are kept to detect a shift of later
+    batches. `temper predict` applies all of it; `temper evaluate` only --threshold.
     """
     given = {
         "data": data, "text_column": text_column, "label_column": label_column,
@@ -99,16 +99,12 @@ def calibrate(
 
 
 def lines(made: Mapping[str, Any]) -> list[str]:
-    """Say what was fitted, a line each.
-
-    Args:
-        made: The content of ``calibration.json``.
-    """
-    rows, told = made["held_out"], []
+    """Return what was fitted, one line each."""
+    rows, output = made["held_out"], []
     if "int8" in made:
         result, same = made["int8"], made["int8"]["same_label"]
         alike = f"the same label for {same:.1%}, " if same is not None else ""
-        told.append(
+        output.append(
             f"8-bit copy vs. the model on {result['rows']} rows: {alike}differences of "
             f"{result['mean_difference']:.4f} on average and {result['largest_difference']:.4f} at "
             "most."
@@ -124,7 +120,7 @@ def lines(made: Mapping[str, Any]) -> list[str]:
             ("NLL", "nll"),
             ("class-wise ECE", "classwise_ece") if several else ("ECE", "ece_15"),
         ]
-        told.append(f"{what} from {rows['fit']} rows: {_changes(made, changes)} on {fresh}.")
+        output.append(f"{what} from {rows['fit']} rows: {_changes(made, changes)} on {fresh}.")
     if "decision" in made:
         result = made["decision"]
         values = result["thresholds"]
@@ -132,7 +128,7 @@ def lines(made: Mapping[str, Any]) -> list[str]:
         if several:
             what = f"Labels are predicted above {min(values):.4f} to {max(values):.4f}"
         changes = [("F1", "f1"), ("precision", "precision"), ("recall", "recall")]
-        told.append(f"{what} ({result['rule']}): {_changes(result, changes)} on {fresh}.")
+        output.append(f"{what} ({result['rule']}): {_changes(result, changes)} on {fresh}.")
     if "sets" in made:
         by, count = made["sets"]["by"], rows["thresholds"]
         for coverage, entry in made["sets"]["thresholds"].items():
@@ -144,19 +140,18 @@ def lines(made: Mapping[str, Any]) -> list[str]:
                 size = f"Sets that {what}: {entry['mean_size']:.2f} {unit} on average"
             else:
                 size = f"Intervals that {what}: {entry['threshold']:.4g} to either side"
-            told.append(f"{size} ({count} rows, by {by}).")
+            output.append(f"{size} ({count} rows, by {by}).")
     if "anomaly" in made:
         result = made["anomaly"]
-        told.append(
+        output.append(
             f"Anomalies by {result['detector']}, learnt from {result['learnt_from']['rows']} "
             f"{result['learnt_from']['kind'].replace('_', '-')} rows: above "
             f"{result['threshold']:.4g} at most {result['false_alarms']:.0%} of ordinary texts."
         )
     with_int8 = " with --backend int8" if "int8" in made else ""
-    return [*told, f"`temper predict`{with_int8} applies it."]
+    return [*output, f"`temper predict`{with_int8} applies it."]
 
 
 def _changes(made: Mapping[str, Any], scores: Iterable[tuple[str, str]]) -> str:
-    """Say what scores were before and after, by their titles and names."""
     values = ((title, made[name]) for title, name in scores)
     return ", ".join(f"{t} {each['before']:.4f} -> {each['after']:.4f}" for t, each in values)

@@ -17,7 +17,7 @@ from temper.errors import SettingError
 from temper.files import write_text
 
 SHOWN = 100
-"""Characters of a text in the printed table."""
+"""Maximum characters of a text in the printed table."""
 
 
 def check_labels(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from temper.report import ErrorAnalysis
 
 WORST = 3
-"""Errors of each kind that are printed."""
+"""Number of printed errors of each kind."""
 COLUMNS = (
     "perspective",
     "set",
@@ -102,7 +102,7 @@ def evaluate(
         from temper.report.card import CardSources, write_card
 
         written = write_card(CardSources(Path(model), result.folder, result.sources), card_file)
-        # With --json, stdout is for the scores.
+        # With --json, stdout is reserved for the scores.
         say(f"Model card: {written}", as_json=True)
     errors = result.errors()
     if as_json:
@@ -122,7 +122,6 @@ def evaluate(
 
 
 def _print_errors(errors: ErrorAnalysis) -> None:
-    """Print the scores by class and the worst errors."""
     _print_lines(
         ("class", "precision", "recall", "F1", "texts", "mistaken for"),
         [each.cells() for each in errors.classes],
@@ -143,7 +142,6 @@ def _print_lines(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 
 def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bool) -> None:
-    """Estimate accuracy and macro-F1 of rows without labels."""
     from temper.calibration.classifier import Classifier
     from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
     from temper.files import write_json
@@ -176,10 +174,9 @@ def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bo
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:
-    """Return a score as a person reads it."""
     from temper.display.wording import described, unit
 
-    # Norms of two layers may be orders of magnitude apart.
+    # Norms of layers may differ by orders of magnitude.
     digits = ".4f" if unit(score["name"], "").significant is None else ".4g"
     row = {
         name: float(format(value, digits)) if isinstance(value, float) else value

@@ -47,7 +47,7 @@ class Command(TyperCommand):
     """A command whose help has its options in groups and ends with examples."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the words of a command; for a setting without an option, name its --set."""
+        """Parse the arguments; if an option is unknown, suggest its --set."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -61,7 +61,6 @@ class Command(TyperCommand):
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options, a section for each group."""
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", *GROUPS)}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is None:
@@ -75,7 +74,7 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write examples, and how to find the settings that are no options."""
+        """Write examples, and how to list the remaining settings."""
         if examples := EXAMPLES.get(str(ctx.info_name)):
             with formatter.section("Examples"):
                 for example in examples:

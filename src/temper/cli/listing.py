@@ -68,7 +68,6 @@ def show(
 
 
 def _settings() -> list[dict[str, Any]]:
-    """Return the settings of all tables but ``method``, by dotted name."""
     from temper.api.keywords import TABLES
     from temper.evaluation.settings import EvaluationSettings
     from temper.methods.description import bounds
@@ -97,12 +96,10 @@ def _settings() -> list[dict[str, Any]]:
 
 
 def _types(annotation: Any) -> list[Any]:
-    """Return a type and those that it is made of."""
     return [annotation, *(part for inner in get_args(annotation) for part in _types(inner))]
 
 
 def _show_settings(pattern: str, *, as_json: bool) -> None:
-    """Print the settings whose name contains a text."""
     rows = [row for row in _settings() if pattern in row["setting"]]
     if not rows:
         raise SettingError(f"No setting has {pattern!r} in its name: temper list settings.")
@@ -118,7 +115,6 @@ def _show_settings(pattern: str, *, as_json: bool) -> None:
 
 
 def _show_method(name: str, *, as_json: bool) -> None:
-    """Print a method's settings and presets."""
     from temper.methods import entry
     from temper.methods.description import flat, settings
 
@@ -177,7 +173,7 @@ def _tasks() -> list[dict[str, Any]]:
             "kind": task.kind,
             "metrics": list(task.metrics),
             "pair": task.pair,
-            # A task without is known by its source's name, and cannot be asked for by --task.
+            # A task without published rows is recognized by its source's name only.
             "published_rows": [f"{split} {rows:,}" for split, rows in task.rows.items()],
             "rows": dict(task.rows),
             "labels": dict(enumerate(task.labels or ())),
@@ -209,7 +205,7 @@ def _trainer() -> list[dict[str, Any]]:
 
 
 def _later(module: str, function: str) -> Callable[..., Any]:
-    """Return a function that is imported once it is called: torch takes seconds."""
+    """Return a function that is imported when it is called, because torch takes seconds."""
     return lambda *arguments: getattr(import_module(module), function)(*arguments)
 
 
@@ -220,7 +216,7 @@ COLUMNS = {
     "perspectives": ("name", "summary", "by_default"),
     "tasks": ("name", "kind", "metrics", "published_rows"),
 }
-"""Columns that fit a terminal; --json has them all."""
+"""Columns that fit a terminal; --json has all of them."""
 SHOWN = {
     "methods": "Methods; one method's settings with its NAME",
     "recipes": "Methods with settings that go together, and their evidence",

@@ -1,4 +1,4 @@
-"""The options that commands share, each written once: name, help and group."""
+"""Options used by several commands: name, help and group."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DATA, MODEL, OPTIMIZATION, EVALUATION, HARDWARE, SERVICE, OUTPUT = GROUPS = (
 
 
 def completing(names: Callable[[], Iterable[str]], sign: str = "") -> Callable[[str], list[str]]:
-    """Return what the shell completes a value with; torch is not imported for it.
+    """Return a shell completion that does not import torch.
 
     Args:
-        names: Returns what there is; where none fits, the shell completes a path.
-        sign: Separator of several names, of which the last is completed.
+        names: Returns the candidates; if none matches, the shell completes a path.
+        sign: Separator of several names; the last one is completed.
     """
 
     def complete(incomplete: str) -> list[str]:
@@ -493,10 +493,10 @@ Int8 = Annotated[bool, option(
 def read_settings(
     paths: Paths, given: Mapping[str, object], assignments: Iterable[str] | None
 ) -> Tree:
-    """Return the nested settings of a command that reads nothing but those of its keywords.
+    """Return the nested settings of a command that accepts only the settings of its keywords.
 
     Raises:
-        SettingError: As `nested`; or the command does not read a setting.
+        SettingError: As `nested`, or if the command does not accept a setting.
     """
     tree = nested(paths, None, given, assignments)
     read = [".".join(path) for path in paths.values()]
@@ -510,13 +510,13 @@ def read_settings(
 
 
 def import_methods(named: list[str] | None) -> None:
-    """Import what ``--import`` names, so that its methods and perspectives are known.
+    """Import files and modules given by ``--import``, which register methods and perspectives.
 
     Args:
         named: Files and modules; None and an empty list import nothing.
 
     Raises:
-        SettingError: Where one is not there or its code fails.
+        SettingError: If one does not exist or its code fails.
     """
     for source in named or []:
         check_file_exists(source, purpose="methods and perspectives")
@@ -528,10 +528,10 @@ def import_methods(named: list[str] | None) -> None:
 
 
 def split_seeds(text: str) -> list[int]:
-    """Read ``--seeds``.
+    """Parse ``--seeds``.
 
     Raises:
-        SettingError: Where a part is no whole number.
+        SettingError: If a part is not a whole number.
 
     Example:
         >>> split_seeds("0,1,2")

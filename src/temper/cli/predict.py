@@ -34,7 +34,7 @@ RESERVED = {
 }  # fmt: skip
 """Names of the output fields."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""First characters of cells that a spreadsheet computes; some accept the wide signs too."""
+"""First characters of cells that spreadsheets treat as formulas, full-width signs included."""
 
 
 def predict(
@@ -63,20 +63,19 @@ def predict(
     assignments: options.Assignments = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write label, probabilities and a score of anomaly of every text as JSON lines.
+    """Write label, probabilities and an anomaly score of each text as JSON lines.
 
-    With what `temper calibrate` has kept, the probabilities are calibrated, each text has a
-    prediction set and may be flagged as an anomaly, and the texts as a whole are compared with
-    held-out rows.
-    The other columns of --data are kept in the output (--columns none drops them).
-    With --json one JSON array is printed; with --out FILE.csv a table is written, one column a
-    label. What --text gives is printed as a table.
+    If the model was calibrated (`temper calibrate`), probabilities are calibrated, each text has a
+    prediction set and may be flagged as OOD, and the texts together are tested for a shift. The
+    other columns of --data are kept in the output (--columns none drops them). With --json one JSON
+    array is printed; with --out FILE.csv a table is written, one column a label. Texts given by
+    --text are printed as a table.
     """
     _check_out(out, raw=raw)
     if summary is not None:
         _check_folder(summary, "--summary")
     if text and data is not None:
-        raise SettingError("--text and --data both say what to predict. Leave one out.")
+        raise SettingError("--text and --data both give the texts. Leave one out.")
     if text_pair and len(text_pair) != len(text or []):
         raise SettingError(
             f"--text-pair gives the second text of each --text: got {len(text_pair)} for "
@@ -153,13 +152,13 @@ def _check_out(out: Path | None, *, raw: bool) -> None:
 
 def _check_folder(file: Path, option: str) -> None:
     if not file.parent.is_dir():
-        raise SettingError(f"The folder {file.parent} of {option} does not exist. Make it first.")
+        raise SettingError(f"The folder {file.parent} of {option} does not exist. Create it first.")
 
 
 def _read_table(
     model: Checkpoint, data: str, reading: Mapping[str, Any], *, columns: str
 ) -> Examples:
-    """Read texts from a file, a folder or the Hub; a run says columns and encoding too."""
+    """Read texts from a file, a folder or the Hub, with the run's columns and encoding."""
     from temper.data.columns import Columns
     from temper.data.content import check_encoding
     from temper.data.sources import load_examples
@@ -188,7 +187,6 @@ def _read_table(
 
 
 def _write(predictions: list[dict[str, Any]], out: Path, *, raw: bool, as_json: bool) -> None:
-    """Write answers to a file and say so."""
     from temper.files import write_text
 
     made = {".jsonl": lines, ".json": array}.get(out.suffix)
@@ -200,7 +198,6 @@ def _write(predictions: list[dict[str, Any]], out: Path, *, raw: bool, as_json: 
 
 
 def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return answers as a person reads them, and the order of their columns."""
     rows = []
     for answer in predictions:
         row: dict[str, Any] = {}
@@ -235,16 +232,16 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
 
 
 def read_lines(content: bytes) -> Examples:
-    """Read one text a line.
+    """Read one text per line.
 
     Args:
-        content: What came on stdin.
+        content: Content of stdin.
 
     Returns:
         The texts, as a set named ``stdin``.
 
     Raises:
-        DataError: Where nothing came, or a line is not UTF-8.
+        DataError: If it is empty, or a line is not UTF-8.
     """
     from temper.data.examples import Examples
 
@@ -258,22 +255,22 @@ def read_lines(content: bytes) -> Examples:
             ) from error
     if not texts:
         raise DataError(
-            "Stdin is empty, expected one text a line. Give texts, or a file with --data."
+            "Stdin is empty, expected one text per line. Give texts, or a file with --data."
         )
     return Examples("stdin", texts)
 
 
 def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
-    """Join texts and answers.
+    """Join texts and predictions.
 
     Args:
         examples: The texts.
-        answers: The model's answer for them.
+        answers: The model's predictions.
 
     Returns:
-        One object per text: ``row``, its number in the file, where rows of the file were left out;
-        ``text``, perhaps ``text_pair`` or ``choices``, the file's other columns, then the fields of
-        its answer. A column with the name of one of these fields gets the prefix ``input:``.
+        One object per text: ``row`` (the number in the file, if rows were left out), ``text``,
+        ``text_pair`` or ``choices`` if given, the file's other columns, and the prediction. A
+        column with the name of one of these fields gets the prefix ``input:``.
     """
     from temper.data.choices import choices_of
 
@@ -298,7 +295,7 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
 
 
 def _as_json(value: object) -> object:
-    """Return a value of a file's column as JSON has it: dates and bytes as text, NaN as null."""
+    """Convert a value of a column to JSON: dates and bytes to text, NaN to null."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
@@ -307,24 +304,24 @@ def _as_json(value: object) -> object:
 
 
 def lines(predictions: Iterable[dict[str, Any]]) -> str:
-    """Write one JSON object a line."""
+    """Return one JSON object per line."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in predictions)
 
 
 def array(predictions: Iterable[dict[str, Any]]) -> str:
-    """Write one JSON array."""
+    """Return one JSON array."""
     return json.dumps(list(predictions), ensure_ascii=False, indent=2) + "\n"
 
 
 def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
-    """Write CSV with a column ``probability:LABEL`` for every label.
+    """Return CSV with a column ``probability:LABEL`` for every label.
 
-    A prediction set has a column ``set:LABEL`` for every label, 1 where it holds it, and an
-    interval has ``low`` and ``high``.
+    A prediction set has a column ``set:LABEL`` per label, 1 if the label is in it. An interval has
+    ``low`` and ``high``.
 
     Args:
-        predictions: The answers.
-        raw: Leave texts as they are that a spreadsheet would take for formulas.
+        predictions: The predictions.
+        raw: Do not escape texts that a spreadsheet would run as formulas.
     """
     import pandas
 
@@ -344,8 +341,8 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
         if "choices" in row:
             plain |= {"choices": json.dumps(row["choices"], ensure_ascii=False)}
         if "span" in row:
-            own = dict(row["span"]) if raw else {k: harmless(v) for k, v in row["span"].items()}
-            plain |= {f"span:{name}": value for name, value in own.items()}
+            span = dict(row["span"]) if raw else {k: harmless(v) for k, v in row["span"].items()}
+            plain |= {f"span:{name}": value for name, value in span.items()}
         if "entities" in row:
             plain |= {"entities": json.dumps(row["entities"], ensure_ascii=False)}
         flat.append(
@@ -356,7 +353,7 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
 
 
 def harmless(value: Any) -> Any:
-    """Put an apostrophe before a text that a spreadsheet would run, as OWASP advises.
+    """Put an apostrophe before a text that a spreadsheet would run, as OWASP recommends.
 
     Example:
         >>> harmless("=HYPERLINK(A1)"), harmless("a = b"), harmless(-1.5)

@@ -41,8 +41,8 @@ def push(
 ) -> None:
     """Upload a checkpoint with its card, scores and report to the Hub, in one commit.
 
-    The token is read from the environment variable HF_TOKEN alone. Pickles and states of an
-    optimizer are refused; texts of rows stay here unless --texts asks for them.
+    The token is read from the environment variable HF_TOKEN. Pickles and optimizer states are never
+    uploaded; texts of rows only with --texts.
     """
     from temper.export.push import push as push_run
 

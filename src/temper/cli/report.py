@@ -1,4 +1,4 @@
-"""``temper report``: build the page of a study, run or evaluation from what its folder holds."""
+"""``temper report``: build the page of a study, run or evaluation from its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``temper reproduce``: hand over to the repository's package `reproduction`, where it is there."""
+"""``temper reproduce``: run the repository's package `reproduction`, if it is available."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 import temper
 from temper.errors import SettingError
 
-# An editable install imports the package from a clone, at whose root the other package lies.
+# An editable install imports the package from a clone; `reproduction` is at its root.
 CLONE = Path(temper.__file__).parents[2]
 
 

@@ -35,22 +35,22 @@ SILENT = {
 }
 
 
-# Controls of terminals but for tab and newline (C0, DEL, C1), and marks that turn the direction.
+# Control characters except for tab and newline (C0, DEL, C1), and marks that turn the direction.
 _CONTROLS = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F)]
 _SHOWN = dict.fromkeys([*_CONTROLS, *range(0x2066, 0x206A)], "\ufffd")
 
 
 class Screen(Console):
-    """A console on which no text of a label, a name or a message steers the terminal."""
+    """A console that removes terminal control characters from labels, names and messages."""
 
     def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
-        """Yield what is written, controls as replacement characters."""
+        """Yield the output with control characters replaced."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else segment.text.translate(_SHOWN)
             yield Segment(text, segment.style, segment.control)
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """Print; text on a terminal is wrapped between words, and a long path is never cut.
+        """Print; on a terminal, wrap text between words but never cut a long path.
 
         A file or a pipe gets whole lines.
         """
@@ -63,11 +63,11 @@ class Screen(Console):
 
 
 def _wrapped(text: Text, width: int) -> Text:
-    """Return a text with line breaks between words, as Rich has no wrapping that keeps long words.
+    """Return a text with line breaks between words; Rich cannot wrap without cutting long words.
 
     Args:
         text: Lines of any length.
-        width: Columns of the terminal.
+        width: Width of the terminal in characters.
     """
     wrap = partial(
         textwrap.wrap,
@@ -93,7 +93,7 @@ class _Plain(logging.Formatter):
 
 
 def errors() -> Console:
-    """Return the console of stderr, as it is now."""
+    """Return a console on the current stderr."""
     return Screen(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -129,12 +129,12 @@ def fail(message: str) -> None:
 
 
 def notice(message: str, *, console: Console | None = None) -> None:
-    """Print something the user should know to stderr, above the bars where some are drawn."""
+    """Print a note to the user on stderr, above the bars if there are any."""
     (console or errors()).print(f"[yellow]Note:[/] {escape(message)}")
 
 
 def say(message: str, *, as_json: bool = False) -> None:
-    """Print a line for a person: to stdout, or to stderr where stdout belongs to JSON."""
+    """Print a line to stdout, or to stderr if stdout is reserved for JSON."""
     console = errors() if as_json else Screen(highlight=False, soft_wrap=True)
     console.print(escape(message))
 
@@ -142,7 +142,7 @@ def say(message: str, *, as_json: bool = False) -> None:
 def print_json(content: Any) -> None:
     """Print one JSON document to stdout."""
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
-    # JSON leaves DEL and C1 as they are; they stand in strings alone.
+    # JSON does not escape DEL and C1 controls, which occur in strings only.
     escapes = {code: f"\\u{code:04x}" for code in _SHOWN if code > 126}
     sys.stdout.write(text.translate(escapes) + "\n")
 
@@ -150,7 +150,7 @@ def print_json(content: Any) -> None:
 def print_table(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None
 ) -> None:
-    """Print rows as a table to stdout; it is not cut where stdout is no terminal.
+    """Print rows as a table to stdout; it is cut only on a terminal.
 
     Args:
         rows: One mapping per line.
@@ -159,7 +159,7 @@ def print_table(
     """
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        # The label of a line is not wrapped, however narrow the terminal is.
+        # The first column is never wrapped.
         table.add_column(column.replace("_", " "), overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(escape(_cell(row.get(column))) for column in columns))
@@ -167,7 +167,7 @@ def print_table(
 
 
 def print_headline(shown: Headline) -> None:
-    """Print what came out: a line a perspective to stdout, the verdict last."""
+    """Print the result to stdout: one line per perspective, the recommendation last."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for line in shown.lines:
         table.add_row(*map(Text, line))
@@ -182,7 +182,7 @@ def _print_with_notes(table: Table, notes: Sequence[str]) -> None:
 
 
 def _wide() -> Console:
-    """Return the console of stdout; a file or a pipe gets room for every column."""
+    """Return a console on stdout; a file or a pipe gets the full width."""
     console = Screen(highlight=False)
     return console if console.is_terminal else Screen(highlight=False, width=200)
 

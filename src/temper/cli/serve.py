@@ -43,12 +43,12 @@ def serve(
     port: options.Port = None,
     assignments: options.Assignments = None,
 ) -> None:
-    """Answer texts over HTTP as `temper predict` does, until SIGTERM or Ctrl-C.
+    """Serve predictions over HTTP until SIGTERM or Ctrl-C.
 
-    POST /predict takes {"texts": [...]}; /health, /metrics (Prometheus) and /openapi.json
-    say how it fares and what it takes. What --coverage, --abstain and --max-risk ask for is in
-    every answer. Where others can reach it, the environment variable
-    TEMPER_TOKEN must hold the token that requests bear.
+    POST /predict takes {"texts": [...]}. /health and /metrics (Prometheus) report its state, and
+    /openapi.json describes the API. --coverage, --abstain and --max-risk apply to every answer. On
+    an address that others can reach, the environment variable TEMPER_TOKEN must contain the token
+    that requests have to send.
     """
     given = {
         "max_length": max_length, "gives": gives, "label_names": label_names,

@@ -1,4 +1,4 @@
-"""Start a method or a perspective: one file, its test and its card, ready to be changed."""
+"""Create a method or a perspective from a template: file, test and card."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Scaffold:
         package: Package that its file belongs to in a clone.
         tests: Folder of its test in a clone.
         cards: Folder of its card in a clone.
-        known: Returns the names that are taken.
-        attribute: From its name to what its file defines.
-        tested: What else of its file the test asks for.
+        known: Returns the existing names.
+        attribute: Maps its name to the object that its file defines.
+        tested: Further names that the test imports.
     """
 
     noun: str
@@ -47,7 +47,6 @@ class Scaffold:
     tested: tuple[str, ...] = ()
 
     def places(self, name: str, *, clone: bool) -> dict[str, str]:
-        """Return where the file, the test and the card go."""
         if not clone:
             return {"file": f"{name}.py", "test": f"test_{name}.py", "card": f"{name}.md"}
         return {
@@ -58,7 +57,7 @@ class Scaffold:
 
 
 def class_name(name: str) -> str:
-    """Return the name of a settings class.
+    """Return the name of the settings class of a plug-in.
 
     Example:
         >>> class_name("my_method")
@@ -79,40 +78,39 @@ PERSPECTIVE = Scaffold(
     str.upper,
     ("shortened",),
 )
-# A class of that name would hide what the file itself imports, a module what a folder keeps.
+# Such a class would shadow an import of the file, or a module of the package.
 SPOKEN_FOR = {"clean", "field", "iterator", "joint", "method", "method_config", "part", "self"}
 SPOKEN_FOR |= {"loss_terms", "stage", "stepper", "setting_error", "reader", "tensor", "term"}
-# Keys of the table of settings that a method's own table would hide.
+# Keys of the settings table that a method's name must not use.
 SPOKEN_FOR |= {"name", "preset"}
 
 
 def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
     """Write a plug-in's file, its test and its card.
 
-    The files are complete and pass their test and the contract tests. Plain
-    sentences mark what to replace.
+    The files pass their test and the contract tests. Comments mark what to replace.
 
     Args:
         kind: `METHOD` or `PERSPECTIVE`.
         name: Name on the command line: lower case, words joined by ``_``.
-        folder: Root of a clone of Temper, where the files go to their three places; any other
-            folder gets them side by side.
+        folder: Root of a clone of Temper, where each file goes into its folder; in any other folder
+            they are written side by side.
 
     Returns:
         Paths of the file, the test and the card.
 
     Raises:
-        SettingError: If the name is taken or has another form, the folder is not there, or a file
-            would be overwritten.
+        SettingError: If the name is taken or invalid, the folder does not exist, or a file would be
+            overwritten.
     """
     root = Path(folder)
     if not root.is_dir():
-        raise SettingError(f"The folder {root} does not exist. Make it first.")
+        raise SettingError(f"The folder {root} does not exist. Create it first.")
     clone = (root / "src" / "temper" / "methods" / "registry.py").is_file()
     fault = name_fault(kind, name, alone=not clone)
     if fault:
         raise SettingError(fault)
-    indices = {what: root / place for what, place in kind.places(name, clone=clone).items()}
+    indices = {what: root / relative for what, relative in kind.places(name, clone=clone).items()}
     taken = [str(path) for path in indices.values() if path.exists()]
     if taken:
         raise SettingError(
@@ -122,7 +120,7 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
     defined = kind.attribute(name)
     imports = [f"from {module} import {', '.join((defined, *kind.tested))}"]
     testing = f"from temper.testing import check_{kind.noun}"
-    # Imports of another package stand apart.
+    # Third-party imports come first.
     imports = sorted([*imports, testing]) if clone else [testing, "", *imports]
     words = {
         "name": name,
@@ -140,15 +138,12 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
 
 
 def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
-    """Say what is wrong with the name of a new plug-in.
+    """Return why a plug-in's name is invalid; None if it is valid.
 
     Args:
         kind: `METHOD` or `PERSPECTIVE`.
         name: The name.
         alone: Whether its file is a module of its own, outside Temper's package.
-
-    Returns:
-        One line, or None where nothing is wrong.
 
     Example:
         >>> name_fault(METHOD, "MyMethod", alone=True)

@@ -78,10 +78,9 @@ def train(
 
 
 def _epochs(record: Mapping[str, Any]) -> list[str]:
-    """Say what the dev rows scored after each epoch, and which epoch's weights are kept."""
-    told = record.get("epochs", {})
+    epochs = record.get("epochs", {})
     lines = []
-    for task, each in told.items() if "tasks" in record else [("", told)] if told else []:
+    for task, each in epochs.items() if "tasks" in record else [("", epochs)] if epochs else []:
         of = f" of {task}" if task else ""
         if "dev" in each["kept"]:
             scores = ", ".join(number(entry["dev"]) for entry in each["scores"])

@@ -16,7 +16,7 @@ from temper.errors import shown
 from temper.study.goals import ACCURACY, CALIBRATION
 
 SHOWN = 8
-"""Rows of the table."""
+"""Maximum rows of the printed table."""
 
 
 def tune(
@@ -51,8 +51,8 @@ def tune(
 
     With --models, plain fine-tuning of each model is compared first, and recipes are searched for
     the best model only. Without --recipes all recipes are searched; plain fine-tuning is always
-    included. The search uses dev folds of the training rows. The test rows are used once, at the
-    end, over --seeds. Run the same command again to resume a stopped search.
+    included. The search uses validation folds of the training rows. The test rows are used once, at
+    the end, over --seeds. Run the same command again to resume a stopped search.
     """
     given = {
         "data": data, "task": task, "text_column": text_column,
@@ -85,7 +85,7 @@ def tune(
         {
             "recipe": line["recipe"],
             "trial": line["trial"],
-            "improvement on dev folds": f"{100 * line['improvement']:+.1f}%",
+            "improvement": f"{100 * line['improvement']:+.1f}%",
             "cost": f"{line['cost']:.3g}x",
             "settings": ", ".join(
                 f"{name_of_table}.{name}={value}"
@@ -108,7 +108,6 @@ def tune(
 
 
 def _model_line(line: Mapping[str, Any]) -> dict[str, str]:
-    """Return the cells of a model: means over the dev folds."""
     times = line["predict_ms"]
     brier = {"Brier score": f"{2 * (1 - line[CALIBRATION]):.3f}"} if CALIBRATION in line else {}
     return {

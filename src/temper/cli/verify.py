@@ -1,4 +1,4 @@
-"""``temper verify``: whether a folder still holds what was written."""
+"""``temper verify``: check that the files of a folder are unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def verify(
     *,
     as_json: options.Json = False,
 ) -> None:
-    """Recompute the hashes of files, and scores from rows, and say what does not agree."""
+    """Recompute checksums of files and scores from rows, and report differences."""
     from temper.export.verify import verify as verified
 
     result = verified(folder)

@@ -281,7 +281,6 @@ def _predict(
     settings: PredictorSettings,
     **given: Any,
 ) -> Prediction:
-    """Load the model on a machine, and predict rows."""
     check_version(version)
     torch.set_num_threads(threads)
     plugins.load_all(imports)

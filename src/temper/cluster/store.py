@@ -51,7 +51,7 @@ class Store:
         Raises:
             SettingError: The package for such stores is not installed.
             WriteError: The store refuses.
-            CheckpointError: The store holds something else than a study.
+            CheckpointError: The store has other content than a study.
         """
         name = f".temper-{uuid4().hex}"
         with self._opened() as (remote, root):
@@ -74,8 +74,8 @@ class Store:
             part: The folder of the copy. It stays as it is if the store fails.
             weights: Whether to fetch weights and checkpoints too.
         """
-        place = part or self.folder
-        prefix, staged = self._prefix(place), place.with_name(f".{place.name}.fetched")
+        target = part or self.folder
+        prefix, staged = self._prefix(target), target.with_name(f".{target.name}.fetched")
         shutil.rmtree(staged, ignore_errors=True)
         with self._opened() as (remote, root):
             # Some stores list folders as files with a slash at the end, or with no name.
@@ -92,10 +92,10 @@ class Store:
             if names:
                 copies = [str(staged / name.removeprefix(prefix)) for name in names]
                 remote.get([f"{root}/{name}" for name in names], copies)
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
         if names:
-            os.replace(staged, place)
-        self.known.update(self._states(place))
+            os.replace(staged, target)
+        self.known.update(self._states(target))
 
     def put(self, folder: Path, mark: str) -> None:
         """Replace a folder in the store by that of the copy; without its mark it is left alone.

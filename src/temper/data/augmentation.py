@@ -1,4 +1,4 @@
-"""Training rows that are changed anew each epoch, their labels kept.
+"""Training rows that are changed in each epoch; their labels are kept.
 
 A row is changed with a given probability, and by one of the chosen changes, each as likely.
 Whether, how and where follow from seed, epoch and row alone: neither batches nor the order of the
@@ -35,7 +35,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         examples: The training rows.
         clean: The same, encoded.
         tokenizer: The tokenizer that encoded them.
-        settings: With ``augment``, ``augment_share`` and ``max_length``.
+        settings: With ``augment``, ``augment_fraction`` and ``max_length``.
         seed: Seed of the draws.
     """
 
@@ -49,7 +49,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         seed: int,
     ) -> None:
         self.clean = clean
-        # Only texts are encoded anew: the labels of the encoded rows stay.
+        # Only texts are encoded in each epoch: the labels of the encoded rows stay.
         self.examples = replace(examples, labels=None, label_names=None, kind="unlabeled")
         self.tokenizer = tokenizer
         self.settings = settings
@@ -67,7 +67,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
 
     @property
     def truncated(self) -> float:
-        """Share of the rows that were cut, as they are."""
+        """Fraction of the rows that were cut, as they are."""
         return self.clean.truncated
 
     @property
@@ -84,14 +84,14 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         self.epoch = epoch
 
     def chosen(self, index: int) -> str | None:
-        """Return the name of what is done to a row in this epoch, None where it stays.
+        """Return the name of what is done to a row in this epoch, None if it stays.
 
         Args:
             index: The row's position.
         """
         draw = derive_seed(self.seed, "augmented", self.epoch, self.examples.rows[index])
         # A seed is uniform in [0, 2^63).
-        if draw >= self.settings.augment_share * 2.0**63:
+        if draw >= self.settings.augment_fraction * 2.0**63:
             return None
         position = derive_seed(self.seed, "augmentation", self.epoch, self.examples.rows[index])
         return self.settings.augment[position % len(self.settings.augment)]
@@ -120,13 +120,13 @@ def augmented(
     *,
     seed: int,
 ) -> LazilyEncoded | AugmentedExamples:
-    """Return training rows as settings want them: changed anew each epoch, or as they are.
+    """Return training rows as the settings say: changed in each epoch, or unchanged.
 
     Args:
         rows: The encoded training rows.
         examples: The same rows as texts.
         tokenizer: The tokenizer that encoded them.
-        settings: With ``augment``, ``augment_share`` and ``max_length``.
+        settings: With ``augment``, ``augment_fraction`` and ``max_length``.
         seed: Seed of the draws.
 
     Returns:

@@ -25,7 +25,7 @@ def _check_batch_size(batch_size: int) -> None:
 
 
 class LengthBucketSampler(Sampler[int]):
-    """Order all rows anew each epoch so that each run of ``batch_size`` rows has like lengths.
+    """Shuffle all rows in each epoch so that each run of ``batch_size`` rows has like lengths.
 
     The order is a function of seed and epoch alone: shuffle the rows; set the last ``len %
     batch_size`` aside as the short last run; sort the others by length within pools of `POOL`
@@ -87,43 +87,43 @@ class LengthBucketSampler(Sampler[int]):
             yield from order[runs * size :].tolist()
 
 
-class EqualShares:
-    """Share the rows of each batch out, so that the short last one gives no row twice.
+class EvenBatches:
+    """Split each batch evenly between processes, so that the short last batch repeats no row.
 
     Accelerate fills the last batches of an epoch up with rows from its beginning, so that each
     process has as many; here all have about as many of those that are left, and each has one.
 
     Args:
-        batches: Rows of each share, in order, each full but for the last: as many after each other
-            as there are shares are one batch. It has a length.
-        shares: Shares of a batch, >= 1.
+        batches: Rows of each fraction, in order, each full except for the last: as many after each
+            other as there are shares are one batch. It has a length.
+        shares: Fractions of a batch, >= 1.
 
     Example:
-        >>> list(EqualShares([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]], shares=2))
+        >>> list(EvenBatches([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]], processes=2))
         [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
-        >>> list(EqualShares([[0, 1], [2, 3], [4]], shares=2))
+        >>> list(EvenBatches([[0, 1], [2, 3], [4]], processes=2))
         [[0, 1], [2, 3], [4], [0]]
     """
 
-    def __init__(self, batches: Any, *, shares: int) -> None:
-        self.batches, self.shares = batches, shares
+    def __init__(self, batches: Any, *, processes: int) -> None:
+        self.batches, self.processes = batches, processes
 
     def __len__(self) -> int:
-        """Return the number of shares of all batches."""
-        return -(-len(self.batches) // self.shares) * self.shares
+        """Return the number of batches of all processes."""
+        return -(-len(self.batches) // self.processes) * self.processes
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield the shares of each batch after each other."""
+        """Yield the rows of each process, batch after batch."""
         first: list[int] = []
         batches = iter(self.batches)
-        while batch := [row for part in islice(batches, self.shares) for row in part]:
+        while batch := [row for rows in islice(batches, self.processes) for row in rows]:
             first = first or batch
-            # Fewer rows than shares: rows of the epoch's first batch fill it up, and count again.
-            batch += [first[index % len(first)] for index in range(self.shares - len(batch))]
-            size, larger = divmod(len(batch), self.shares)
+            # Fewer rows than processes: rows of the epoch's first batch are repeated.
+            batch += [first[index % len(first)] for index in range(self.processes - len(batch))]
+            size, larger = divmod(len(batch), self.processes)
             end = 0
-            for number in range(self.shares):
-                start, end = end, end + size + (number < larger)
+            for process in range(self.processes):
+                start, end = end, end + size + (process < larger)
                 yield batch[start:end]
 
 

@@ -74,7 +74,7 @@ def choice_rows(
         name=name,
         text=StoredTexts.of(asked for asked, _, _ in rows),
         text_pair=StoredTexts.of(as_text(given) for _, given, _ in rows),
-        labels=None if answer is None else [place for _, _, place in rows],
+        labels=None if answer is None else [index for _, _, index in rows],
         kind="unlabeled" if answer is None else "choices",
         source={
             **table.source,

@@ -42,7 +42,7 @@ class Columns:
 
     Args:
         text: Column of the text.
-        text_pair: Column of the second text. Looked for by itself only where ``text`` is None too.
+        text_pair: Column of the second text. Looked for by itself only if ``text`` is None too.
         label: Column of the label.
         group: Column of the group that a row belongs to.
     """
@@ -112,9 +112,9 @@ class FoundColumns:
     Args:
         text: Column of the text.
         text_pair: Column of the second text, None for single texts.
-        label: Column of the label, None where there is none.
-        group: Column of the groups, None where there is none.
-        pair_id: Column that names contrast pairs, None where there is none.
+        label: Column of the label, None if there is none.
+        group: Column of the groups, None if there is none.
+        pair_id: Column that names contrast pairs, None if there is none.
         others: Further columns that fit, by role (``text``, ``label``), for roles without an
             option.
     """
@@ -173,7 +173,7 @@ def find_columns(
             where the user gave none; where none is here, the usual names are looked for.
 
     Returns:
-        The names; ``label``, ``group`` and ``pair_id`` are None where none was found.
+        The names; ``label``, ``group`` and ``pair_id`` are None if none was found.
 
     Raises:
         DataError: If a given name is not there, no text column is found, or two roles share a
@@ -256,7 +256,7 @@ def _lookup(table: Table, name: str) -> str | None:
     """Find a usual name in any case, the exact one first."""
     if name in table.names:
         return name
-    return next((own for own in table.names if own.casefold() == name), None)
+    return next((column for column in table.names if column.casefold() == name), None)
 
 
 def _usual_pair(table: Table, taken: set[str]) -> tuple[str | None, str | None]:
@@ -303,7 +303,7 @@ def _texts(table: Table, column: str) -> Iterator[str]:
 
 
 def text_faults(table: Table, column: str) -> dict[int, str]:
-    """Say which rows of a column hold no text.
+    """Return which rows of a column have no text.
 
     Args:
         table: The table.
@@ -327,11 +327,11 @@ def read_names(table: Table, column: str | None) -> list[str | None] | None:
 
     Args:
         table: The table.
-        column: Name of the column, None where there is none.
+        column: Name of the column, None if there is none.
 
     Returns:
-        One name a row, None where a row is in no group: null, NaN (pandas' "nan" too), an empty
-        text, or -1. None instead of the list where that holds for all rows.
+        One name a row, None if a row is in no group: null, NaN (pandas' "nan" too), an empty text,
+        or -1. None instead of the list where that holds for all rows.
 
     Raises:
         DataError: If a value is a list, an object or a number with a fraction.

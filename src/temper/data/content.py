@@ -61,7 +61,7 @@ def known_encoding(name: str) -> str:
 
 
 def check_encoding(name: str | None) -> str | None:
-    """Return an encoding's name in Python, None where there is none.
+    """Return an encoding's name in Python, None if there is none.
 
     Args:
         name: What ``data.encoding`` names.
@@ -77,7 +77,7 @@ def check_encoding(name: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file, plain or gzipped, whose lines are read anew each time.
+    """A text file, plain or gzipped, whose lines are read again each time.
 
     Args:
         path: The file.
@@ -151,7 +151,7 @@ class TextFile:
             raise
 
     def blank(self) -> bool:
-        """Say whether no line holds anything."""
+        """Return whether no line holds anything."""
         return not any(line.strip() for line in self.lines())
 
     def decode(self, raw: bytes) -> str:
@@ -186,7 +186,7 @@ class TextFile:
         )
 
     def _is_beyond_ascii(self) -> bool:
-        """Say whether the bytes are UTF-8 and more than ASCII, which no other encoding gives."""
+        """Return whether the bytes are UTF-8 and more than ASCII, which no other encoding gives."""
         beyond = False
         try:
             for line in self.lines():

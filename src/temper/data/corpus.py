@@ -33,7 +33,7 @@ def lexicon() -> dict[str, Any]:
 
 
 class _Writer:
-    """Writes reviews of some products, a share of the opinions in words that training lacks."""
+    """Writes reviews of some products, a fraction of the opinions in words that training lacks."""
 
     def __init__(self, rng: random.Random, domains: Sequence[_Table], *, held_out: float) -> None:
         self.rng = rng

@@ -1,7 +1,7 @@
 """Corrupt token ids: swap tokens for random ones, mask them, or leave them out.
 
 Each ordinary token of a row is hit with probability ``rate``, independently of the others: the
-share to expect is the rate itself, however short the row. (A rounded count, ``round(rate n)``,
+fraction to expect is the rate itself, however short the row. (A rounded count, ``round(rate n)``,
 would leave every text of up to ten tokens whole at 5%.) A token is hit where its own uniform draw
 lies below the rate, and draws are keyed by seed, row and kind. So a higher rate hits all that a
 lower one hits, a token is swapped for the same other at every rate, and neither the row's place in
@@ -36,7 +36,7 @@ class Vocabulary:
     Args:
         ordinary: Ids that a token may be swapped for, distinct and ascending, [V].
         spared: Ids of special tokens, which are never touched.
-        mask: Id of the mask token, None where there is none.
+        mask: Id of the mask token, None if there is none.
     """
 
     ordinary: IntegerArray = field(repr=False)
@@ -75,7 +75,7 @@ class Vocabulary:
         )
 
     def lacks(self, kind: Corruption) -> str:
-        """Say why a corruption cannot be done, in words that end a sentence; empty where it can.
+        """Return why a corruption cannot be done, as the end of a sentence; empty if it can.
 
         Args:
             kind: The corruption.
@@ -112,8 +112,8 @@ def corrupt(
         seed: Seed of the draws.
 
     Returns:
-        The corrupted row, of the same keys. ``drop`` leaves one ordinary token where there is any:
-        the one that is hit last as the rate grows.
+        The corrupted row, of the same keys. ``drop`` leaves one ordinary token if there is any: the
+        one that is hit last as the rate grows.
 
     Raises:
         SettingError: The rate is out of bounds, or the vocabulary lacks what the kind needs.
@@ -152,17 +152,17 @@ def corrupt(
 
 def _others(old: IntegerArray, chance: FloatArray, ordinary: IntegerArray) -> IntegerArray:
     """Choose for each token another of the ordinary ones, all of them alike."""
-    place = np.minimum(np.searchsorted(ordinary, old), len(ordinary) - 1)
-    itself = ordinary[place] == old
+    index = np.minimum(np.searchsorted(ordinary, old), len(ordinary) - 1)
+    itself = ordinary[index] == old
     chosen = np.floor(chance * (len(ordinary) - itself)).astype(np.int64)
     # A token that is no candidate itself ([UNK]) has one choice more.
-    return np.asarray(ordinary[chosen + (itself & (chosen >= place))])
+    return np.asarray(ordinary[chosen + (itself & (chosen >= index))])
 
 
-def _without(item: Mapping[str, Any], places: set[int]) -> dict[str, Any]:
+def _without(item: Mapping[str, Any], indices: set[int]) -> dict[str, Any]:
     """Take tokens out of every list that has one entry a token."""
     return {
-        name: [value for index, value in enumerate(values) if index not in places]
+        name: [value for index, value in enumerate(values) if index not in indices]
         if isinstance(values, list)
         else values
         for name, values in item.items()

@@ -148,7 +148,7 @@ class _Delimited:
         return cls(content, delimiter, _Quotes(enclose=True))
 
     def notices(self, usual: str) -> list[str]:
-        """Say how it is read where that is not what its name stands for.
+        """Return how it is read where that is not what its name stands for.
 
         Args:
             usual: The delimiter that the name stands for.
@@ -169,7 +169,6 @@ class _Delimited:
         return notices
 
     def names(self) -> tuple[int, tuple[str, ...]]:
-        """Return the line that names the columns, and their names."""
         path = self.content.path
         full = (each for each in self._records() if not _is_blank(each[1]))
         line, record = next(full, (1, []))
@@ -188,7 +187,7 @@ class _Delimited:
 
         Args:
             size: Fields of a row.
-            needed: Fields that it must have; the others are empty where it ends before them.
+            needed: Fields that it must have; the others are empty if it ends before them.
             behind: Line that names the columns.
             joined: Counts the lines that quotes join.
         """
@@ -215,7 +214,7 @@ class _Delimited:
 
 
 def _is_blank(record: list[str] | str, *, alone: bool = False) -> bool:
-    """Say whether a line holds nothing; where a row is one text, white space is one."""
+    """Return whether a line holds nothing; where a row is one text, white space is one."""
     if isinstance(record, str):
         return False
     return not record or (len(record) == 1 and not alone and not record[0].strip())
@@ -244,7 +243,6 @@ def find_delimiter(content: TextFile, *, usual: str) -> str:
 
 
 def _sample(content: TextFile) -> list[str]:
-    """Return a file's first lines."""
     lines, letters = [], 0
     for line in islice(content.lines(), _SAMPLE_LINES):
         lines.append(line)
@@ -405,7 +403,7 @@ class _Quotes:
     Args:
         enclose: Whether they enclose fields; else they are characters of the text.
         joined: Lines that they would join to the line before.
-        first: Number of the first line that would be joined to the next; 0 where there is none.
+        first: Number of the first line that would be joined to the next; 0 if there is none.
     """
 
     enclose: bool

@@ -32,9 +32,9 @@ class EncodedExamples:
     """Token ids of a set, one mapping a row, unpadded.
 
     Args:
-        items: One mapping a row: ``input_ids``, ``attention_mask`` and, where there are any,
+        items: One mapping a row: ``input_ids``, ``attention_mask`` and, if there are any,
             ``token_type_ids``, ``labels`` and ``row_index``.
-        truncated: Share of the rows that were cut, in [0, 1].
+        truncated: Fraction of the rows that were cut, in [0, 1].
         unknown: Fraction of the texts' tokens that are the unknown token, in [0, 1].
     """
 
@@ -78,7 +78,7 @@ def encode(
             ``sizes`` says how many tokens each has. None cuts such rows.
 
     Returns:
-        The encoded rows in the set's order, with the share that was cut.
+        The encoded rows in the set's order, with the fraction that was cut.
 
     Raises:
         SettingError: If ``max_length`` is more than the tokenizer's model takes.
@@ -157,7 +157,7 @@ class LazilyEncoded:
 
     @property
     def truncated(self) -> float:
-        """Share of the rows that were cut, in [0, 1], of those that are encoded so far."""
+        """Fraction of the rows that were cut, in [0, 1], of those that are encoded so far."""
         return self._cut / max(int((self._sizes >= 0).sum()), 1)
 
     @property
@@ -191,12 +191,12 @@ class LazilyEncoded:
         """Return some of the shortest of the first `ENCODED_FIRST` rows."""
         lengths = self.lengths[:ENCODED_FIRST]
         return [
-            self[place] for place in sorted(range(len(lengths)), key=lengths.__getitem__)[:count]
+            self[index] for index in sorted(range(len(lengths)), key=lengths.__getitem__)[:count]
         ]
 
-    def sizes(self, places: Sequence[int] | NDArray[Any]) -> list[int]:
+    def sizes(self, indices: Sequence[int] | NDArray[Any]) -> list[int]:
         """Return the number of tokens of some rows, and encode those that are not yet."""
-        wanted = np.asarray(places, dtype=np.int64)
+        wanted = np.asarray(indices, dtype=np.int64)
         new = np.unique(wanted[self._sizes[wanted] < 0])
         for first in range(0, len(new), _CHUNK):
             self._encode(new[first : first + _CHUNK].tolist())
@@ -241,21 +241,21 @@ class RowLengths(Stored[int]):
         return len(self._rows)
 
     @overload
-    def __getitem__(self, place: int) -> int: ...
+    def __getitem__(self, index: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[int]: ...
-    def __getitem__(self, place: int | slice) -> int | Sequence[int]:
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         """Return a row's number of tokens, or those of a slice."""
-        rows = range(len(self))[place]
+        rows = range(len(self))[index]
         return self.at([rows])[0] if isinstance(rows, int) else self.at(rows)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the number of tokens of each row."""
         return iter(self.at(range(len(self))))
 
-    def at(self, places: Sequence[int] | NDArray[Any]) -> list[int]:
+    def at(self, indices: Sequence[int] | NDArray[Any]) -> list[int]:
         """Return the numbers of tokens at some positions; as `Stored.at`."""
-        return self._rows.sizes(places)
+        return self._rows.sizes(indices)
 
 
 def cut_notices(

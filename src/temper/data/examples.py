@@ -60,8 +60,8 @@ class Examples:
         rows: Hash of each row's text; worked out where left empty.
         source: Where the rows came from: path or Hub id, configuration, split, revision or sha256.
         notices: Notes about these rows.
-        group: Group that each row belongs to (a domain, a heuristic), None where there are none.
-        pair: Name of the contrast pair that each row belongs to, None where there are none.
+        group: Group that each row belongs to (a domain, a heuristic), None if there are none.
+        pair: Name of the contrast pair that each row belongs to, None if there are none.
         numbers: Number of each row among all rows of its file, counted from 1; a range where no row
             was left out, None if they are not needed.
         others: Values of the file's other columns by name, if the reader asked for them.
@@ -151,7 +151,7 @@ class Examples:
         return replace(self, **columns)
 
     def sample(self, n: int, *, seed: int) -> Examples:
-        """Draw exactly ``n`` rows, each class in its share, keeping the file's order.
+        """Draw exactly ``n`` rows, each class in proportion, keeping the file's order.
 
         A row's place in the draw is a hash of the seed and its text, so it does not depend on the
         order of the file, and equal texts go together as far as ``n`` lets them. Every class keeps
@@ -261,10 +261,10 @@ class Examples:
                 f"Set {self.name!r} must have class labels to be matched to {list(label_names)}; "
                 f"it is of kind {self.kind!r}."
             )
-        target, own = tuple(label_names), self.label_names or ()
-        if are_named(own) and (are_named(target) or not are_indices(own)):
-            return self._by_name({int(label): own[int(label)] for label in self.labels}, target)
-        if not are_named(own) and any(map(is_numeral, target)):
+        target, known = tuple(label_names), self.label_names or ()
+        if are_named(known) and (are_named(target) or not are_indices(known)):
+            return self._by_name({int(label): known[int(label)] for label in self.labels}, target)
+        if not are_named(known) and any(map(is_numeral, target)):
             return self._by_name({int(label): str(int(label)) for label in self.labels}, target)
         for index, label in enumerate(self.labels):
             if not 0 <= label < len(target):
@@ -289,9 +289,9 @@ class Examples:
         Raises:
             DataError: A label that applies to a row is unknown to the target.
         """
-        own, rows = self.label_names or (), self.labels or []
-        indices = match_names(own, target)
-        for position, name in enumerate(own):
+        given, rows = self.label_names or (), self.labels or []
+        indices = match_names(given, target)
+        for position, name in enumerate(given):
             if indices[position] is None and any(row[position] for row in rows):
                 first = next(index for index, row in enumerate(rows) if row[position])
                 raise DataError(
@@ -314,13 +314,13 @@ class Examples:
         Raises:
             DataError: A tag that occurs is unknown to the target.
         """
-        own, rows = self.label_names or (), self.labels or []
-        indices = match_names(own, target)
+        known, rows = self.label_names or (), self.labels or []
+        indices = match_names(known, target)
         for index, row in enumerate(rows):
             lost = next((tag for tag in row if indices[tag] is None), None)
             if lost is not None:
                 raise DataError(
-                    f"{unknown('tag', own[lost], target)} It occurs in {self._where(index)}."
+                    f"{unknown('tag', known[lost], target)} It occurs in {self._where(index)}."
                 )
         labels = [tuple(indices[tag] for tag in row) for row in rows]
         return replace(self, labels=labels, label_names=target)

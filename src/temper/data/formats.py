@@ -27,7 +27,7 @@ FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
 def format_of(path: Path) -> str | None:
-    """Return the format of a file name, ``.csv`` for ``train.csv.gz``; None where it has none."""
+    """Return the format of a file name, ``.csv`` for ``train.csv.gz``; None if it has none."""
     name = path.name.lower().removesuffix(".gz")
     return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
 
@@ -164,7 +164,6 @@ def _full_lines(content: TextFile) -> Iterator[tuple[int, str]]:
 
 
 def _encoding(content: TextFile) -> tuple[str, ...]:
-    """Say which encoding a file has where it is not UTF-8."""
     return () if content.is_usual else (f"{content.path}: read with encoding {content.encoding}.",)
 
 
@@ -218,10 +217,12 @@ def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Tab
         return DataError(f"{path} is not a whole Parquet file ({reason}). Write it again.")
 
     try:
-        held = isinstance(content, bytes)
+        in_memory = isinstance(content, bytes)
         # A page at a time: else a column of a row group, often the whole file, is held packed.
         file = parquet.ParquetFile(
-            pyarrow.BufferReader(content) if held else content, buffer_size=_READ, pre_buffer=False
+            pyarrow.BufferReader(content) if in_memory else content,
+            buffer_size=_READ,
+            pre_buffer=False,
         )
         schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -251,7 +252,6 @@ def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Tab
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> dict[str, tuple[str, ...]]:
-    """Read the ClassLabel names that the `datasets` library leaves in a Parquet file's metadata."""
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
         return {

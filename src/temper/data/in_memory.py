@@ -135,18 +135,18 @@ def splits_of(name: str) -> tuple[dict[str, Callable[[], Table]], bool]:
     Raises:
         DataError: This process does not have the data.
     """
-    held = _held.get(name)
-    if held is None:
+    entry = _held.get(name)
+    if entry is None:
         raise DataError(
             f"{name} was given as data in memory, and this process does not have it. Give the "
             "same data again (data=...), or save it to a file and train on that file, which other "
             "processes and machines can read."
         )
     readers: dict[str, Callable[[], Table]] = {
-        split: partial(open_table, table, name if held.single else f"{name}@{split}")
-        for split, table in held.splits.items()
+        split: partial(open_table, table, name if entry.single else f"{name}@{split}")
+        for split, table in entry.splits.items()
     }
-    return readers, held.single
+    return readers, entry.single
 
 
 def open_table(table: Any, title: str) -> Table:

@@ -64,8 +64,8 @@ def indices_of(
     """
     if _are_flags(lists, names):
         width = len(lists[0])
-        own = tuple(names) if names is not None else tuple(map(str, range(width)))
-        return [tuple(int(value) for value in row) for row in lists], own
+        label_names = tuple(names) if names is not None else tuple(map(str, range(width)))
+        return [tuple(int(value) for value in row) for row in lists], label_names
     kinds = {type(label) for row in lists for label in row}
     numbers = kinds <= {int}
     for index, row in enumerate(lists):
@@ -74,20 +74,20 @@ def indices_of(
                 raise ValueError(index, label)
     if numbers:
         count = 1 + max((label for row in lists for label in row), default=0)
-        own = tuple(names) if names is not None else tuple(map(str, range(count)))
-        indices: dict[object, int] = {position: position for position in range(len(own))}
+        label_names = tuple(names) if names is not None else tuple(map(str, range(count)))
+        indices: dict[object, int] = {position: position for position in range(len(label_names))}
     else:
-        own = tuple(names or sorted({label for row in lists for label in row}))
-        indices = {name: position for position, name in enumerate(own)}
+        label_names = tuple(names or sorted({label for row in lists for label in row}))
+        indices = {name: position for position, name in enumerate(label_names)}
     rows = []
     for index, row in enumerate(lists):
-        applies = [0] * len(own)
+        applies = [0] * len(label_names)
         for label in row:
             if label not in indices:
                 raise ValueError(index, label)
             applies[indices[label]] = 1
         rows.append(tuple(applies))
-    return rows, own
+    return rows, label_names
 
 
 def _are_flags(lists: Sequence[Sequence[Any]], names: Sequence[str] | None) -> bool:
@@ -123,7 +123,7 @@ def several_labels(names: Iterable[str]) -> set[str]:
     for sign in SEPARATORS:
         parts = {name: {part.strip() for part in name.split(sign)} for name in distinct}
         counts = Counter(part for each in parts.values() for part in each)
-        joined = {name for name, own in parts.items() if len(own) > 1 and all(own)}
+        joined = {name for name, values in parts.items() if len(values) > 1 and all(values)}
         if any(all(counts[part] > 1 for part in parts[name]) for name in joined):
             several |= joined
     return several

@@ -40,8 +40,8 @@ class Labels:
     """Labels as `Examples` holds them.
 
     Args:
-        values: Class indices, targets, or a 0 or 1 for each of several labels; None where no row
-            has a label.
+        values: Class indices, targets, or a 0 or 1 for each of several labels; None if no row has a
+            label.
         names: The classes' names by index, where known.
         kind: Kind of the values.
         notices: Decisions that the user should know.
@@ -149,7 +149,6 @@ class LabelColumn:
         return label_lists(raw, wanted=wanted)
 
     def _from_lists(self, lists: list[list[Any]]) -> Labels:
-        """Read the labels of rows with several labels."""
         try:
             values, names = indices_of(lists, self.names)
         except ValueError as error:
@@ -277,12 +276,12 @@ class LabelColumn:
         return [cast(str, value).strip() for value in raw]
 
     def _numbers(self, words: list[str]) -> list[int | float] | None:
-        """Return numerals as numbers; None where the labels are words.
+        """Return numerals as numbers; None if the labels are words.
 
         Raises:
             DataError: If some are words and others numerals, unless ``kind`` is classification.
         """
-        # Few labels differ, whatever the number of rows.
+        # Few labels differ, for any number of rows.
         distinct = {word: _NUMBER.fullmatch(word) is not None for word in dict.fromkeys(words)}
         if self.names is not None and distinct.keys() <= set(self.names):
             return None

@@ -151,7 +151,7 @@ def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> lis
 
 
 def _keys(sign: str) -> str:
-    """Return the keys next to a letter, in its case; empty where none is known."""
+    """Return the keys next to a letter, in its case; empty if none is known."""
     keys = KEYBOARD.get(sign.lower(), "")
     return keys.upper() if sign.isupper() else keys
 
@@ -159,7 +159,9 @@ def _keys(sign: str) -> str:
 MOST_SPACES = 3
 """Spaces of a widened gap at most, as in HELM's set."""
 TYPO_SHARE = 0.1
-"""Share of a text's words that get a typing error, rounded up: HELM's share of misspelt words."""
+"""Fraction of a text's words that get a typing error, rounded up: HELM's fraction of misspelt
+words.
+"""
 SHORTEST = 4
 """Letters of a word that may get a typing error, at least (Pruthi et al., 2019)."""
 
@@ -250,7 +252,7 @@ def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
     return chosen
 
 
-def perturb(text: str, name: str, *, row: str, seed: int = 0, place: int = 0) -> str:
+def perturb(text: str, name: str, *, row: str, seed: int = 0, index: int = 0) -> str:
     """Perturb one text.
 
     Args:
@@ -258,7 +260,7 @@ def perturb(text: str, name: str, *, row: str, seed: int = 0, place: int = 0) ->
         name: A key of `PERTURBATIONS`.
         row: Hash of the row that the text belongs to, by which draws are keyed.
         seed: Seed of the draws.
-        place: 0, or 1 for the second text of a pair, whose draws are others.
+        index: 0, or 1 for the second text of a pair, whose draws are others.
 
     Returns:
         The changed text; the text itself where nothing is to be changed.
@@ -272,7 +274,7 @@ def perturb(text: str, name: str, *, row: str, seed: int = 0, place: int = 0) ->
     """
     if name not in PERTURBATIONS:
         raise SettingError(unknown("perturbation", name, PERTURBATIONS))
-    changed = PERTURBATIONS[name].change(text, derive_seed(seed, "perturbation", name, row, place))
+    changed = PERTURBATIONS[name].change(text, derive_seed(seed, "perturbation", name, row, index))
     # A text of marks alone would be empty, and no model reads that.
     return changed if changed.strip() else text
 
@@ -296,9 +298,9 @@ def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
         ['good!']
     """
 
-    def changed(texts: Sequence[str], place: int) -> list[str]:
+    def changed(texts: Sequence[str], index: int) -> list[str]:
         return [
-            perturb(text, name, row=row, seed=seed, place=place)
+            perturb(text, name, row=row, seed=seed, index=index)
             for text, row in zip(texts, examples.rows, strict=True)
         ]
 
@@ -403,12 +405,12 @@ def mistype(text: str, seed: int) -> str:
     """
     words = Words.of(text)
     changed = list(words.words)
-    long = [place for place, word in enumerate(changed) if len(letters(word)) >= SHORTEST]
-    long.sort(key=lambda place: derive_seed(seed, "word", place))
-    for place in long[: math.ceil(TYPO_SHARE * len(words))]:
-        key = derive_seed(seed, "typo", place)
-        if errors := drawn_edits(changed[place], seed=key, kinds=_TYPOS):
-            changed[place] = errors[key % len(errors)]
+    long = [index for index, word in enumerate(changed) if len(letters(word)) >= SHORTEST]
+    long.sort(key=lambda index: derive_seed(seed, "word", index))
+    for index in long[: math.ceil(TYPO_SHARE * len(words))]:
+        key = derive_seed(seed, "typo", index)
+        if errors := drawn_edits(changed[index], seed=key, kinds=_TYPOS):
+            changed[index] = errors[key % len(errors)]
     return Words(tuple(changed), words.gaps).text
 
 

@@ -42,7 +42,7 @@ SAME_SPLIT = (
 )
 EVALUATION_SPLITS = ("dev", "dev_matched", "test")
 ALL = "all"
-"""What rows that are not split are called; they are trained on where there is no train split."""
+"""What rows that are not split are called; they are trained on if there is no train split."""
 CARVE = "carve"
 """``eval_split`` that takes rows from train, whatever other splits there are."""
 # Files that describe a folder and contain no rows.
@@ -116,7 +116,7 @@ def choose_split(splits: Mapping[str, Value], name: str, *, title: str) -> str:
 
 
 def first_split(splits: Mapping[str, Value], names: Iterable[str]) -> str | None:
-    """Return the first of some splits that is there, under any of its names; None where none is."""
+    """Return the first of some splits that is there, under any of its names; None if none is."""
     for name in names:
         same = next((group for group in SAME_SPLIT if name in group), (name,))
         result = next((other for other in same if other in splits), None)
@@ -132,7 +132,7 @@ def named_labels(folder: Path) -> tuple[str, ...] | None:
         folder: The folder with the data files.
 
     Returns:
-        The names by index; None where there is no such file or it names none.
+        The names by index; None if there is no such file or it names none.
 
     Raises:
         DataError: If the file is damaged or the names are not distinct strings.
@@ -527,7 +527,7 @@ def splits_read_as(splits: Splits) -> list[str]:
 
 
 def check_texts(examples: Examples, *, pair: bool, rows: str, like: str) -> None:
-    """Refuse rows of one text where two are expected, and the other way round.
+    """Refuse rows of one text if two are expected, and the other way round.
 
     Args:
         examples: The rows.

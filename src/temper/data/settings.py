@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from temper.data.columns import Columns
     from temper.data.table import TableOptions
 
-AUGMENT_SHARE = 0.5
+AUGMENT_FRACTION = 0.5
 """Probability that a row is perturbed: clean and changed rows weigh alike, as in the adversarial
 training of Goodfellow et al. (2015, section 6). A2T (Yoo and Qi, 2021) changes 20% of the rows."""
 
@@ -49,7 +49,7 @@ def source_name(given: Any) -> Any:
 
 
 class AugmentationSettings(BaseModel):
-    """Say how training rows are changed; labels and evaluated rows stay as they are."""
+    """How training rows are changed; labels and evaluated rows stay as they are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,8 +58,9 @@ class AugmentationSettings(BaseModel):
         description="Changes to training rows, one drawn per row and epoch: perturbations such as "
         "`typos` and `lowercase`.",
     )
-    augment_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=AUGMENT_SHARE, description="Probability that a training row is changed in an epoch."
+    augment_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=AUGMENT_FRACTION,
+        description="Probability that a training row is changed in an epoch.",
     )
 
     @field_validator("augment", mode="before")
@@ -78,17 +79,17 @@ class AugmentationSettings(BaseModel):
     @model_validator(mode="after")
     def _augment_by_something(self) -> Self:
         """Refuse a probability that would be ignored."""
-        if self.augment_share != AUGMENT_SHARE and not self.augment:
+        if self.augment_fraction != AUGMENT_FRACTION and not self.augment:
             raise ValueError(
-                f"augment_share is {self.augment_share}, but nothing is to be done to the rows; "
-                "give augment too, or leave augment_share out"
+                f"augment_fraction is {self.augment_fraction}, but nothing is to be done to the "
+                "rows; give augment too, or leave augment_fraction out"
             )
         return self
 
     def augmentation(self) -> dict[str, Any]:
-        """Return the settings of the changes that are part of a run's key; empty where none is."""
+        """Return the settings of the changes that are part of a run's key; empty if none is."""
         # The order decides which of them a draw stands for.
-        return {"augment": [list(self.augment), self.augment_share]} if self.augment else {}
+        return {"augment": [list(self.augment), self.augment_fraction]} if self.augment else {}
 
 
 AUGMENTATION = tuple(AugmentationSettings.model_fields)
@@ -104,7 +105,7 @@ TRAINING_ONLY = ("rows", "drop_overlap", *WINDOWS, *UNLABELED, *AUGMENTATION)
 
 
 class DataSettings(AugmentationSettings):
-    """Say what to train and evaluate on; how training rows are changed stands in its base.
+    """What to train and evaluate on; how training rows are changed stands in its base.
 
     Example:
         >>> DataSettings(source="glue:sst2", rows=2000).eval_split is None
@@ -182,7 +183,7 @@ class DataSettings(AugmentationSettings):
         description="Remove training rows whose text is in an evaluation split, and rows of "
         "additional sets whose text is in the training split.",
     )
-    dev_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+    dev_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.1,
         description="Fraction of the training split that becomes the dev split if the source has "
         "none.",
@@ -206,12 +207,14 @@ class DataSettings(AugmentationSettings):
     max_length: Annotated[int, Field(ge=4)] = Field(
         default=128,
         description="Maximum number of tokens of a row; longer rows are truncated, and their "
-        "share is reported.",
+        "fraction is reported.",
     )
     stride: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
-        description="Read texts longer than `max_length` in windows of that length that share so "
-        "many tokens with their neighbors. Default: such texts are truncated.",
+        description=(
+            "Read texts longer than `max_length` in windows of that length that share so many "
+            "tokens with their neighbors. Default: such texts are truncated."
+        ),
     )
     pool: Pool = Field(
         default="mean",

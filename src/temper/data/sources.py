@@ -117,14 +117,14 @@ def load_examples(
 
     Args:
         source: A file; data in memory as `temper.data.in_memory.hold` names them; a folder or Hub
-            id, either with ``@split`` behind (a folder's test split
-            comes before dev and train where none is named), a Hub id with ``:config``; ``demo``,
-            ``demo:shift``, ``demo:anomaly``.
+            id, either with ``@split`` behind (a folder's test split comes before dev and train
+            where none is named), a Hub id with ``:config``; ``demo``, ``demo:shift``,
+            ``demo:anomaly``.
         split: The split, instead of ``@split``.
         columns: Names of the columns; None looks for the usual names.
         kind: Kind of the labels; None decides by the values.
-        labeled: Whether labels are needed. Where None they are read where there are some; where
-            False they are not read at all.
+        labeled: Whether labels are needed. If None they are read where there are some; where False
+            they are not read at all.
         reading: How its tables are read.
         known: Names that the columns of other tables of the task have: taken where ``columns``
             names none and they are there.
@@ -215,7 +215,6 @@ def with_configuration(settings: DataSettings) -> str:
 
 
 def _parse(source: str, config: str | None) -> tuple[str, str | None, str | None]:
-    """Split ``base[:config][@split]``; a path that exists is taken as it stands."""
     base, own_config, split = source, None, None
     path = os.path.expanduser(source)
     if _exists(source) and not (os.path.isfile(path) or os.path.isdir(path)):

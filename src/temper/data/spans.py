@@ -131,18 +131,18 @@ def answer_place(item: Mapping[str, Any], first: int, last: int) -> tuple[int, i
     return (start, end) if min(start, end) >= 0 else (-1, -1)
 
 
-def texts_at(places: Sequence[Sequence[int]], contexts: Sequence[str]) -> list[str]:
-    """Return the parts of contexts at some places, empty where there is none (-1).
+def texts_at(indices: Sequence[Sequence[int]], contexts: Sequence[str]) -> list[str]:
+    """Return the parts of contexts at some places, empty if there is none (-1).
 
     Args:
-        places: The first character, and the one behind the last, of each part.
+        indices: The first character, and the one behind the last, of each part.
         contexts: The contexts.
 
     Example:
         >>> texts_at([(4, 7), (-1, -1)], ["the cat", "the dog"])
         ['cat', '']
     """
-    rows = zip(contexts, places, strict=True)
+    rows = zip(contexts, indices, strict=True)
     return [context[max(start, 0) : max(end, 0)] for context, (start, end) in rows]
 
 

@@ -23,7 +23,7 @@ def finish_splits(
         sets: The splits; train alone where the source has no evaluation split.
         settings: How many rows are wanted of each, how a missing dev split is carved, and whether
             rows that are also evaluated are dropped.
-        unlabeled: All rows of the unlabeled text, where there is any.
+        unlabeled: All rows of the unlabeled text, if there is any.
 
     Returns:
         The sets with all notices.
@@ -36,7 +36,7 @@ def finish_splits(
         _check_classes(sets)
         # Rows keep their numbers in the file when they are drawn.
         sets = replace(sets, numbers=sets.numbers or range(1, len(sets) + 1))
-        sets = carve(sets, settings.dev_share, seed=settings.seed)
+        sets = carve(sets, settings.dev_fraction, seed=settings.seed)
     else:
         _check_classes(sets.train)
     notices += sets.notices
@@ -70,15 +70,15 @@ def finish_splits(
     return replace(sets, train=train, dev=dev, unlabeled=unlabeled, notices=said_once)
 
 
-def carve(train: Examples, share: float, *, seed: int) -> Splits:
-    """Carve a dev split from train, each class in its share.
+def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
+    """Carve a dev split from train, each class in proportion.
 
     Equal texts stay on one side where they can.
 
     Args:
         train: The rows.
-        share: Share of the rows that become dev, in (0, 1); at least one row of each class stays
-            in train.
+        fraction: Fraction of the rows that become dev, in (0, 1); at least one row of each class
+            stays in train.
         seed: Seed of the draw.
 
     Returns:
@@ -96,19 +96,19 @@ def carve(train: Examples, share: float, *, seed: int) -> Splits:
             f"{train.origin} has {_rows(len(train))} in {len(kept)} classes, too few to carve a "
             "dev split from. Add rows or a dev file."
         )
-    size = min(max(1, round(share * len(train))), len(free))
+    size = min(max(1, round(fraction * len(train))), len(free))
     drawn = train.select(free).draw(size, seed=derive_seed(seed, "carve"))
     dev_rows = free[drawn]
     dev = replace(train.select(dev_rows), name="dev", notices=())
     notice = (
         f"no evaluation split found: dev is {_rows(size)} carved from train "
-        f"(seed {seed}, share {share:g})"
+        f"(seed {seed}, fraction {fraction:g})"
     )
     return Splits(train.select(np.delete(rows, dev_rows)), dev, None, (notice,))
 
 
 def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
-    """Assign rows to folds, each class in its share.
+    """Assign rows to folds, each class in proportion.
 
     A row's fold is decided by the hashes of the texts of its class: the order of the file does not
     matter, and equal texts stay together.
@@ -129,7 +129,7 @@ def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
     for label in sorted(set(first.values())):
         texts = [row for row in first if first[row] == label]
         texts.sort(key=lambda row: (derive_seed(seed, "fold", row), row))
-        # Classes begin at the fold that the one before ended with, so that all folds are alike.
+        # Classes begin at the fold that the previous one ended with, so that all folds are alike.
         of_row |= {row: (len(of_row) + index) % count for index, row in enumerate(texts)}
     return [of_row[row] for row in train.rows]
 
@@ -173,7 +173,6 @@ def _apart(rows: Examples, evaluations: Sequence[Examples], *, notices: list[str
 
 
 def _shared(rows: Examples, evaluated: Sequence[Examples]) -> list[str]:
-    """Say how many rows to train on are also evaluated."""
     result = []
     for split in evaluated:
         shared = len(rows.overlap(split))

@@ -40,11 +40,11 @@ class Stored(Sequence[Value_co]):
     """Values that are made when they are asked for, many of them at once for less."""
 
     @abstractmethod
-    def at(self, places: Sequence[int] | NDArray[Any]) -> Sequence[Value_co]:
+    def at(self, indices: Sequence[int] | NDArray[Any]) -> Sequence[Value_co]:
         """Return the values at some positions, in their order.
 
         Args:
-            places: Positions, each in [0, len).
+            indices: Positions, each in [0, len).
         """
 
 
@@ -57,28 +57,28 @@ class StoredStrings(Stored[str]):
     __hash__ = None  # type: ignore[assignment]
 
     @abstractmethod
-    def at(self, places: Sequence[int] | NDArray[Any]) -> Self:
+    def at(self, indices: Sequence[int] | NDArray[Any]) -> Self:
         """Return the strings at some positions, in their order, which are not read yet.
 
         Args:
-            places: Positions, each in [0, len).
+            indices: Positions, each in [0, len).
         """
 
     @abstractmethod
-    def _read(self, place: int) -> str: ...
+    def _read(self, index: int) -> str: ...
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, index: int) -> str: ...
     @overload
-    def __getitem__(self, place: slice) -> Self: ...
-    def __getitem__(self, place: int | slice) -> str | Self:
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> str | Self:
         """Return a string, or those of a slice, which are not read yet."""
-        if isinstance(place, slice):
-            return self.at(range(len(self))[place])
-        return self._read(range(len(self))[place])
+        if isinstance(index, slice):
+            return self.at(range(len(self))[index])
+        return self._read(range(len(self))[index])
 
     def __eq__(self, other: object) -> bool:
-        """Say whether another sequence holds the same strings in the same order."""
+        """Return whether another sequence holds the same strings in the same order."""
         if isinstance(other, str) or not isinstance(other, Sequence):
             return NotImplemented
         return len(self) == len(other) and all(map(str.__eq__, self, other))
@@ -89,22 +89,22 @@ class StoredStrings(Stored[str]):
         return f"{type(self).__name__}([{shown}{', ...' if len(self) > 3 else ''}])"
 
 
-def values_at(values: Sequence[Any], places: Sequence[int] | NDArray[Any]) -> Sequence[Any]:
+def values_at(values: Sequence[Any], indices: Sequence[int] | NDArray[Any]) -> Sequence[Any]:
     """Return values at some positions, in the form that all are held in.
 
     Args:
         values: Texts, hashes of rows, lengths or other values, n of them.
-        places: Positions, each in [0, n).
+        indices: Positions, each in [0, n).
     """
     if isinstance(values, Stored):
-        return values.at(places)
-    chosen = np.asarray(places, dtype=np.int64)
+        return values.at(indices)
+    chosen = np.asarray(indices, dtype=np.int64)
     if isinstance(values, range | array):
         # Numbers of rows: 8 bytes each, where a list of Python's numbers takes 36.
         return array("q", np.asarray(values, dtype=np.int64)[chosen].tobytes())
     # Places as Python's numbers take many times what the values do: a block of them at a time.
     blocks = (chosen[first : first + _BLOCK].tolist() for first in range(0, len(chosen), _BLOCK))
-    return [values[place] for block in blocks for place in block]
+    return [values[index] for block in blocks for index in block]
 
 
 class StoredBytes:
@@ -209,9 +209,9 @@ class StoredTexts(StoredStrings):
         """Return the number of texts."""
         return len(self._sizes)
 
-    def at(self, places: Sequence[int] | NDArray[Any]) -> StoredTexts:
+    def at(self, indices: Sequence[int] | NDArray[Any]) -> StoredTexts:
         """Return the texts at some positions; as `StoredStrings.at`."""
-        chosen = np.asarray(places, dtype=np.int64)
+        chosen = np.asarray(indices, dtype=np.int64)
         return StoredTexts(self._content, self._starts[chosen], self._sizes[chosen])
 
     def __iter__(self) -> Iterator[str]:
@@ -227,9 +227,9 @@ class StoredTexts(StoredStrings):
             for start, end in zip((starts - low).tolist(), (ends - low).tolist(), strict=True):
                 yield block[start:end].decode()
 
-    def _read(self, place: int) -> str:
-        start = int(self._starts[place])
-        return self._content.read(start, start + int(self._sizes[place])).decode()
+    def _read(self, index: int) -> str:
+        start = int(self._starts[index])
+        return self._content.read(start, start + int(self._sizes[index])).decode()
 
 
 class TextWriter:
@@ -351,9 +351,9 @@ class RowHashes(StoredStrings):
         """Return the number of rows."""
         return len(self._numbers)
 
-    def at(self, places: Sequence[int] | NDArray[Any]) -> RowHashes:
+    def at(self, indices: Sequence[int] | NDArray[Any]) -> RowHashes:
         """Return the hashes at some positions; as `StoredStrings.at`."""
-        return RowHashes(self._numbers[np.asarray(places, dtype=np.int64)])
+        return RowHashes(self._numbers[np.asarray(indices, dtype=np.int64)])
 
     def found_in(self, others: RowHashes) -> list[int]:
         """Return the positions of the hashes that others hold too, ascending."""
@@ -369,8 +369,8 @@ class RowHashes(StoredStrings):
             digits = self._numbers[first : first + _BLOCK].astype(">u8").tobytes().hex()
             yield from (digits[index : index + 16] for index in range(0, len(digits), 16))
 
-    def _read(self, place: int) -> str:
-        return f"{int(self._numbers[place]):016x}"
+    def _read(self, index: int) -> str:
+        return f"{int(self._numbers[index]):016x}"
 
 
 def row_hash(text: str, text_pair: str | None = None) -> str:

@@ -56,11 +56,11 @@ class Table:
         names: Names of the columns in their order.
         column: Yields the values of a column; a text file may be read again at each call.
         size: Number of rows.
-        lines: Line of each row in its file, counted from 1; None where rows have no lines and none
-            was left out.
+        lines: Line of each row in its file, counted from 1; None if rows have no lines and none was
+            left out.
         unit: What `lines` counts: lines, or rows where a file has no lines.
-        numbers: Number of each row among all rows of the file, counted from 1; None where no row
-            was left out.
+        numbers: Number of each row among all rows of the file, counted from 1; None if no row was
+            left out.
         decimal_comma: Whether numbers are written with a comma, as next to semicolons.
         label_names: Names of integer labels by column, where the file itself holds them.
         source: What identifies the file's content: path, sha256 and the like.
@@ -141,7 +141,7 @@ def read_rows(
 
 
 def skipped_rows(title: str, bad: Mapping[int, str], *, unit: str = "line") -> str:
-    """Say how many bad rows are left out, and where the first are.
+    """Return how many bad rows are left out, and where the first are.
 
     Args:
         title: The table.

@@ -243,9 +243,9 @@ def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
     result, last = [], -1
     for start, end in offsets:
         # The last character decides, as some vocabularies count the space before a word to it.
-        own = word_at[end - 1] if end > start else -1
-        result.append(own if own > last else -1)
-        last = max(last, own)
+        last_word = word_at[end - 1] if end > start else -1
+        result.append(last_word if last_word > last else -1)
+        last = max(last, last_word)
     return result
 
 

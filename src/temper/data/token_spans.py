@@ -23,7 +23,7 @@ class Span(NamedTuple):
 
 
 def lacks_spans(tokenizer: Any) -> str:
-    """Say why a tokenizer cannot tell where tokens stand; empty where it can.
+    """Return why a tokenizer cannot tell where tokens stand; empty if it can.
 
     Args:
         tokenizer: A Transformers tokenizer.

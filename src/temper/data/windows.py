@@ -136,9 +136,9 @@ def joined(parts: Sequence[Mapping[str, list[int]]]) -> dict[str, Any]:
     return {**item, "sizes": [len(part["input_ids"]) for part in parts]}
 
 
-def _row(encoded: Any, place: int) -> dict[str, list[int]]:
-    ids = list(encoded["input_ids"][place])
+def _row(encoded: Any, index: int) -> dict[str, list[int]]:
+    ids = list(encoded["input_ids"][index])
     row = {"input_ids": ids, "attention_mask": [1] * len(ids)}
     if "token_type_ids" in encoded:
-        row["token_type_ids"] = list(encoded["token_type_ids"][place])
+        row["token_type_ids"] = list(encoded["token_type_ids"][index])
     return row

@@ -83,39 +83,39 @@ class Words:
             word + gap for word, gap in zip(self.words, self.gaps[1:], strict=True)
         )
 
-    def span(self, place: int) -> tuple[int, int]:
+    def span(self, index: int) -> tuple[int, int]:
         """Return where a word starts and ends in `text`, in characters.
 
         Args:
-            place: Of the word, in [0, n).
+            index: Of the word, in [0, n).
         """
-        start = sum(map(len, self.words[:place])) + sum(map(len, self.gaps[: place + 1]))
-        return start, start + len(self.words[place])
+        start = sum(map(len, self.words[:index])) + sum(map(len, self.gaps[: index + 1]))
+        return start, start + len(self.words[index])
 
-    def replaced(self, place: int, word: str) -> Words:
+    def replaced(self, index: int, word: str) -> Words:
         """Return the same text with another word at one place, which stays one word.
 
         Args:
-            place: Of the word, in [0, n).
+            index: Of the word, in [0, n).
             word: What to put there; it may hold spaces.
 
         Example:
             >>> Words.of("a good film").replaced(1, "bad").text
             'a bad film'
         """
-        return Words((*self.words[:place], word, *self.words[place + 1 :]), self.gaps)
+        return Words((*self.words[:index], word, *self.words[index + 1 :]), self.gaps)
 
-    def text_without(self, place: int) -> str:
+    def text_without(self, index: int) -> str:
         """Return the text without one word, and without the space that would stand doubled.
 
         Args:
-            place: Of the word, in [0, n).
+            index: Of the word, in [0, n).
 
         Example:
             >>> Words.of("a good film").text_without(1)
             'a film'
         """
-        start, end = self.span(place)
+        start, end = self.span(index)
         whole = self.text
         before, after = whole[:start], whole[end:]
         doubled = not before or before[-1].isspace()
@@ -123,7 +123,7 @@ class Words:
 
 
 def is_stop_word(word: str) -> bool:
-    """Say whether a word is one of `STOP_WORDS`, in any case and with any apostrophe.
+    """Return whether a word is one of `STOP_WORDS`, in any case and with any apostrophe.
 
     Args:
         word: One word.

@@ -1,1 +1,1 @@
-"""Scores as tables and figures: what perspectives and reports share."""
+"""Scores as tables and figures, used by perspectives and reports."""

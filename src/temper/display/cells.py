@@ -12,7 +12,7 @@ from temper.functional.effects import LEAST_SEEDS, LEVEL, effect
 from temper.functional.units import MARGIN, Unit
 
 NAMED = 6
-"""Columns up to which a title names them all."""
+"""Maximum number of columns that a title lists by name."""
 
 Verdict = Literal[
     "better",
@@ -31,12 +31,12 @@ Verdict = Literal[
 
 NOISE: Verdict = "not significant"
 WITHIN: tuple[Verdict, ...] = ("equivalent", "non-inferior", "non-superior")
-"""Verdicts of an interval that contains 0 and ends within the margin, on both sides or on one."""
+"""Verdicts of an interval that contains 0 and ends within the margin on one or both sides."""
 
 
 @dataclass(frozen=True)
 class ScoreKey:
-    """Say which score this is.
+    """Identifies a score.
 
     Args:
         perspective, set, condition, name: As in ``scores.json``.
@@ -51,40 +51,38 @@ class ScoreKey:
 
     @property
     def over_sets(self) -> bool:
-        """Whether it is a mean over sets, which `temper.report.derived` names so."""
+        """Whether it is a mean over sets; `temper.report.derived` sets the name."""
         return self.set.startswith("mean of ")
 
     @classmethod
     def of(cls, record: NamedRecord) -> ScoreKey:
-        """Return the key of a score that was read."""
         named = (record.perspective, record.set, record.condition, record.name)
         return cls(*named, Parameters(record.parameters))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Hold a column's paired difference against the reference (column minus reference).
+    """A column's paired difference against the reference (column minus reference).
 
     Args:
         seeds: Difference of every seed that both have.
-        mean: Mean over the seeds, None where no seed is common.
+        mean: Mean over the seeds, None if no seed is common.
         low, high: 95% interval: over seeds (`temper.functional.effects`), or of one seed that over
             examples where the study kept one; else None.
         p: Two-sided p of the same test, None without an interval.
         holm_p: ``p`` after Holm's correction over the columns of this row.
-        inside_noise: Whether the interval holds 0; None where that cannot be decided.
+        inside_noise: Whether the interval contains 0; None if it is unknown.
         verdict: The same in words, with the score's direction taken into account; ``higher`` or
             ``lower`` of a score without one. If the interval contains 0: ``equivalent`` if both
             ends lie within the margin, ``non-inferior`` or ``non-superior`` if one does.
-        examples: Number of examples that the interval is over; None where it is over seeds.
-        why: Why there is no verdict; empty where there is one.
-        margin: Difference that would matter, None of scores that have none.
+        examples: Number of examples that the interval is over; None if it is over seeds.
+        why: Why there is no verdict; empty if there is one.
+        margin: Smallest relevant difference; None for scores without a margin.
         standard_error: Of the mean over seeds, and over rows where they were kept.
         freedom: Degrees of freedom of the interval over seeds.
-        row_variance: Part of the squared standard error that more seeds would not lower; None where
-            rows were not kept, so that the interval is of other seeds on these rows.
-        least: The minimum detectable difference: such a study finds a true difference of this size
-            four times in five.
+        row_variance: Part of the squared standard error that more seeds would not lower; None if
+            rows were not kept; the interval then covers other seeds on the same rows.
+        least: Minimum detectable difference at 80% power.
     """
 
     seeds: dict[int, float]
@@ -105,25 +103,25 @@ class Difference:
 
     @property
     def said(self) -> str:
-        """The verdict in words, with why there is none."""
+        """The verdict, with the reason if there is none."""
         return f"{self.verdict} ({self.why})" if self.why else self.verdict
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Hold one score of one column.
+    """One score of one column.
 
     Args:
-        seeds: Value of every seed where it is defined.
-        runs: Folder name of the run behind every seed.
-        mean: Mean over the seeds, None where no value is defined.
+        seeds: Defined values, one per seed.
+        runs: Folder name of the run of each seed.
+        mean: Mean over the seeds, None if no value is defined.
         standard_deviation: Sample standard deviation over the seeds, None below two.
-        examples: Numbers of examples that were scored, each once.
-        fewest: Examples of the smallest class or group behind the score, None where not known.
+        examples: Distinct numbers of scored examples.
+        fewest: Number of examples of the smallest class or group; None if unknown.
         low, high: 95% interval over examples, for one seed only.
-        standard_errors: Over examples, of every seed where one was recorded.
+        standard_errors: Standard errors over examples, where recorded.
         reasons: Why values are undefined, each once.
-        difference: Against the reference, None for the reference itself.
+        difference: Difference from the reference; None for the reference itself.
     """
 
     seeds: dict[int, float]
@@ -154,17 +152,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """Hold one score of all columns.
+    """One score of all columns.
 
     Args:
-        key: Which score.
+        key: Identifies the score.
         group: Title of its perspective.
-        label: It in words, unique within its group.
-        higher_is_better: Its direction, None where neither is better.
-        unit: How it is shown.
+        label: Label, unique within its group.
+        higher_is_better: Direction; None if neither is better.
+        unit: Unit and digits.
         cells: Column name to cell, in the order of the columns.
-        leads: Whether its perspective is summed up by it.
-        minor: Whether it stands in a figure and not in tables for people.
+        leads: Whether it is the primary score of its perspective.
+        minor: Whether it is shown in figures only.
     """
 
     key: ScoreKey
@@ -177,17 +175,13 @@ class Row:
     minor: bool = False
 
     def heading(self, label: str | None = None) -> str:
-        """Write what the score is, its unit and which way is better, if one is.
-
-        Args:
-            label: Other words than its own.
-        """
+        """Return label, unit and an arrow for the better direction."""
         arrow = {True: " \u2191", False: " \u2193", None: ""}[self.higher_is_better]
         sign = f" ({self.unit.sign})" if self.unit.sign else ""
         return f"{self.label if label is None else label}{sign}{arrow}"
 
     def text(self, column: str) -> str:
-        """Write a cell's mean, with the standard deviation where there are two seeds."""
+        """Return the mean of a cell, with the standard deviation if there are several seeds."""
         cell = self.cells[column]
         value = self.unit.text(cell.mean)
         if cell.standard_deviation is None:
@@ -195,18 +189,18 @@ class Row:
         return f"{value} \u00b1 {self.unit.text(cell.standard_deviation)}"
 
     def value_text(self, column: str) -> str:
-        """Write a cell's mean with its unit."""
+        """Return the mean of a cell with its unit."""
         return self.unit.with_sign(self.unit.text(self.cells[column].mean))
 
     def interval_text(self, column: str) -> str:
-        """Write a cell's interval over examples; empty where there is none."""
+        """Return the interval of a cell over examples; empty if there is none."""
         cell = self.cells[column]
         if cell.low is None or cell.high is None:
             return ""
         return f"[{self.unit.text(cell.low)}, {self.unit.text(cell.high)}]"
 
     def difference_text(self, column: str) -> tuple[str, str]:
-        """Write a cell's difference, and its interval if any; empty for the reference."""
+        """Return a cell's difference and its interval, if any; empty for the reference."""
         difference = self.cells[column].difference
         if difference is None:
             return "", ""
@@ -217,11 +211,7 @@ class Row:
         return value, f"[{low}, {self.unit.text(difference.high, signed=True)}]"
 
     def outlook(self, column: str) -> str:
-        """Return the minimum detectable difference if a difference is not significant; else empty.
-
-        Args:
-            column: Whose difference.
-        """
+        """Return the minimum detectable difference; empty if the difference is significant."""
         difference = self.cells[column].difference
         if difference is None or difference.least is None or not difference.inside_noise:
             return ""
@@ -230,12 +220,12 @@ class Row:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Say what a column's training takes, as a mean over its runs; None where none recorded it.
+    """Training cost of a column, as means over its runs; None if no run recorded it.
 
     Args:
-        passes: Forward passes: F a step times the steps.
-        memory: Peak of the memory in use, in MiB.
-        parameters: Parameters of the network that answers.
+        passes: Forward-pass equivalents: F per step, times the steps.
+        memory: Peak memory in MiB.
+        parameters: Number of parameters of the final network.
     """
 
     passes: float | None = None
@@ -245,26 +235,26 @@ class TrainingCost:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Hold the whole comparison as plain data.
+    """The whole comparison as plain data.
 
     Args:
         kind: ``study``, ``run`` or ``evaluation``.
         model: The model that was trained or evaluated.
         metric: The task's leading score.
-        reference: Column compared with, None where there is one column.
+        reference: Column compared with, None if there is one column.
         columns: Column names in order.
         seeds: Planned seeds.
         rows: All scores.
         missing: Planned runs that are not in the numbers, one sentence each.
         notices: Notes about the numbers: overlap, truncation, undefined scores.
         answer: The outcome in plain sentences.
-        margin: Points that a difference must reach to matter.
-        detect: Points that the study should detect; None if the user states none.
+        margin: Smallest relevant difference, in points.
+        detect: Difference in points that the study should detect; None if not set.
         costs: Training cost of each column, where its runs recorded it.
-        classes: Number of classes of the task; 0 of a regression.
-        seen: How many of the rows the models were trained on, in sentences.
-        equal: The same scores compared with plain fine-tuning of equal compute, by column; without
-            columns that cost about as much as the reference, or have no such counterpart.
+        classes: Number of classes of the task; 0 for regression.
+        seen: Notes on scored rows that the models were trained on.
+        equal: The same scores compared with plain fine-tuning of equal compute, by column; columns
+            without such a counterpart, and columns as cheap as the reference, are left out.
     """
 
     kind: str
@@ -286,7 +276,7 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """What was compared, in one line."""
+        """One line that names what was compared."""
         if self.kind == "evaluation":
             return self.model
         if self.reference is None:
@@ -307,7 +297,7 @@ class Comparison:
 
     @property
     def unfinished(self) -> str:
-        """How many runs of a study are not in the numbers, in a sentence; empty where all are."""
+        """A sentence on unfinished runs of a study; empty if all are finished."""
         if self.kind != "study" or not self.missing:
             return ""
         total = len(self.columns) * len(self.seeds)
@@ -322,12 +312,12 @@ class Comparison:
 
     @property
     def shown(self) -> tuple[Row, ...]:
-        """The rows of a table for people."""
+        """The rows shown in tables."""
         return tuple(row for row in self.rows if not row.minor)
 
     @property
     def by_chance(self) -> str:
-        """How many of the table's differences chance alone would make significant; empty of few."""
+        """Expected number of false positives among the tested differences; empty for few tests."""
         cells = [cell for row in self.shown for cell in row.cells.values()]
         tested = sum(
             cell.difference is not None and cell.difference.p is not None for cell in cells
@@ -342,7 +332,7 @@ class Comparison:
 
     @property
     def headings(self) -> list[tuple[str, str]]:
-        """Kind (value or difference) and text of the headings of a table of scores."""
+        """Kind (value or difference) and text of each heading of a score table."""
         result = []
         for name in self.columns:
             result.append(("value", name))
@@ -351,22 +341,18 @@ class Comparison:
         return result
 
     def said(self, say: Callable[[str], str]) -> str:
-        """Join the notes of the columns, each after its name if there are several.
-
-        Args:
-            say: From a column's name to a text, empty where there is nothing to say.
-        """
-        told = {name: text for name in self.columns if (text := say(name))}
+        """Join the notes of the columns, each after the column's name if there are several."""
+        notes = {name: text for name in self.columns if (text := say(name))}
         if len(self.columns) == 1:
-            return "".join(told.values())
-        return " ".join(f"`{name}`: {text}" for name, text in told.items())
+            return "".join(notes.values())
+        return " ".join(f"`{name}`: {text}" for name, text in notes.items())
 
     def of(self, perspective: str, *names: str) -> list[Row]:
         """Return the rows of a perspective.
 
         Args:
             perspective: Its name.
-            names: Of scores; all where none is named.
+            names: Names of scores; all by default.
         """
         return [
             row
@@ -375,10 +361,10 @@ class Comparison:
         ]
 
     def row(self, perspective: str, name: str, **key: Any) -> Row:
-        """Return the one row that has this perspective, score name, and other fields or parameters.
+        """Return the one row with this perspective, score name, and other fields or parameters.
 
         Raises:
-            KeyError: No row, or more than one, fits.
+            KeyError: If not exactly one row matches.
         """
         wanted = {"perspective": perspective, "name": name, **key}
         result = [
@@ -394,7 +380,7 @@ class Comparison:
         return result[0]
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON-ready data, the content of ``table.json``."""
+        """Return JSON-ready data, the content of ``table.json``."""
         names = ("kind", "model", "metric", "reference", "columns", "seeds", "margin", "answer")
         document: dict[str, Any] = {"schema": 1, "title": self.title}
         document |= {name: getattr(self, name) for name in (*names, "missing", "notices")}

@@ -12,17 +12,17 @@ from temper.display.wording import plural, title, unit
 from temper.functional.units import ABSENT, Unit
 
 COLORS = 7
-"""Colors of assets/figure.css: grey for the reference, then those of Okabe and Ito."""
+"""Number of colors of assets/figure.css: grey for the reference, then those of Okabe and Ito."""
 SYMBOLS = ("circle", "square", "diamond", "triangle", "cross", "x", "star")
 DASHES = ("", "7 4", "2 3", "7 3 2 3", "12 4", "12 3 2 3", "")
 
 
 @dataclass(frozen=True)
 class Look:
-    """Say how a column or a curve is drawn.
+    """Color, symbol and dash pattern of a column or curve.
 
     Args:
-        color: Its place among the colors, >= 0 and below `COLORS`.
+        color: Index of the color, >= 0 and below `COLORS`.
         symbol: One of `SYMBOLS`.
         dash: One of `DASHES`.
     """
@@ -37,11 +37,11 @@ class Mark:
     """One drawn number, as a bar or as a cell of a heat map.
 
     Args:
-        value: The number as it is drawn.
-        text: The same in words.
-        interval: Its interval or spread in words.
-        count: The number of rows or seeds, in words.
-        ends: Ends of its line as drawn, None where there is none.
+        value: The drawn number.
+        text: The number as text.
+        interval: Interval or spread as text.
+        count: Number of rows or seeds as text.
+        ends: Ends of the error bar; None if there is none.
     """
 
     value: float
@@ -52,7 +52,7 @@ class Mark:
 
     @property
     def detail(self) -> str:
-        """All there is to know."""
+        """Text, interval and count."""
         return f"{self.text} ({self.interval}); n = {self.count}"
 
 
@@ -62,12 +62,12 @@ Marks = Mapping[tuple[str, str], Mark]
 
 @dataclass(frozen=True)
 class Axis:
-    """Describe an axis.
+    """An axis.
 
     Args:
         title: Its title.
-        limits: Its ends, None for those of the data.
-        log: Whether equal lengths are equal ratios; a number <= 0 has no place there.
+        limits: Lower and upper limit; None takes those of the data.
+        log: Whether the scale is logarithmic; numbers <= 0 cannot be drawn.
     """
 
     title: str
@@ -77,13 +77,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """Stand for one number of a curve.
+    """One point of a curve.
 
     Args:
-        x: Where it stands from left to right: a number, or, of all points of a chart, a name.
+        x: Horizontal position: a number, or a name for all points of a chart.
         y: The number.
-        detail: Its description; may be empty.
-        ends: Ends of its line, None where there is none.
+        detail: Description; may be empty.
+        ends: Ends of the error bar; None if there is none.
     """
 
     x: float | str
@@ -94,15 +94,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """Connect points.
+    """A curve through points.
 
     Args:
-        name: Its name in the legend.
+        name: Name in the legend.
         points: In order.
         look: How it is drawn.
-        column: Whose it is, None for no one's.
-        marked: Whether its points are.
-        faint: Whether it stands behind the others, without a name.
+        column: The column it belongs to; None if it belongs to none.
+        marked: Whether its points have markers.
+        faint: Whether it is drawn behind the others and without a name.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Lines:
-    """Draw curves over two axes.
+    """Curves over two axes.
 
     Args:
         x, y: The axes.
@@ -130,18 +130,18 @@ class Lines:
 
     @property
     def drawn(self) -> frozenset[str]:
-        """The columns that it shows."""
+        """The columns shown."""
         return frozenset(curve.column for curve in self.curves if curve.column is not None)
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Draw lying bars, side by side by label.
+    """Horizontal bars, grouped by label.
 
     Args:
-        axis: What their length shows.
+        axis: Axis of the bar length.
         marks: The known values; the first label is on top.
-        looks: Of the columns.
+        looks: Look of each column.
     """
 
     axis: str
@@ -150,21 +150,21 @@ class Bars:
 
     @property
     def drawn(self) -> frozenset[str]:
-        """The columns that it shows."""
+        """The columns shown."""
         return frozenset(column for column, _ in self.marks)
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Draw a line a label and a place a column, shaded by the number.
+    """A heat map: a row per label and a cell per column.
 
     Args:
         columns: Names, from left to right.
         labels: Names, from top to bottom.
         marks: The known values; the others stay empty.
-        limits: Numbers of the full colors, green above 0 and orange below where the lower one is
-            below 0; None shades from the least to the greatest.
-        digits: Digits after the point of the numbers in the cells.
+        limits: Values of the full colors: green above 0 and orange below if the lower limit is
+            negative; None uses the range of the data.
+        digits: Decimals of the numbers in the cells.
         axis: Name of the axis; may be empty.
     """
 
@@ -178,7 +178,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Hold what a figure draws as a table, for who cannot see it or wants it exactly.
+    """The numbers of a figure as a table, for screen readers and exact values.
 
     Args:
         header: Headings.
@@ -191,13 +191,13 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Figure:
-    """Hold one figure of the page.
+    """A figure of the page.
 
     Args:
-        title: Its heading.
+        title: Heading.
         caption: A sentence that describes the figure.
         chart: The chart.
-        numbers: The drawn numbers if no other table of the page has them, else None.
+        numbers: The drawn numbers; None if another table of the page has them.
     """
 
     title: str
@@ -217,7 +217,7 @@ def style(names: Sequence[str], reference: str | None) -> dict[str, Look]:
     looks = {}
     for name in names:
         index = 0 if name == reference else 1 + others.index(name) % (COLORS - 1)
-        # After one round of colors the dashes shift, so that no two columns look alike.
+        # After one round of colors the dash pattern changes, so that all columns look different.
         turn = 0 if name == reference else others.index(name) // (COLORS - 1)
         shape = (index + turn) % len(SYMBOLS)
         looks[name] = Look(index, SYMBOLS[shape], DASHES[shape])
@@ -225,22 +225,18 @@ def style(names: Sequence[str], reference: str | None) -> dict[str, Look]:
 
 
 def diagonal(name: str) -> Curve:
-    """Return the dotted line from (0, 0) to (1, 1) that a curve is held against.
-
-    Args:
-        name: Its name in the legend.
-    """
+    """Return the dotted reference line from (0, 0) to (1, 1)."""
     ends = (Point(0.0, 0.0), Point(1.0, 1.0))
     return Curve(name, ends, Look(dash=DASHES[2]), marked=False, faint=True)
 
 
 def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
-    """Return what is drawn of a cell whose mean is known.
+    """Return the mark of a cell whose mean is known.
 
     Args:
         cell: A score of a column.
         unit: How it is shown.
-        counts: What n counts, where that is no examples.
+        counts: What n counts, if not examples.
     """
     reach, interval = ends(cell), ABSENT
     if reach is not None:
@@ -256,23 +252,12 @@ def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
 
 
 def ends(cell: Cell) -> tuple[float, float] | None:
-    """Return the ends of a cell's line as stored, None where nothing is known.
-
-    Args:
-        cell: A score of a column.
-
-    Returns:
-        The 95% interval; see `Cell.interval`.
-    """
+    """Return the ends of a cell's error bar (95% interval); None if unknown."""
     return None if cell.mean is None else cell.interval
 
 
 def lines_are(cells: Iterable[Cell]) -> str:
-    """Say what the lines of a figure's cells are, as a sentence; empty without any.
-
-    Args:
-        cells: Everything that is drawn.
-    """
+    """Describe the error bars of a figure in a sentence; empty if there are none."""
     drawn = [cell for cell in cells if ends(cell) is not None]
     alone = any(cell.low is not None for cell in drawn)
     several = any(cell.low is None for cell in drawn)
@@ -289,11 +274,11 @@ def many_columns(comparison: Comparison) -> bool:
 
 
 def numbers_of(marks: Marks, *header: str) -> Numbers:
-    """Write what a figure draws as a table.
+    """Return the numbers of a figure as a table.
 
     Args:
         marks: The marks by column and label.
-        header: What labels, numbers and intervals are.
+        header: Headings of labels, numbers and intervals.
     """
     lines = tuple((*key, mark.text, mark.interval, mark.count) for key, mark in marks.items())
     return Numbers(("column", *header, "n"), lines)
@@ -308,21 +293,21 @@ def condition_bars(
     names: Mapping[str, str] | None = None,
     label: Callable[[Row], str] | None = None,
 ) -> list[Figure]:
-    """Draw a figure a set: a bar for each condition and column, of many columns a heat map.
+    """Draw one figure per set: a bar for each condition and column, or a heat map for many columns.
 
     Args:
         comparison: All scores.
-        rows: Those to draw; means over sets are left out.
+        rows: Rows to draw; means over sets are left out.
         heading: Title of the figures, before the set's name.
         caption: A sentence that describes the figure.
-        names: Conditions in words; one without is written as it is.
-        label: From a row to the name of its bars; None for its condition.
+        names: Display names of conditions; others are shown unchanged.
+        label: Maps a row to the label of its bars; None uses its condition.
     """
     in_words = names or {}
     label = label or (lambda row: in_words.get(row.key.condition, row.key.condition))
     drawn = []
-    for chosen, own in _by_set(row for row in rows if not row.key.over_sets):
-        named = {label(row): row for row in own}
+    for chosen, set_rows in _by_set(row for row in rows if not row.key.over_sets):
+        named = {label(row): row for row in set_rows}
         drawn += labeled_bars(comparison, named, f"{heading}, {chosen}", caption)
     return drawn
 
@@ -330,11 +315,11 @@ def condition_bars(
 def labeled_bars(
     comparison: Comparison, rows: Mapping[str, Row], heading: str, caption: str
 ) -> list[Figure]:
-    """Draw a bar for each row and column, of many columns a heat map; nothing of no values.
+    """Draw a bar for each row and column, or a heat map for many columns; nothing without values.
 
     Args:
         comparison: All scores.
-        rows: Those to draw, of one score, by the name of their bars.
+        rows: Rows of one score, by the label of their bars.
         heading: Title of the figure.
         caption: A sentence that describes the figure.
     """
@@ -361,7 +346,6 @@ def labeled_bars(
 
 
 def _by_set(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
-    """Return the rows of each set, in the order in which the sets come."""
     sets: dict[str, list[Row]] = {}
     for row in rows:
         sets.setdefault(row.key.set, []).append(row)
@@ -378,16 +362,15 @@ def strength_curves(
     axis: str = "",
     relative_to: str = "norm",
 ) -> list[Figure]:
-    """Draw the metric over the size of a perturbation, a figure for each kind of it and set.
+    """Draw the metric against the perturbation size, one figure per kind and set.
 
     Args:
         comparison: All scores.
-        perspective: Whose rows are drawn.
-        size: Parameter that is the horizontal axis; with ``_relative`` behind it, the same over the
-            example's own size.
-        heading: From a key of the curve to its title.
+        perspective: Perspective of the rows.
+        size: Parameter of the horizontal axis; NAME_relative is divided by the example's size.
+        heading: Maps the key of a curve to its title.
         caption: A sentence that describes the figure without its full stop.
-        axis: Name of the axis; the parameter's where left out.
+        axis: Title of the axis; default: the parameter's name.
         relative_to: What relative sizes are measured against.
     """
     curves: dict[tuple[str, Parameters, str, str], list[tuple[float, Row]]] = {}
@@ -424,7 +407,7 @@ def strength_curves(
 
 
 def _clean(comparison: Comparison, perturbed: Row) -> Row | None:
-    """Return the score without perturbation, where it was measured on the very same examples."""
+    """Return the score without perturbation, if it was measured on the same examples."""
     wanted = (perturbed.key.set, "clean", comparison.metric)
     for row in comparison.rows:
         if (row.key.set, row.key.condition, row.key.name) == wanted and not row.key.parameters:
@@ -445,13 +428,13 @@ def _curves(
     *,
     scale: float = 1.0,
 ) -> tuple[Curve, ...]:
-    """Return a curve through the means of each column, with their intervals.
+    """Return a curve through the means of each column, with intervals.
 
     Args:
-        comparison: Whose columns they are.
-        points: Where each row stands, and the row.
-        along: Name of the positions, for the details.
-        digits: How a mean is written there, as a format.
+        comparison: Source of the columns.
+        points: Position and row of each point.
+        along: Name of the positions in tooltips.
+        digits: Format of means in tooltips.
         scale: Factor from the stored to the drawn numbers.
     """
     looks = style(comparison.columns, comparison.reference)
@@ -467,9 +450,9 @@ def _curves(
             interval = (
                 "no interval" if reach is None else f"{reach[0]:{digits}} to {reach[1]:{digits}}"
             )
-            place = f"{at:g}" if isinstance(at, float) else at
+            position = f"{at:g}" if isinstance(at, float) else at
             detail = (
-                f"{name}; {along} {place}: {mean:{digits}}; {interval}; "
+                f"{name}; {along} {position}: {mean:{digits}}; {interval}; "
                 f"{plural(len(cell.seeds), 'seed')}, "
                 f"n = {', '.join(map(str, cell.examples)) or 'not recorded'}"
             )
@@ -480,9 +463,9 @@ def _curves(
 
 
 def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
-    """Return the scores of all layers but the last: one by one they would outweigh all others.
+    """Return the keys of all layers but the last, which would outweigh all other scores.
 
-    The last layer is what the head reads. A score without a layer, such as the logits', stays too.
+    The last layer, which the head reads, and scores without a layer (logits) are kept.
 
     Args:
         keys: All scores of a perspective.
@@ -492,19 +475,18 @@ def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
 
 
 def layer_label(key: ScoreKey, *, otherwise: str = "") -> str:
-    """Write a score and its layer.
+    """Return the label of a score and its layer.
 
     Args:
         key: The score.
-        otherwise: Name of the place of a score without a layer.
+        otherwise: Label of a score without a layer.
     """
     layer = key.parameters.get("layer")
-    place = otherwise if layer is None else f"layer {layer}"
-    return ", ".join(part for part in (title(key.name), place, key.set) if part)
+    position = otherwise if layer is None else f"layer {layer}"
+    return ", ".join(part for part in (title(key.name), position, key.set) if part)
 
 
 def _by_layer(rows: Iterable[Row], last: str = "") -> list[tuple[float | str, Row]]:
-    """Return the rows in the order of the layers, each with its layer's name."""
     ordered = sorted(rows, key=lambda row: row.key.parameters.number("layer") or math.inf)
     return [(str(row.key.parameters.get("layer", last)), row) for row in ordered]
 
@@ -512,7 +494,7 @@ def _by_layer(rows: Iterable[Row], last: str = "") -> list[tuple[float | str, Ro
 def layer_map(
     comparison: Comparison, rows: Sequence[Row], heading: str, caption: str, name: str, counts: str
 ) -> list[Figure]:
-    """Draw a score from 0 to 1 as a heat map of layers by columns, a figure a set.
+    """Draw a score in [0, 1] as a heat map of layers by columns, one figure per set.
 
     Args:
         comparison: All scores.
@@ -523,15 +505,15 @@ def layer_map(
         counts: What n counts.
     """
     drawn = []
-    for chosen, own in _by_set(rows):
+    for chosen, set_rows in _by_set(rows):
         marks = {
             (column, str(layer)): mark_of_cell(row.cells[column], row.unit, counts)
             for column in comparison.columns
-            for layer, row in _by_layer(own)
+            for layer, row in _by_layer(set_rows)
             if row.cells[column].mean is not None
         }
         turned = {(layer, column): mark for (column, layer), mark in marks.items()}
-        layers = tuple(str(layer) for layer, _ in _by_layer(own))
+        layers = tuple(str(layer) for layer, _ in _by_layer(set_rows))
         chart = HeatMap(layers, comparison.columns, turned, (0.0, 1.0), digits=2, axis="layer")
         numbers = numbers_of(marks, "layer", name, "spread or interval")
         drawn.append(Figure(f"{heading}, {chosen}", caption, chart, numbers))
@@ -547,22 +529,22 @@ def layer_lines(
     *,
     last: str,
 ) -> list[Figure]:
-    """Draw a score of any size at every layer, one line a column and a figure a set.
+    """Draw a score at every layer, one line per column and one figure per set.
 
     Args:
         comparison: All scores.
-        rows: A score for each ``layer``, and one without for what lies behind them.
+        rows: A score for each ``layer``, and one without a layer for the output.
         heading: Title of the figures, before the set's name.
         caption: A sentence that describes the figure.
         label: Title of the vertical axis.
-        last: Name of the place of a score without a layer.
+        last: Label of a score without a layer.
     """
     drawn = []
-    for chosen, own in _by_set(rows):
-        points = _by_layer(own, last)
-        # A 0 has no place on the vertical axis.
+    for chosen, set_rows in _by_set(rows):
+        points = _by_layer(set_rows, last)
+        # The axis is logarithmic, so 0 cannot be drawn.
         curves = _curves(comparison, points, "layer", ".3g")
         chart = Lines(Axis("layer"), Axis(label, log=True), curves)
-        lines = lines_are(cell for row in own for cell in row.cells.values())
+        lines = lines_are(cell for row in set_rows for cell in row.cells.values())
         drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {lines}", chart))
     return drawn

@@ -1,7 +1,7 @@
 """Read what a report is built from: a study, run or evaluation folder (docs/formats.md).
 
-All three become one `Source`, so that the rest of the report knows one shape: a run is a study of
-one column and one seed, an evaluation is a run without its record. Nothing here loads a model.
+All three become one `Source`, so that the rest of the report has one data structure: a run is a
+study with one column and one seed; an evaluation is a run without a record. No model is loaded.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ FILE = "scores.parquet"
 
 
 def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
-    """Read the runs of a kept study.
+    """Read the runs of a study whose results were kept without its models.
 
     Args:
         folder: The study's folder, with ``scores.parquet``.
         study: Its ``study.json``.
 
     Returns:
-        The runs by their folder as the plan names it; those that were not finished are not there.
+        Finished runs by folder name in the plan.
 
     Raises:
-        CheckpointError: A file is damaged or lacks something.
+        CheckpointError: If a file is damaged or incomplete.
     """
     scores: dict[tuple[str, int], list[ScoreRecord]] = {}
     try:
@@ -54,31 +54,31 @@ def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
             scores.setdefault((row["column"], row["seed"]), []).append(_score(row))
         runs: dict[str, Run] = {}
         for column, seeds in study.runs.items():
-            for seed, place in seeds.items():
-                if place not in study.records:
+            for seed, name in seeds.items():
+                if name not in study.records:
                     continue
-                record = joined(study.record, study.records[place])
+                record = joined(study.record, study.records[name])
                 evaluation = record.pop("evaluation")
-                own = scores.get((column, int(seed)), [])
-                where = folder / place
-                runs[place] = Run(
+                records = scores.get((column, int(seed)), [])
+                where = folder / name
+                runs[name] = Run(
                     column,
                     int(seed),
                     where,
                     RunRecord.model_validate(record),
                     where / "evaluation",
-                    ScoresRecord.model_validate({**evaluation, "scores": own}),
+                    ScoresRecord.model_validate({**evaluation, "scores": records}),
                 )
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise CheckpointError(
-            f"{folder} is no kept study as docs/formats.md describes it: {error}. Restore its "
+            f"{folder} is not a kept study (docs/formats.md): {error}. Restore its "
             f"study.json and {FILE}."
         ) from error
     return runs
 
 
 def joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Put a nested record together again; the inverse of `own_part`."""
+    """Merge the common part of a nested record with a run's part; inverse of `own_part`."""
     whole = dict(common)
     for name, value in own.items():
         both = isinstance(value, dict) and isinstance(whole.get(name), dict)
@@ -87,8 +87,10 @@ def joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _score(row: Mapping[str, Any]) -> ScoreRecord:
-    own = {name: value for name, value in row.items() if name in ScoreRecord.model_fields}
-    return ScoreRecord.model_validate({**own, "parameters": Parameters.of_text(row["parameters"])})
+    fields = {name: value for name, value in row.items() if name in ScoreRecord.model_fields}
+    return ScoreRecord.model_validate(
+        {**fields, "parameters": Parameters.of_text(row["parameters"])}
+    )
 
 
 Kind = Literal["study", "run", "evaluation"]
@@ -107,13 +109,13 @@ def read_columns(
     Args:
         path: The file.
         columns: Names of its columns.
-        what: Its name in messages.
-        optional: Further columns, left out where the file was written before there were any.
-        perspective: Whose rows; None reads all.
+        what: Name in messages.
+        optional: Columns that older files may lack.
+        perspective: Perspective to read; None reads all rows.
 
     Raises:
-        CheckpointError: The file is missing, damaged or lacks a column.
-        MemoryLimitError: It has no room in memory.
+        CheckpointError: If the file is missing, damaged or lacks a column.
+        MemoryLimitError: If it does not fit in memory.
     """
     filters = None if perspective is None else [("perspective", "==", perspective)]
     try:
@@ -132,15 +134,15 @@ def read_columns(
 
 @dataclass(frozen=True)
 class Run:
-    """Name one trained and evaluated model.
+    """One trained and evaluated model.
 
     Args:
-        column: Column of the comparison that it belongs to.
-        seed: The run's seed; 0 for a bare evaluation, which has none.
-        folder: Where it lies.
-        record: ``run.json``, or None for a bare evaluation.
-        evaluation: Folder of ``scores.json`` and ``rows.parquet``, None where not evaluated.
-        scores: ``scores.json``, None where not evaluated.
+        column: Column of the comparison.
+        seed: The run's seed; 0 for an evaluation without a run.
+        folder: Its folder.
+        record: ``run.json``; None for an evaluation without a run.
+        evaluation: Folder of ``scores.json`` and ``rows.parquet``, None if not evaluated.
+        scores: ``scores.json``, None if not evaluated.
     """
 
     column: str
@@ -152,12 +154,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Folder name, by which every number names its run."""
+        """Folder name, which identifies the run in tables."""
         return self.folder.name
 
     @property
     def rows_kept(self) -> bool:
-        """Whether the evaluated rows lie next to the scores; scores alone are kept for tables."""
+        """Whether the evaluated rows are stored next to the scores."""
         return self.evaluation is not None and (self.evaluation / "rows.parquet").exists()
 
     def rows(
@@ -168,13 +170,13 @@ class Run:
         Args:
             columns: Names of columns of ``rows.parquet``.
             perspective: Which rows, for example ``"task"``.
-            optional: Further columns, left out where the rows were written before there were any.
+            optional: Columns that older files may lack.
 
         Returns:
-            The rows; empty where the model was not evaluated, or where scores alone were kept.
+            The rows; empty if the model was not evaluated, or where scores alone were kept.
 
         Raises:
-            CheckpointError: ``rows.parquet`` is damaged or lacks a column.
+            CheckpointError: If ``rows.parquet`` is damaged or lacks a column.
         """
         if self.evaluation is None or not self.rows_kept:
             return pd.DataFrame(columns=list(columns))
@@ -184,13 +186,10 @@ class Run:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Read ``metrics.jsonl``, one object a log.
-
-        Returns:
-            The logs in order; empty where the run wrote none.
+        """Read ``metrics.jsonl``: one object per log entry, in order; empty if there is none.
 
         Raises:
-            CheckpointError: A line is not a JSON object.
+            CheckpointError: If a line is not a JSON object.
         """
         path = self.folder / "metrics.jsonl"
         if self.record is None or not path.exists():
@@ -211,12 +210,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Column:
-    """Name one side of the comparison and its runs by seed.
+    """A column of the comparison and its runs by seed.
 
     Args:
         name: Column name.
-        method: Method that was trained, empty for a bare evaluation.
-        settings: Settings that the study gave this column.
+        method: Method; empty for an evaluation without a run.
+        settings: The study's settings of this column.
         runs: Finished runs by seed.
         cost: Cost of a step, if measured.
     """
@@ -229,28 +228,23 @@ class Column:
 
 
 def is_plain(method: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether a column is plain fine-tuning, of whatever length and learning rate.
-
-    Args:
-        method: Its method.
-        settings: The study's settings of this column, nested.
-    """
-    return method == "plain" and {name for name, own in settings.items() if own} <= {"train"}
+    """Return whether a column is plain fine-tuning, at any length and learning rate."""
+    return method == "plain" and {name for name, value in settings.items() if value} <= {"train"}
 
 
 @dataclass(frozen=True)
 class Source:
-    """Hold everything a report is built from.
+    """Everything a report is built from.
 
     Args:
         kind: ``study``, ``run`` or ``evaluation``.
         folder: The folder that was read.
         model: Name of the model that was trained or evaluated.
-        reference: Column that the others are compared with, None where there is one column only.
+        reference: Column that the others are compared with; None if there is only one.
         columns: Columns in the order of the plan.
         seeds: Planned seeds.
         missing: One sentence for every planned run that cannot be used.
-        data: What was trained on, as ``study.json`` or ``run.json`` says.
+        data: Training data as in ``study.json`` or ``run.json``.
         sets: Shift, adversarial and anomaly sets, name to source.
     """
 
@@ -266,14 +260,14 @@ class Source:
 
     @property
     def runs(self) -> list[Run]:
-        """All usable runs, column by column, seed by seed."""
+        """All usable runs, by column and seed."""
         return [run for column in self.columns for run in column.runs.values()]
 
     @property
     def first_runs(self) -> dict[str, Run]:
         """The first run with scores of each column, whose rows are drawn.
 
-        Scores of two models have no common scale, so that rows of several runs cannot be pooled.
+        Scores of two models have no common scale, so rows of several runs cannot be pooled.
         """
         result: dict[str, Run] = {}
         for run in self.runs:
@@ -283,7 +277,7 @@ class Source:
 
     @property
     def drawn_seeds(self) -> str:
-        """Note of a figure of `first_runs` about seeds; empty if there is one seed."""
+        """Caption of a figure of `first_runs`; empty if there is one seed."""
         several = any(len(column.runs) > 1 for column in self.columns)
         return "Of each column the first seed is drawn." if several else ""
 
@@ -302,10 +296,10 @@ def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
         model: The model in a folder.
 
     Returns:
-        The evaluation's folder or None, and the reason if the one that is there cannot be used.
+        The evaluation's folder or None, and the reason if the existing one cannot be used.
 
     Raises:
-        CheckpointError: What lies there is damaged.
+        CheckpointError: If the evaluation is damaged.
     """
     whole = model.folder.resolve()
     for result in (model.folder / "evaluation", whole.with_name(f"{whole.name}-evaluation")):
@@ -316,14 +310,14 @@ def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
 
 
 def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
-    """Say why an evaluation is not a run's; empty where it is, or does not say whose it is.
+    """Return why an evaluation does not belong to a run; empty if it does, or if it names no run.
 
     Args:
         evaluation: The evaluation's folder.
         model: The run, or another model.
 
     Raises:
-        CheckpointError: It holds no evaluation, or a damaged one.
+        CheckpointError: If there is no evaluation, or it is damaged.
     """
     if not (evaluation / "scores.json").exists():
         raise CheckpointError(
@@ -340,7 +334,7 @@ def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
 
 
 def _read_run(folder: Path, column: str, seed: int | None = None) -> Run | str:
-    """Return the run, or one phrase that says why it cannot be used."""
+    """Return the run, or why it cannot be used."""
     record = run_record(Checkpoint.of(folder))
     if record is None:
         return f"no {RUN} in {folder}"
@@ -406,11 +400,10 @@ def read(folder: Path | str) -> Source:
         folder: A folder with ``study.json``, ``run.json`` or ``scores.json``.
 
     Returns:
-        The content of the report. Runs that are planned but missing or unfinished are named in
-        ``missing``, never left out silently.
+        The content of the report. ``missing`` names planned runs that are missing or unfinished.
 
     Raises:
-        CheckpointError: There is no such folder, a file in it is damaged, or no run is usable.
+        CheckpointError: If there is no such folder, a file is damaged, or no run is usable.
     """
     folder = Path(folder)
     if (folder / "study.json").exists():

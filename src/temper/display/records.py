@@ -1,6 +1,6 @@
 """The JSON files of docs/formats.md as the report reads them.
 
-Only what the report uses is listed, and only what it cannot do without is required.
+Only fields that the report uses are listed; optional ones have defaults.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Value = float | int | str | bool
 
 
 class Parameters(dict[str, Value]):
-    """Named values that cannot be changed, so that a condition can be looked up by them.
+    """Immutable parameters of a condition; hashable, so that conditions can be dictionary keys.
 
     Args:
-        values: Name to value; the order does not count.
+        values: Name to value; order is ignored.
 
     Example:
         >>> Parameters(radius=0.25, norm="l2").to_text()
@@ -36,7 +36,6 @@ class Parameters(dict[str, Value]):
         super().__init__(sorted({**dict(values), **named}.items()))
 
     def __hash__(self) -> int:  # type: ignore[override]
-        """Return the same number for the same values."""
         return hash(frozenset(self.items()))
 
     def _refuse(self, *values: Any, **named: Any) -> NoReturn:
@@ -46,24 +45,23 @@ class Parameters(dict[str, Value]):
     update = pop = popitem = clear = setdefault = _refuse
 
     def number(self, name: str) -> float | None:
-        """Return a parameter's number, None where it has none of that name."""
+        """Return a numeric parameter; None if there is none of that name."""
         value = self.get(name)
         return None if value is None or isinstance(value, str) else float(value)
 
     def without(self, *names: str) -> Parameters:
-        """Return the other parameters."""
         return Parameters({name: value for name, value in self.items() if name not in names})
 
     def to_text(self) -> str:
-        """Write them as JSON, the same text for the same values."""
+        """Return canonical JSON: equal parameters give equal text."""
         return json.dumps(self, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def of_text(cls, text: str) -> Parameters:
-        """Read what `to_text` wrote.
+        """Parse the output of `to_text`.
 
         Raises:
-            ValueError: It is no JSON object.
+            ValueError: If it is not a JSON object.
         """
         values = json.loads(text)
         if not isinstance(values, dict):
@@ -72,18 +70,18 @@ class Parameters(dict[str, Value]):
 
 
 class Record(BaseModel):
-    """Read one JSON object; fields that are not listed are kept and not judged."""
+    """A JSON object; unknown fields are kept and not checked."""
 
-    # Fields that a newer Temper adds are not the report's business, so they are let through.
+    # Fields added by newer versions are allowed.
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
 
 class TaskRecord(Record):
-    """Describe the task that was learned.
+    """The task that was learned.
 
     Args:
         kind: ``classification``, ``regression`` or ``multi_label``.
-        metric: Name of the score that leads.
+        metric: Name of the primary score.
         labels: Label names in the order of the class indices.
     """
 
@@ -93,7 +91,7 @@ class TaskRecord(Record):
 
 
 class NamedRecord(Record):
-    """Say which score this is.
+    """Identifies a score.
 
     Args:
         parameters: Of the condition: radius, norm, sigma, rate, layer and the like.
@@ -107,20 +105,20 @@ class NamedRecord(Record):
 
 
 LARGEST = 1e100
-"""No score is as large: its square is a number still, which the report computes with."""
+"""Limit of a score, so that its square is still finite."""
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 
 class ScoreRecord(NamedRecord):
-    """Hold one entry of ``scores.json``.
+    """One entry of ``scores.json``.
 
     Args:
-        value: The score, or None where it is undefined; ``reason`` then says why.
+        value: The score, or None if it is undefined; ``reason`` then says why.
         low, high: 95% interval over examples.
-        standard_error: Of the mean over examples, where the score is one and says so.
+        standard_error: Standard error of the mean over examples, if the score is a mean.
         n: Number of examples.
-        fewest: Those of the smallest class or group that the score looks at by itself; n where it
-            looks at all alike, None where that is not known.
+        fewest: Examples of the smallest class or group; n if the score pools all examples; None if
+            unknown.
     """
 
     value: Number | None
@@ -134,7 +132,7 @@ class ScoreRecord(NamedRecord):
 
 
 class ScoresRecord(Record):
-    """Hold ``scores.json``."""
+    """``scores.json``."""
 
     model: str
     task: TaskRecord
@@ -144,10 +142,10 @@ class ScoresRecord(Record):
 
 
 class SettingsRecord(Record):
-    """Hold an evaluation's ``settings.json``.
+    """An evaluation's ``settings.json``.
 
     Args:
-        run: Key of the run whose model it measured; None of other models and of older evaluations.
+        run: Key of the evaluated run; None for other models and older evaluations.
     """
 
     run: str | None = None
@@ -160,7 +158,7 @@ class AdapterRecord(Record):
 
 
 class RunRecord(Record):
-    """Hold ``run.json``."""
+    """``run.json``."""
 
     status: str
     key: str
@@ -181,7 +179,7 @@ class RunRecord(Record):
 
 
 class ColumnRecord(Record):
-    """Hold one entry of ``columns`` in ``study.json``."""
+    """One entry of ``columns`` in ``study.json``."""
 
     name: str
     method: str
@@ -189,17 +187,17 @@ class ColumnRecord(Record):
 
 
 class CostRecord(Record):
-    """Hold what a column's step costs: seconds, and the ratio to the reference's step."""
+    """What a column's step costs: seconds, and the ratio to the reference's step."""
 
     step_seconds: float | None = None
     over_reference: float | None = None
 
 
 class StudyRecord(Record):
-    """Hold ``study.json``.
+    """``study.json``.
 
     Args:
-        record, records: Of a kept study, what all runs recorded alike, and each run's own.
+        record, records: Of a kept study: the common part of all records, and the rest by run.
     """
 
     model: str
@@ -220,10 +218,7 @@ _Parsed = TypeVar("_Parsed", bound=Record)
 
 
 def read_text(path: Path) -> str:
-    """Read a text file.
-
-    Args:
-        path: A file in UTF-8.
+    """Read a UTF-8 text file.
 
     Raises:
         CheckpointError: It cannot be read.
@@ -235,14 +230,14 @@ def read_text(path: Path) -> str:
 
 
 def parse(path: Path, record: type[_Parsed]) -> _Parsed:
-    """Read a JSON file as what docs/formats.md says that it is.
+    """Read and validate a JSON file.
 
     Args:
         path: The file.
-        record: Its content.
+        record: Model of the content.
 
     Raises:
-        CheckpointError: It cannot be read, or holds something else; all faults at once.
+        CheckpointError: If it cannot be read or is invalid; lists all faults.
     """
     return _checked(path, read_json(path), record)
 
@@ -251,7 +246,7 @@ def run_record(model: Checkpoint) -> RunRecord | None:
     """Return the record of a run, checked; None for other models.
 
     Raises:
-        CheckpointError: It cannot be read, or holds something else.
+        CheckpointError: If it cannot be read or is invalid.
     """
     return None if model.run is None else _checked(model.folder / RUN, model.run, RunRecord)
 

@@ -1,4 +1,4 @@
-"""How a report shows one perspective: its words, what sums it up, its figures."""
+"""How a report shows a perspective: title, wording, primary score, figures."""
 
 from __future__ import annotations
 
@@ -26,15 +26,11 @@ class Question(StrEnum):
 
 
 METRIC = "metric"
-"""Stands for the task's leading score."""
+"""Placeholder for the task's metric."""
 
 
 def each_condition(rows: Sequence[Row]) -> list[Row]:
-    """Choose a row for each condition and set: that of the middle size.
-
-    Args:
-        rows: Those of the leading score.
-    """
+    """Choose one row per condition and set: that of the middle size."""
     sizes: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         sizes.setdefault((row.key.condition, row.key.set), []).append(row)
@@ -42,11 +38,7 @@ def each_condition(rows: Sequence[Row]) -> list[Row]:
 
 
 def mean_or_first(rows: Sequence[Row]) -> list[Row]:
-    """Choose a row for each condition: the mean over its sets, else the first set.
-
-    Args:
-        rows: Those of the leading score.
-    """
+    """Choose one row per condition: the mean over its sets, else the first set."""
     conditions: dict[str, list[Row]] = {}
     for row in rows:
         conditions.setdefault(row.key.condition, []).append(row)
@@ -57,45 +49,44 @@ def mean_or_first(rows: Sequence[Row]) -> list[Row]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """One group of scores in reports.
+    """How a group of scores is shown.
 
     Args:
         name: The perspective's name in rows and scores.
         title: Heading of the group.
-        place: Where the group stands; lower comes first.
-        leads: Name of the score that sums it up, `METRIC` for the task's; empty where none does.
-        leads_clean: Whether that score leads under the condition ``clean`` alone.
-        sums_up: From the rows of the leading score to those that the overview shows.
+        order: Position of the group; lower comes first.
+        leads: Name of the primary score, `METRIC` for the task's metric; empty if there is none.
+        leads_clean: Whether the primary score counts under the condition ``clean`` only.
+        sums_up: Chooses the rows of the primary score for the overview.
         short: Prefix of the scores' names in the overview, if another group has the same names.
-        conditions: A condition's name to words; one without is written as it is.
-        unsaid: Conditions that go without saying.
+        conditions: Display names of conditions; others are shown unchanged.
+        unsaid: Conditions that are not displayed.
         relative_to: What relative sizes are measured against.
-        words: The score in words, unique within the group; None for `label`.
-        minor: From all keys to those that stand in a figure and not in tables for people.
-        gain: A difference in words, behind a column's name, in which ``{better}`` (or worse), its
-            ``{points}``, the ``{share}`` of the error that it is, ``{ours}`` and ``{theirs}``,
-            ``{reference}``, the ``{score}`` and the group's ``{title}`` may stand.
+        words: Returns a label that is unique within the group; None uses `label`.
+        minor: Chooses the keys that are shown in figures only.
+        gain: Template of a difference, after the column's name. Fields: ``{better}`` (or worse),
+            ``{points}``, ``{fraction}`` of the error, ``{ours}``, ``{theirs}``, ``{reference}``,
+            ``{score}``, ``{title}``.
         question: The reader's question; groups with one question share a section of the page.
-        explained: Its leading score in a sentence, for who does not know the term.
-        says: What came out in sentences, which stand on the page before ``explained``; for a group
-            that is not ``judged``, or whose leading score is not enough. ``Comparison.said`` makes
-            one a column.
-        figures: Draws what the group has, from the rows and the scores.
+        explained: One-sentence explanation of the primary score.
+        says: Returns findings shown before ``explained``, for a group that is not ``judged`` or
+            needs more than its primary score. See ``Comparison.said``.
+        figures: Draws the figures of the group.
         counts: What n counts.
-        judged: Whether its scores say how well a model holds: they enter the answer.
+        judged: Whether its scores rate a model and so enter the recommendation.
         ranked: Whether it has a vote in the mean ranks; needs ``judged``.
         improves: Whether it is a part of the average relative improvement.
-        without_training: Condition under which the leading score stands with what any model can be
-            given after training; empty where there is none.
+        without_training: Condition of the primary score with post-hoc methods applied; empty if
+            there is none.
         averaged: Whether there is a mean over its sets.
-        own_rows: Whether no row counts in two of its sets, so that chances of theirs even out.
-        answered: Whether its rows are answers to labeled sets as they lie.
-        unchanged_texts: Whether its rows are examples though their texts were left alone.
+        own_rows: Whether its sets share no rows, so that sampling errors are independent.
+        answered: Whether its rows are predictions on unperturbed labeled sets.
+        unchanged_texts: Whether unchanged texts count as examples.
     """
 
     name: str
     title: str
-    place: int = 1000
+    order: int = 1000
     leads: str = METRIC
     leads_clean: bool = False
     sums_up: Callable[[Sequence[Row]], list[Row]] = each_condition
@@ -121,31 +112,22 @@ class View:
     unchanged_texts: bool = False
 
     def lead(self, metric: str) -> str:
-        """Return the name of the score that sums it up.
-
-        Args:
-            metric: The task's leading score.
-        """
+        """Return the name of the primary score, given the task's metric."""
         return metric if self.leads == METRIC else self.leads
 
     def is_lead(self, key: ScoreKey, metric: str) -> bool:
-        """Tell whether a score of it sums it up.
-
-        Args:
-            key: One of its scores.
-            metric: The task's leading score.
-        """
+        """Return whether a score is the primary score of the group."""
         clean = key.condition == "clean" or not self.leads_clean
         return clean and bool(self.leads) and key.name == self.lead(metric)
 
     def condition(self, name: str) -> str:
-        """Write a condition in words; empty where it goes without saying."""
+        """Return the display name of a condition; empty if it is not displayed."""
         if name in self.unsaid:
             return ""
         return self.conditions.get(name, name.replace("_", " "))
 
     def attack(self, key: ScoreKey) -> str:
-        """Write what was done to the examples, with its parameters."""
+        """Return the display name of the perturbation with its parameters."""
         parts = (
             self.condition(key.condition),
             described(key.parameters, of=self.relative_to),
@@ -153,7 +135,7 @@ class View:
         return " ".join(part for part in parts if part)
 
     def label(self, key: ScoreKey) -> str:
-        """Write a score in words, unique within the group."""
+        """Return a label that is unique within the group."""
         if self.words is not None:
             return self.words(key)
         return ", ".join(part for part in (title(key.name), self.attack(key), key.set) if part)
@@ -163,22 +145,21 @@ class Views:
     """All groups in the order of reports.
 
     Args:
-        views: The groups; a perspective that is not known here stands last, under its own name.
+        views: The groups; unknown perspectives come last, under their names.
     """
 
     def __init__(self, views: Iterable[View]) -> None:
-        self._views = {view.name: view for view in sorted(views, key=lambda view: view.place)}
+        self._views = {view.name: view for view in sorted(views, key=lambda view: view.order)}
 
     def of(self, name: str) -> View:
-        """Return the group of a perspective; a plain one that nothing leads where it is unknown."""
+        """Return the group of a perspective, or a default one if it is unknown."""
         return self._views.get(name) or View(name=name, title=name, leads="", ranked=False)
 
     def __iter__(self) -> Iterator[View]:
-        """Return the known groups in order."""
         return iter(self._views.values())
 
     def position(self, name: str) -> tuple[int, str]:
-        """Return what sorts groups: the known ones in order, then the others by name."""
+        """Return a sort key: known groups in order, then others by name."""
         names = list(self._views)
         if name in names:
             return names.index(name), ""

@@ -1,4 +1,4 @@
-"""Name scores for readers: titles, labels, units, and numbers as text."""
+"""Display text of scores: titles, labels, units and numbers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ _ESCAPES |= {mark: f"\\{mark}" for mark in "\\`*_[]"}
 
 
 def unit(name: str, metric: str) -> Unit:
-    """Return how a score is shown.
+    """Return the unit of a score; the bare number for an unknown score.
 
     Args:
         name: Score name of docs/formats.md.
         metric: The task's metric, whose unit the area under a curve has.
-
-    Returns:
-        The unit that the score's facts name; the bare number for an unknown score.
     """
     facts = SCORES.get(name)
     if facts is not None and facts.unit is None:
@@ -34,7 +31,7 @@ def unit(name: str, metric: str) -> Unit:
 
 
 def title(name: str) -> str:
-    """Return a score's name as people read it; an unknown one keeps its own.
+    """Return the display name of a score; an unknown one keeps its name.
 
     Example:
         >>> title("mse")
@@ -44,7 +41,7 @@ def title(name: str) -> str:
 
 
 def within(title: str) -> str:
-    """Return a score's title as it is written within a sentence.
+    """Return a score's title as written within a sentence.
 
     Example:
         >>> within("Mean squared error"), within("AUROC")
@@ -58,13 +55,13 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
 
     Args:
         name: Score name.
-        stated: What ``scores.json`` says, None where it says nothing.
+        stated: What ``scores.json`` says, None if it says nothing.
 
     Returns:
-        Whether higher is better; None of a known score of which neither is better.
+        Whether higher is better; None for a known score without a direction.
 
     Raises:
-        CheckpointError: Neither is known, so that no difference could be called better or worse.
+        CheckpointError: If the direction is unknown.
 
     Example:
         >>> higher_is_better("mse"), higher_is_better("accuracy")
@@ -81,10 +78,10 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
 
 
 def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
-    """Write the parameters of a condition.
+    """Return the parameters of a condition as text.
 
     Args:
-        parameters: Name to value; one that ends in ``_relative`` is over the example's own size.
+        parameters: Name to value; NAME_relative is divided by the example's size.
         of: What such a size is measured against.
 
     Example:
@@ -95,7 +92,7 @@ def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
     """
     norm = parameters.get("norm")
     efforts = ((parameters.get(noun + "s"), noun) for noun in ("step", "restart"))
-    # One step or restart goes without saying.
+    # A single step or restart is not mentioned.
     effort = [plural(int(count), noun) for count, noun in efforts if count and int(count) > 1]
     sizes = []
     for name, value in parameters.items():
@@ -109,7 +106,7 @@ def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
 
 
 def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table in Markdown.
+    """Return a Markdown table.
 
     Args:
         header: Headings of the columns.
@@ -126,7 +123,7 @@ def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Count things in words.
+    """Return a count with its noun.
 
     Example:
         >>> plural(1, "seed"), plural(3, "seed")
@@ -136,7 +133,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def slug(heading: str) -> str:
-    """Return a heading as a part of an address or of a file's name.
+    """Return a heading as a URL fragment or file name.
 
     Example:
         >>> slug("What did it cost?")
@@ -146,7 +143,7 @@ def slug(heading: str) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """Join names as a sentence does.
+    """Join names as in a sentence.
 
     Example:
         >>> listed(["a", "b", "c"])
@@ -160,13 +157,13 @@ _DETAIL = re.compile(r"'[^']*'|\([^()]*\)|\d+(\.\d+)?")
 
 
 def folded(notices: Iterable[str]) -> list[str]:
-    """Write notices that differ in names or numbers alone as one line with a count.
+    """Merge notices that differ only in names or numbers into one line with a count.
 
     Args:
-        notices: In the order in which they are to stand.
+        notices: Notices in order.
 
     Returns:
-        The first of each kind, with the number of the others behind it where there are two or more.
+        The first of each kind, followed by the number of the others if there are at least two.
 
     Example:
         >>> folded([f"Set {name!r} lacks 3 rows." for name in "abc"])
@@ -177,14 +174,14 @@ def folded(notices: Iterable[str]) -> list[str]:
         kinds.setdefault(_DETAIL.sub("", notice), []).append(notice)
     messages = []
     for first, *others in kinds.values():
-        # Two lines say more than one line and a count of one.
+        # For two notices, print both.
         counted = f"{first} (And {len(others)} more like it.)"
         messages += [counted] if len(others) > 1 else [first, *others]
     return messages
 
 
 def escaped(text: str) -> str:
-    r"""Write text so that Markdown shows it as it is.
+    r"""Escape text for Markdown.
 
     Example:
         >>> print(escaped("a|b <i>"))

@@ -38,7 +38,7 @@ class Outcome:
         restarts: Number of starts.
         asked: Radius that the budget names.
         radius: Absolute budget of each row, [B] fp64.
-        radius_relative: The same over the row's embedding norm, [B] fp64; NaN where that is 0.
+        radius_relative: The same over the row's embedding norm, [B] fp64; NaN if that is 0.
         logits: Logits under the worst delta found.
     """
 
@@ -119,7 +119,7 @@ def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: 
     """
     delta = torch.zeros(target.embeddings.shape, dtype=torch.float32)
     width = delta.shape[-1]
-    for place, (row, mask) in enumerate(zip(target.rows, target.movable.cpu(), strict=True)):
+    for index, (row, mask) in enumerate(zip(target.rows, target.movable.cpu(), strict=True)):
         tokens = int(mask.sum())
         if not tokens:
             continue
@@ -130,7 +130,7 @@ def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: 
             drawn = torch.randn(tokens, width, generator=draws)
             fraction = torch.rand((), generator=draws) ** (1 / (tokens * width))
             drawn = drawn / torch.linalg.vector_norm(drawn) * fraction
-        delta[place, mask] = drawn
+        delta[index, mask] = drawn
     return delta.to(radius.device) * radius
 
 
@@ -286,13 +286,11 @@ class _Ascent:
     reach: Tensor
 
     def of(self, rows: Tensor) -> _Ascent:
-        """Keep some of the rows."""
         kept = torch.isin(self.rows, rows)
         parts = (self.rows, self.delta, self.gradient, self.loss, self.reach)
         return _Ascent(*(part[kept] for part in parts))
 
     def ahead(self, radius: Tensor, *, norm: Norm) -> Tensor:
-        """Return the next point to try."""
         step = norms.steepest(self.gradient, norm=norm) * self.reach
         return norms.project(self.delta + step, radius, norm=norm)
 
@@ -322,7 +320,6 @@ def _not_wrong(target: Target, worst: Tensor, rows: Tensor) -> Tensor:
 
 
 def _kept(target: Target, worst: Tensor, logits: Tensor, rows: Tensor) -> Tensor:
-    """Put in what is worse for some of the rows."""
     full = worst.clone()
     full[rows] = logits
     return _worse(target, worst, full)
@@ -337,7 +334,6 @@ def _worse(target: Target, old: Tensor, new: Tensor) -> Tensor:
 
 
 def _badness(target: Target, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether each answer is wrong and how much the model loses by it."""
     loss = ascent_loss(logits, target.labels, regression=target.regression)
     if target.graded:
         return torch.zeros_like(loss, dtype=torch.bool), loss

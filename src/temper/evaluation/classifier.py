@@ -99,7 +99,7 @@ class TextPredictor:
         )
 
     def truncated(self, examples: Examples) -> float:
-        """Return the share of the examples that are cut to ``max_length``."""
+        """Return the fraction of the examples that are cut to ``max_length``."""
         chunks = self._chunks(examples)
         cut = sum(self.encoded(chunk).truncated * len(chunk) for chunk in chunks)
         return cut / len(examples)
@@ -137,7 +137,7 @@ class ClassifierPredictor(TextPredictor):
     """Predict with a sequence classifier or regression and its tokenizer.
 
     The model is in eval mode while it answers, and afterwards as it was: training flags, hooks,
-    gradients, random states. Batches hold rows of like length; no answer depends on its batch.
+    gradients, random states. Batches hold rows of similar length; no answer depends on its batch.
 
     Args:
         model: A Transformers sequence classifier, or a module that takes ``input_ids`` and gives
@@ -225,19 +225,17 @@ class ClassifierPredictor(TextPredictor):
         return self._read(answers, truncated)
 
     def _tags(self, examples: Examples, batch_size: int | None) -> Prediction:
-        """Return the tags of the words of each row."""
         result: list[FloatArray] = [np.zeros((0, 0))] * len(examples)
         truncated = None
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for part in self.parts(examples, batch_size=batch_size):
                 truncated = part.truncated
                 logits = self.model(**part.batch.inputs).logits.double().cpu().numpy()
-                for place, row in zip(part.indices, part.of_words(logits), strict=True):
-                    result[place] = row
+                for index, row in zip(part.indices, part.of_words(logits), strict=True):
+                    result[index] = row
         return Prediction.of_tags(result, truncated=truncated)
 
     def _spans(self, examples: Examples, batch_size: int | None) -> Prediction:
-        """Return the likeliest part of the context of each question."""
         positions = np.full((len(examples), 2), -1)
         chances, cut, first = np.zeros(len(examples)), 0.0, 0
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
@@ -314,7 +312,7 @@ class ClassifierPredictor(TextPredictor):
         """Run the model on token ids.
 
         Args:
-            encoded: At least one row; rows of like length share a batch.
+            encoded: At least one row; rows of similar length share a batch.
             batch_size: Rows of a forward pass, None for the predictor's own.
             tell: Called after each pass with rows done and rows in all.
 
@@ -335,7 +333,7 @@ class ClassifierPredictor(TextPredictor):
         return in_order(indices, answers)
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of like length, on the model's device.
+        """Cut examples into batches of similar length, on the model's device.
 
         Args:
             examples: Texts.
@@ -402,13 +400,13 @@ class ClassifierPredictor(TextPredictor):
         with self.session() as session:
             for part in session.parts(examples, batch_size=batch_size):
                 trace = session.read(part)
-                held = [layer.detach().float().cpu() for layer in trace.at_head()]
+                layers = [layer.detach().float().cpu() for layer in trace.at_head()]
                 assert trace.logits is not None
                 answers = self._read(trace.logits.detach().double().cpu().numpy(), part.truncated)
-                yield States(part.indices, part.rows, held, answers)
+                yield States(part.indices, part.rows, layers, answers)
 
     def lacks_second_derivative(self) -> str:
-        """Say why the model cannot be differentiated twice and what to do; empty where it can."""
+        """Return why the model cannot be differentiated twice and what to do; empty if it can."""
         return lacks_second_derivative(self.model)
 
     def vocabulary(self) -> Vocabulary:
@@ -433,21 +431,20 @@ class ClassifierPredictor(TextPredictor):
         return self._words
 
     def lacks_words(self) -> str:
-        """Say why words cannot be matched to tokens; empty where they can."""
+        """Return why words cannot be matched to tokens; empty if they can."""
         if self.windows is not None:
             return "the model reads a text in windows that share words"
         return lacks_spans(self.tokenizer)
 
     @property
     def _vocabulary_size(self) -> int | None:
-        """Rows of the model's embedding table, None where its config does not say."""
+        """Rows of the model's embedding table, None if its config does not say."""
         size: int | None = getattr(getattr(self.model, "config", None), "vocab_size", None)
         return size
 
     def _batches(
         self, encoded: EncodedExamples, batch_size: int | None
     ) -> Iterator[tuple[list[int], Batch]]:
-        """Collate rows of like length, on the model's device."""
         collate = Collator(self.tokenizer)
         size = self.batch_size if batch_size is None else batch_size
         for indices in ordered_batches(encoded.lengths, batch_size=size):
@@ -457,7 +454,6 @@ class ClassifierPredictor(TextPredictor):
             yield list(indices), Batch(inputs, context=context)
 
     def _special_ids(self) -> Tensor:
-        """Return the ids of special tokens."""
         result = [getattr(self.tokenizer, f"{name}_token_id", None) for name in _SPECIAL]
         return torch.tensor(sorted({int(i) for i in result if i is not None}), dtype=torch.int64)
 

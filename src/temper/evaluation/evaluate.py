@@ -64,10 +64,10 @@ def load_evaluated(
 ) -> Examples:
     """Load the rows that a model is evaluated on.
 
-    The source that a run was trained on gives the run's own dev rows, carved ones included, so that
-    no training row is scored; they are read as the run read them. A single file, or a split that is
-    named, is taken whole; of other sources the evaluation split is taken. Columns of
-    other sources may have the names of the run's columns.
+    The source that a run was trained on gives the run's own validation rows, carved ones included,
+    so no training row is scored; they are read as the run read them. A single file, or a split that
+    is named, is taken whole; of other sources the evaluation split is taken. Columns of other
+    sources may have the names of the run's columns.
 
     Args:
         model: The model.
@@ -79,8 +79,8 @@ def load_evaluated(
         The set, named ``dev``.
 
     Raises:
-        DataError: Where the data is wrong.
-        SettingError: Where the run's own rows are to be read by other settings than the run's, or
+        DataError: If the data is wrong.
+        SettingError: If the run's own rows are to be read by other settings than the run's, or
             ``kind`` is not what the model answers.
     """
     wanted = KINDS[predictor.gives]
@@ -124,7 +124,7 @@ def load_evaluated(
 
 
 def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, scored: int) -> str:
-    """Say which rows `load_evaluated` took.
+    """Return which rows `load_evaluated` took.
 
     Args:
         model: The model.
@@ -147,7 +147,7 @@ def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, sco
 
 
 def _is_run_data(trained: Mapping[str, Any], settings: DataSettings) -> bool:
-    """Say whether the rows asked for are the dev rows of the run that was trained so."""
+    """Return whether the rows asked for are the validation rows of the run that was trained so."""
     return (
         "source" in trained
         and _same_source(str(trained["source"]), settings.source)
@@ -181,7 +181,7 @@ def measure(
         run: Key of the run that trained the model; None for other models.
         asked: Further tables of settings, for the record.
         thresholds: As `temper.evaluation.run.evaluate` takes them.
-        progress: Hears how far it is.
+        progress: Receives how far it is.
 
     Returns:
         Rows and scores.
@@ -192,11 +192,11 @@ def measure(
         TemperError: The sets or the settings do not fit the model.
     """
     check_size(sets.data, out)
-    told = (progress or Progress()).evaluation
-    # Held while it is measured, so that no other process does the same work.
+    on_progress = (progress or Progress()).evaluation
+    # Held while it is measured, so no other process does the same work.
     with staged_folder(out) as staged:
         measured = evaluate(
-            predictor, sets.data, settings, model=model, thresholds=thresholds, progress=told
+            predictor, sets.data, settings, model=model, thresholds=thresholds, progress=on_progress
         )
         notices = dict.fromkeys((*sets.notices, *measured.notices))
         evaluation = replace(measured, notices=tuple(notices), missing=sets.missing, seen=sets.seen)
@@ -230,12 +230,12 @@ def check_size(data: EvaluationData, out: Path) -> None:
     # Place, label, prediction, loss and a hash of 16 digits next to the probabilities.
     wanted = rows * NUMBER * (6 + data.dev.classes)
     check_memory(wanted, what=f"The answers to {rows:,} texts")
-    # Hashes are as random as bytes can be, so that no format packs them smaller.
+    # Hashes are as random as bytes can be, so no format packs them smaller.
     check_free(out, rows * NUMBER, what="the rows of the evaluation")
 
 
 def stored_key(folder: Path) -> str | None:
-    """Return the key that an evaluation was made under, None where there is no whole evaluation.
+    """Return the key that an evaluation was made under, None if there is no whole evaluation.
 
     One whose files are damaged is not whole, so that it is made again.
     """
@@ -278,7 +278,7 @@ def evaluation_key(
         model: What identifies the weights.
         sets: The sets.
         settings: Settings of the evaluation; the batch size decides nothing.
-        max_length: Tokens a text is cut to, None where the predictor does not say.
+        max_length: Tokens a text is cut to, None if the predictor does not say.
 
     Returns:
         12 hexadecimal digits.
@@ -371,7 +371,7 @@ class EvaluationRequest:
         it read them. Of another source it gives the encoding.
 
         Raises:
-            SettingError: Where anything is wrong; it lists every fault.
+            SettingError: If anything is wrong; it lists every fault.
         """
         faults = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
         table = tree.get("data", {})
@@ -412,15 +412,15 @@ def evaluate_model(
         request: What to evaluate.
         out: The folder; an evaluation that was made under the same settings is kept.
         notices: Further notices, shown after those about rows that the model was trained on.
-        progress: Hears how far it is.
-        answering: Context that yields a predictor in place of the loaded one, for example one
-            whose rows the machines of a cluster answer.
+        progress: Receives how far it is.
+        answering: Context that yields a predictor in place of the loaded one, for example one whose
+            rows the machines of a cluster answer.
 
     Returns:
         The content of ``scores.json``.
 
     Raises:
-        TemperError: Where model, data or settings do not fit, or the folder holds something else.
+        TemperError: If model, data or settings do not fit, or the folder has other content.
     """
     progress = progress or Progress()
     put_back(out)
@@ -520,7 +520,6 @@ def _with_own_data(tree: Mapping[str, Any], model: Checkpoint) -> Mapping[str, A
 
 
 def _calibration_notices(request: EvaluationRequest) -> tuple[str, ...]:
-    """Report what of a stored calibration is applied: the decision thresholds."""
     if not request.model.is_calibrated:
         return ()
     what = "Its decision thresholds are applied here, and nothing else"

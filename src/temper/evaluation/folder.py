@@ -119,8 +119,8 @@ class Evaluation:
         scores: Score entries, each with value, n and interval.
         model: Name or folder of the model.
         task: ``kind``, ``metric`` and ``labels`` of the task.
-        truncated: Share of rows cut to the model's length, by set.
-        seen: How many rows of each set the model was trained on, in sentences; reported first.
+        truncated: Fraction of rows cut to the model's length, by set.
+        seen: How many rows of each set the model was trained on, as sentences; reported first.
         notices: Notes for the reader.
         skipped: Perspectives that could not be measured, and why.
         missing: Sets that were asked for and are not there, and why.
@@ -220,9 +220,9 @@ def _check_target(path: Path) -> None:
         return
     if not path.is_dir():
         raise CheckpointError(f"Expected a folder to write to, but {path} is a file.")
-    own = {ROWS, TEXTS, "scores.json", "settings.json"}
-    own |= {"report.html", "report.md", "scores.csv", "figures"}
-    others = sorted({entry.name for entry in path.iterdir()} - own)
+    known = {ROWS, TEXTS, "scores.json", "settings.json"}
+    known |= {"report.html", "report.md", "scores.csv", "figures"}
+    others = sorted({entry.name for entry in path.iterdir()} - known)
     if others:
         raise CheckpointError(
             f"{path} holds other files ({', '.join(others[:3])}), which an evaluation must not "

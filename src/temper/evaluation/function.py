@@ -33,7 +33,7 @@ class CallablePredictor:
         function: From a list of n texts (of pairs ``(text, text_pair)`` for pair tasks) to an
             array: logits or probabilities [n, C], or values [n].
         gives: Which of these it returns.
-        label_names: The classes by column, None where unknown.
+        label_names: The classes by column, None if unknown.
 
     Raises:
         ModelError: ``gives`` is unknown, or the names are not two or more different ones.
@@ -177,7 +177,7 @@ class PipelinePredictor(CallablePredictor):
             batch_size: Rows of a forward pass, None for the predictor's own.
 
         Returns:
-            The model's answers, with the share of the texts that were cut.
+            The model's answers, with the fraction of the texts that were cut.
 
         Raises:
             ModelError: The pipeline fails, or an answer is not finite.
@@ -194,8 +194,7 @@ class EstimatorPredictor(CallablePredictor):
     Args:
         estimator: A classifier with ``predict_proba``, or a regressor; mostly a pipeline of a
             vectorizer and one of these. For pairs it gets tuples ``(text, text_pair)``.
-        label_names: Names of the classes 0..C-1; None where ``classes_`` names them, or nothing
-            does.
+        label_names: Names of the classes 0..C-1; None if ``classes_`` names them, or nothing does.
 
     Raises:
         ModelError: It gives no probabilities, or its own names are others.
@@ -203,11 +202,11 @@ class EstimatorPredictor(CallablePredictor):
 
     def __init__(self, estimator: Any, *, label_names: Sequence[str] | None = None) -> None:
         result = estimator_answers(estimator)
-        own = result.label_names
-        if own is not None and label_names is not None and own != tuple(label_names):
+        classes = result.label_names
+        if classes is not None and label_names is not None and classes != tuple(label_names):
             raise ModelError(
-                f"The estimator's classes are {list(own)}, and `label_names` {list(label_names)}. "
-                "Leave `label_names` out."
+                f"The estimator's classes are {list(classes)}, and `label_names` "
+                f"{list(label_names)}. Leave `label_names` out."
             )
         if label_names is not None and result.classes not in (0, len(label_names)):
             raise ModelError(
@@ -218,7 +217,7 @@ class EstimatorPredictor(CallablePredictor):
         super().__init__(
             result.function,
             gives="values" if result.regression else "probabilities",
-            label_names=own or label_names,
+            label_names=classes or label_names,
         )
 
 

@@ -105,7 +105,7 @@ class TextGenerator:
             DataError: The prompts are messages, and the tokenizer has no chat template.
         """
         ids = self._encoded(examples)
-        order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
+        order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
         device = next(self.model.parameters()).device
         result = [""] * len(ids)
         with torch.no_grad(), in_mode(self.model, training=False):
@@ -113,7 +113,7 @@ class TextGenerator:
                 indices = order[start : start + self.batch_size]
                 # A decoder's new tokens follow the last of a row, so padding stands before it.
                 batch = self.tokenizer.pad(
-                    [{"input_ids": ids[place]} for place in indices],
+                    [{"input_ids": ids[index]} for index in indices],
                     padding_side="right" if self.reads_apart else "left",
                     return_tensors="pt",
                 ).to(device)
@@ -126,14 +126,13 @@ class TextGenerator:
                 # A decoder's output begins with what it has read, that of another one does not.
                 read = 0 if self.reads_apart else batch["input_ids"].shape[1]
                 texts = self.tokenizer.batch_decode(made[:, read:], skip_special_tokens=True)
-                for place, text in zip(indices, texts, strict=True):
-                    result[place] = text
+                for index, text in zip(indices, texts, strict=True):
+                    result[index] = text
                 if tell is not None:
                     tell(start + len(indices), len(order))
         return result
 
     def _encoded(self, examples: Examples) -> list[list[int]]:
-        """Return the token ids of prompts."""
         if self.reads_apart:
             bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
             encoded = encode(bare, self.tokenizer, max_length=self.max_length, kind="seq2seq")

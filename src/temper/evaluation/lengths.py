@@ -38,8 +38,8 @@ def length_of(model: Checkpoint, asked: int | None, network: Module | None = Non
     """
     result = None if network is None else windows_of(network)
     # A published model has no record of its run.
-    own = DEFAULT_LENGTH if result is None else result.max_length
-    length: int = model.data.get("max_length", own) if asked is None else asked
+    default = DEFAULT_LENGTH if result is None else result.max_length
+    length: int = model.data.get("max_length", default) if asked is None else asked
     return length
 
 
@@ -63,10 +63,10 @@ def read_in_windows(
         kind = next((kind for kind in NOT_IN_WINDOWS if kind == name), None)
         if kind is not None:
             check_windows(kind, setting="predictor.stride")
-        own = {} if result is None else asdict(result.windows)
-        if "stride" not in own | given:
+        known = {} if result is None else asdict(result.windows)
+        if "stride" not in known | given:
             refuse_windows("the model reads each text as one sequence, and no stride is given")
-        windows = Windows(**(own | given))
+        windows = Windows(**(known | given))
         one = windows.max_windows == 1
         set_windows(network, None if one else windows, max_length=max_length)
     elif result is not None:
@@ -86,13 +86,13 @@ def refuse_windows(why: str) -> NoReturn:
 
 
 def longest_row(predictor: Predictor) -> int | None:
-    """Return the tokens that a predictor cuts texts to, None where it does not say."""
+    """Return the tokens that a predictor cuts texts to, None if it does not say."""
     length = getattr(predictor, "max_length", None)
     return None if length is None else int(length)
 
 
 def windows_read(predictor: Predictor) -> Windows | None:
-    """Return how a predictor splits long texts, None where it cuts them."""
+    """Return how a predictor splits long texts, None if it cuts them."""
     windows: Windows | None = getattr(predictor, "windows", None)
     return windows
 

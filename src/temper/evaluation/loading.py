@@ -76,8 +76,8 @@ def load_predictor(
         The predictor.
 
     Raises:
-        ModelError: Where it cannot be loaded.
-        SettingError: Where a setting is wrong, or has no meaning for such a predictor.
+        ModelError: If it cannot be loaded.
+        SettingError: If a setting is wrong, or has no meaning for such a predictor.
     """
     settings = settings or PredictorSettings()
     device = device or settings.device
@@ -216,8 +216,8 @@ def load_generator(
         settings: As `load_predictor` takes them.
 
     Raises:
-        ModelError: Where it cannot be loaded.
-        SettingError: Where a setting has no meaning for it.
+        ModelError: If it cannot be loaded.
+        SettingError: If a setting has no meaning for it.
     """
     check_length(max_length)
     if settings.given_windows:
@@ -335,7 +335,6 @@ def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) 
 
 
 def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Predictor:
-    """Make a predictor of an object."""
     if isinstance(thing, type):
         raise ModelError(f"{model} is a class. Name a function, or an object of the class.")
     if isinstance(thing, Predictor):
@@ -372,8 +371,13 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
             f"{model} does not say what it returns. Give --gives, or set its attribute `gives` to "
             f"{choices}."
         )
-    own = getattr(thing, "label_names", None)
-    names = _told(model, "label_names", settings.label_names, None if own is None else tuple(own))
+    class_names = getattr(thing, "label_names", None)
+    names = _told(
+        model,
+        "label_names",
+        settings.label_names,
+        None if class_names is None else tuple(class_names),
+    )
     made = CallablePredictor(thing, gives=known_gives(gives), label_names=names)
     return _mapped(made, settings)
 
@@ -419,7 +423,6 @@ def _told(model: object, what: str, option: Any, attribute: Any) -> Any:
 
 
 def _refuse(model: object, why: str, settings: PredictorSettings, *names: str) -> None:
-    """Refuse settings that have no meaning for a predictor."""
     given = [name for name in names if getattr(settings, name)]
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
@@ -450,7 +453,7 @@ def check_named_models(
     Args:
         settings: Settings of the evaluation; it names the models.
         regression: Whether values are predicted, which no text attack misleads.
-        reference: Whether the pre-trained model is looked at too; False where it is loaded anyway.
+        reference: Whether the pre-trained model is looked at too; False if it is loaded anyway.
 
     Raises:
         SettingError: Models cannot be loaded; it names each with the setting that names it.

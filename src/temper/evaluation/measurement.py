@@ -65,7 +65,7 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
 
     Args:
         examples: The set.
-        label_names: The predictor's classes by index, None where it names none.
+        label_names: The predictor's classes by index, None if it names none.
 
     Returns:
         The set as it is if it has no names of labels, has the same names, or neither it nor the
@@ -79,20 +79,24 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
         return Aligned(examples.map_labels(label_names))
     if examples.kind != "classification":
         return Aligned(examples)
-    own = examples.label_names
-    if own is not None and label_names is not None and tuple(own) == tuple(label_names):
+    class_names = examples.label_names
+    if (
+        class_names is not None
+        and label_names is not None
+        and tuple(class_names) == tuple(label_names)
+    ):
         return Aligned(examples)
     if label_names is None:
-        if own is None or not are_named(own) or are_indices(own):
+        if class_names is None or not are_named(class_names) or are_indices(class_names):
             return Aligned(examples)
-        names = shortened(", ".join(own), longest=300)
+        names = shortened(", ".join(class_names), longest=300)
         raise DataError(
             f"Set {examples.name!r} has the labels {names}, and the model does not name its "
             "classes, so it is unknown which output is which. Give these names in the order of "
             "the model's outputs: --label-names A,B (`label_names`)."
         )
     classes = [_plain(name) for name in label_names]
-    plain = [_plain(name) for name in own or ()]
+    plain = [_plain(name) for name in class_names or ()]
     if set(classes) == _THREE and len(plain) == 2 and plain.count("entailment") == 1:
         other = next(name for name in plain if name != "entailment")
         if other in _TWO:
@@ -167,7 +171,7 @@ def _plain(name: str) -> str:
 
 Merge = Literal["sum", "argmax"]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1)]
+Rate = Annotated[float, Field(gt=0, le=1)]
 
 
 class Listing(BaseModel):
@@ -268,10 +272,10 @@ class EvaluationData:
             regression ``pearson``, ``spearman`` or ``mse``.
         adversarial: Labeled sets that were made to mislead models, by name.
         fit: Ordinary rows of the task, best of its training, that detectors of anomalies learn
-            from; labels are looked at where there are some. None where there are none.
-        held_out: Labeled rows, neither trained on nor scored, that a temperature is fitted on;
-            None fits it on other rows of dev than those that it is applied to.
-        reference: The pre-trained model that hidden states are compared with; None where it is not
+            from; labels are looked at where there are some. None if there are none.
+        held_out: Labeled rows, neither trained on nor scored, that a temperature is fitted on; None
+            fits it on other rows of dev than those that it is applied to.
+        reference: The pre-trained model that hidden states are compared with; None if it is not
             known.
     """
 
@@ -300,8 +304,8 @@ class Measurement:
         shift: The aligned shift sets.
         anomaly: The anomaly sets.
         settings: Settings.
-        progress: Hears how far it is.
-        truncated: Share of cut rows by set, filled in as sets are predicted.
+        progress: Receives how far it is.
+        truncated: Fraction of cut rows by set, filled in as sets are predicted.
         notices: Notes about how it went, filled in by perspectives.
         adversarial: The aligned adversarial sets.
         fit: Ordinary rows, labels aligned where there are some.
@@ -445,10 +449,10 @@ class Measurement:
         if self.predictor.gives != "tags":
             return self.read(in_order(indices, kept))
         rows = [row for part in kept for row in part]
-        return Prediction.of_tags([rows[place] for place in np.argsort(indices)])
+        return Prediction.of_tags([rows[index] for index in np.argsort(indices)])
 
     def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
-        """Return the dev rows that are perturbed and their positions: all, or some by row hash.
+        """Return the validation rows to perturb and their positions: all, or some by row hash.
 
         Args:
             at_most: A further limit on their number; fewer are always among more.
@@ -496,7 +500,7 @@ class Measurement:
 
 
 def labels_of(examples: Examples, *, labeled: bool = True) -> FloatArray:
-    """Return labels as float64, NaN where there are none."""
+    """Return labels as float64, NaN if there are none."""
     if not labeled or examples.labels is None:
         return np.full(len(examples), np.nan)
     return np.asarray(examples.labels, dtype=np.float64)
@@ -540,7 +544,7 @@ def block_of(
         )
     labels = labels_of(examples, labeled=labeled)
     classes = prediction.probabilities.shape[1]
-    # NaN where no label is known, which compares false.
+    # NaN if no label is known, which compares false.
     least, most = np.fmin.reduce(labels, initial=np.nan), np.fmax.reduce(labels, initial=np.nan)
     if classes and (least < 0 or most >= classes):
         raise DataError(
@@ -587,8 +591,8 @@ def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> di
         values = np.concatenate([np.array(examples.labels), prediction.applies], axis=1)
         return dict(zip(names, values.T.astype(np.float64), strict=True))
     tags = prediction.by_example(np.nan_to_num(prediction.prediction, nan=-1.0))
-    told = [row.astype(int).tolist() for row in tags]
-    counts = tag_counts(examples.labels, told, examples.label_names or ())
+    predicted = [row.astype(int).tolist() for row in tags]
+    counts = tag_counts(examples.labels, predicted, examples.label_names or ())
     return dict(zip(COUNTS, counts.T, strict=True))
 
 

@@ -1,10 +1,10 @@
 """Differences on the same rows: of two models, over the examples, and of columns over seeds.
 
-Shares of rows have a closed form; of other scores both models' see the same resamples of the rows,
-so that what makes a row hard for both cancels.
-An interval of two models says how they compare on other rows of the kind, and nothing of other
-seeds. Of columns with several seeds each, `RowSamples` says what other rows would change, which
-`temper.functional.effects` adds to what other seeds would.
+Fractions of rows have a closed form; of other scores both models' see the same resamples of the
+rows, so that what makes a row hard for both cancels. An interval of two models says how they
+compare on other rows of the kind, and nothing of other seeds. Of columns with several seeds each,
+`RowSamples` says what other rows would change, which `temper.functional.effects` adds to what other
+seeds would.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RESAMPLES = 10_000
 VARIANCE_RESAMPLES = 200
 """Resamples behind a variance over rows, which they tell to 10% of itself."""
 MOST_UNDEFINED = 0.05
-"""Share of resamples without a value up to which the others stand for all."""
+"""Fraction of resamples without a value up to which the others stand for all."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,6 @@ class _Statistics(Scoring):
     def compute(
         self, condition: Condition, wanted: Sequence[tuple[ScoreEntry, Statistic]], rows: int
     ) -> None:
-        """Keep the statistics of scores."""
         for made, statistic in wanted:
             names = ("perspective", "set", "condition", "parameters", "name")
             named = {part: made[part] for part in (*names, "n")}
@@ -67,7 +66,7 @@ def paired_differences(
         metric: The task's leading score.
         chosen: Names of the perspectives.
         seed: Seed of the bootstrap.
-        resamples: Resamples behind the interval of a score that is no share, >= 1.
+        resamples: Resamples behind the interval of a score that is no fraction, >= 1.
 
     Returns:
         One mapping for each score that both have: the fields that name it, ``low`` and ``high``

@@ -49,13 +49,13 @@ class Prediction:
         probabilities: [n, C], [n, 0] for a regression.
         prediction: Class index or predicted value, [n].
         logits: [n, C] where the predictor gives them, for losses that stay finite.
-        truncated: Share of the examples that were cut to the model's length, None where unknown.
+        truncated: Fraction of the examples that were cut to the model's length, None if unknown.
         applies: Which labels are predicted, [n, L] boolean, if a text may have several;
             ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
         words: Number of words of each example, [n], if words have tags. The arrays above then have
             a row for each word, [W, C] and [W], NaN for words that the model did not read.
         spans: First character of the answer in the context of each question, and the one behind its
-            last, [n, 2]; -1 where there is none. ``probabilities`` [n, 1] then are those of the
+            last, [n, 2]; -1 if there is none. ``probabilities`` [n, 1] then are those of the
             answers, and ``prediction`` is NaN.
         targets: Sum of the losses of each given completion's tokens, and their number, [n, 2]; the
             arrays above then are NaN.
@@ -76,7 +76,7 @@ class Prediction:
 
         Args:
             targets: Sum of the losses of each completion's tokens, and their number, [n, 2].
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: A loss is not finite.
@@ -88,22 +88,22 @@ class Prediction:
 
     @classmethod
     def of_spans(
-        cls, places: IntegerArray, probabilities: FloatArray, *, truncated: float | None = None
+        cls, indices: IntegerArray, probabilities: FloatArray, *, truncated: float | None = None
     ) -> Prediction:
         """Take answers in contexts.
 
         Args:
-            places: Characters of each, [n, 2]; -1 where there is none.
+            indices: Characters of each, [n, 2]; -1 if there is none.
             probabilities: Of each, [n].
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: A probability is not finite.
         """
         if not bool(np.isfinite(probabilities).all()):
             raise ModelError(f"Probabilities must be finite. {BROKEN}")
-        nothing = np.full(len(places), np.nan)
-        return cls(probabilities[:, np.newaxis], nothing, None, truncated, spans=places)
+        nothing = np.full(len(indices), np.nan)
+        return cls(probabilities[:, np.newaxis], nothing, None, truncated, spans=indices)
 
     @classmethod
     def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
@@ -111,7 +111,7 @@ class Prediction:
 
         Args:
             rows: Of each example, [w, C], C >= 2; NaN for words that the model did not read.
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: A value is infinite, or NaN for a part of the tags of a word.
@@ -130,7 +130,7 @@ class Prediction:
 
         Args:
             logits: [n, L], L >= 2, finite.
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: The shape is wrong or a value is not finite.
@@ -150,7 +150,7 @@ class Prediction:
 
         Args:
             logits: [n, C], C >= 2, finite.
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: The shape is wrong or a value is not finite.
@@ -171,7 +171,7 @@ class Prediction:
 
         Args:
             probabilities: [n, C], C >= 2, each row in [0, 1] and summing to 1 within 1e-3.
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: The values are not probabilities.
@@ -196,7 +196,7 @@ class Prediction:
 
         Args:
             values: [n], finite.
-            truncated: Share of the examples that were cut.
+            truncated: Fraction of the examples that were cut.
 
         Raises:
             ModelError: The shape is wrong or a value is not finite.
@@ -263,10 +263,10 @@ class Prediction:
         return Prediction(probabilities, prediction, logits)
 
     def loss(self, labels: FloatArray) -> FloatArray:
-        """Return the NLL (mean over several labels) or squared error; NaN where the label is.
+        """Return the NLL (mean over several labels) or squared error; NaN if the label is.
 
         Args:
-            labels: Class indices or targets, [n], NaN where unknown; or which labels apply, [n, L].
+            labels: Class indices or targets, [n], NaN if unknown; or which labels apply, [n, L].
 
         Returns:
             [n]; infinite where a given probability of the label is exactly 0.
@@ -291,7 +291,6 @@ class Prediction:
 
 
 def _classes(values: ArrayLike, what: str) -> FloatArray:
-    """Check values by class."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] < 2:
         raise ModelError(f"{what} must be [n, C] with C >= 2, got shape {list(array.shape)}.")
@@ -330,8 +329,8 @@ class Predictor(Protocol):
 
     ``gives`` says what the answers are (``logits``, ``probabilities``, ``values`` of a regression,
     a logit for each of several ``labels``, logits for the ``tags`` of each word or for the
-    ``choices`` of a question, ``spans`` of a context, or ``texts``);
-    ``label_names`` are the classes by index, or None where the predictor does not know them.
+    ``choices`` of a question, ``spans`` of a context, or ``texts``); ``label_names`` are the
+    classes by index, or None if the predictor does not know them.
     """
 
     gives: Gives
@@ -351,7 +350,7 @@ class RowBatch:
         indices: Position of each row in its set.
         rows: Hash of each row's text.
         special: Special tokens, [B, T].
-        truncated: Share of rows that were cut, of this batch or of all that it is a part of.
+        truncated: Fraction of rows that were cut, of this batch or of all that it is a part of.
         words: Which word begins at each token of each row, without padding, if words have tags.
     """
 
@@ -362,22 +361,22 @@ class RowBatch:
     truncated: float | None = None
     words: list[list[int]] | None = None
 
-    def take(self, places: Tensor) -> RowBatch:
+    def take(self, indices: Tensor) -> RowBatch:
         """Return some of the rows as a batch of their own, as long as this one.
 
         Args:
-            places: Their positions in this batch, [b].
+            indices: Their positions in this batch, [b].
         """
-        if len(places) == len(self.rows):
+        if len(indices) == len(self.rows):
             return self
-        chosen = places.tolist()
+        chosen = indices.tolist()
         return RowBatch(
-            self.batch.take(places),
-            [self.indices[place] for place in chosen],
-            [self.rows[place] for place in chosen],
-            self.special[places],
+            self.batch.take(indices),
+            [self.indices[position] for position in chosen],
+            [self.rows[position] for position in chosen],
+            self.special[indices],
             self.truncated,
-            None if self.words is None else [self.words[place] for place in chosen],
+            None if self.words is None else [self.words[position] for position in chosen],
         )
 
     def of_words(self, values: FloatArray) -> list[FloatArray]:
@@ -428,7 +427,7 @@ class Session(Protocol):
     """A predictor opened for perturbing: it is in eval mode, and its weights want no gradient."""
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of like length."""
+        """Cut examples into batches of similar length."""
         ...
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
@@ -471,11 +470,11 @@ class PerturbablePredictor(Predictor, Protocol):
         ...
 
     def lacks_second_derivative(self) -> str:
-        """Say why it cannot be differentiated twice and what to do; empty where it can."""
+        """Return why it cannot be differentiated twice and what to do; empty if it can."""
         ...
 
     def truncated(self, examples: Examples) -> float:
-        """Return the share of the examples that are cut to the model's length."""
+        """Return the fraction of the examples that are cut to the model's length."""
         ...
 
 
@@ -519,7 +518,7 @@ class WordPredictor(PerturbablePredictor, TokenPredictor, Protocol):
         ...
 
     def lacks_words(self) -> str:
-        """Say why words cannot be matched to tokens; empty where they can."""
+        """Return why words cannot be matched to tokens; empty if they can."""
         ...
 
 

@@ -78,18 +78,18 @@ class Block:
         condition: What was done.
         row: Hash of each text, n of them.
         index: Position of each row in its set, [n].
-        label: Class index or target, [n]; NaN where unlabeled.
-        prediction: Class index or predicted value, [n]; NaN where the rows hold values.
+        label: Class index or target, [n]; NaN if unlabeled.
+        prediction: Class index or predicted value, [n]; NaN if the rows hold values.
         probabilities: [n, C]; [n, 0] for a regression, for tags of words, and where the rows hold
             values. If a text may have several labels, they are those of each label.
-        loss: NLL or squared error, [n]; NaN where unlabeled. Of several labels their mean NLL.
-        value: What was measured of each row, [n]; None where the rows hold answers.
-        group: Group that each row belongs to, [n]; None where the set has no groups.
-        pair: Rows of one contrast pair share its name, [n]; None where the set has no pairs.
-        measured: What else was measured of each row, by name, [n] each; NaN where there is none.
-            If a text may have several labels, ``label:NAME`` is 1 where the label applies, else 0,
-            and ``predicted:NAME`` where it is predicted; if words have tags, these are the counts
-            of `temper.functional.entities.COUNTS`.
+        loss: NLL or squared error, [n]; NaN if unlabeled. Of several labels their mean NLL.
+        value: What was measured of each row, [n]; None if the rows hold answers.
+        group: Group that each row belongs to, [n]; None if the set has no groups.
+        pair: Rows of one contrast pair share its name, [n]; None if the set has no pairs.
+        measured: What else was measured of each row, by name, [n] each; NaN if there is none. If a
+            text may have several labels, ``label:NAME`` is 1 where the label applies, else 0, and
+            ``predicted:NAME`` where it is predicted; if words have tags, these are the counts of
+            `temper.functional.entities.COUNTS`.
     """
 
     condition: Condition
@@ -118,7 +118,7 @@ class Block:
             condition: What was measured.
             row: Hash of each text, n of them.
             index: Position of each row in its set, [n].
-            value: [n]; NaN where there is none.
+            value: [n]; NaN if there is none.
         """
         nothing = np.full(len(row), np.nan)
         return cls(
@@ -162,8 +162,8 @@ class Block:
         return self._by_label(PREDICTED)
 
     def _by_label(self, prefix: str) -> FloatArray:
-        own = [values for name, values in self.measured.items() if name.startswith(prefix)]
-        return np.stack(own, axis=1)
+        columns = [values for name, values in self.measured.items() if name.startswith(prefix)]
+        return np.stack(columns, axis=1)
 
     @property
     def confidence(self) -> FloatArray:
@@ -299,7 +299,6 @@ def _check(table: pa.Table) -> None:
 
 
 def _column(table: pa.Table, name: str) -> Any:
-    """Return a column as one array."""
     column = table.column(name)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
@@ -344,7 +343,6 @@ def _block(part: pa.Table, condition: Condition) -> Block:
 
 
 def _parameters(text: str) -> Parameters:
-    """Read a condition's parameters."""
     try:
         return Parameters.of_text(text)
     except ValueError as error:
@@ -355,7 +353,6 @@ def _parameters(text: str) -> Parameters:
 
 
 def _names(part: pa.Table, column: str) -> list[str | None] | None:
-    """Return a column of names, None where it holds none."""
     result: list[str | None] = part.column(column).to_pylist()
     return result if any(name is not None for name in result) else None
 
@@ -416,8 +413,8 @@ def _lists(values: FloatArray) -> pa.ChunkedArray:
     parts = []
     for start in range(0, rows, STRETCH):
         size = min(STRETCH, rows - start)
-        own = flat.slice(start * width, size * width)
-        parts.append(pa.ListArray.from_arrays(indices.slice(0, size + 1), own))
+        block = flat.slice(start * width, size * width)
+        parts.append(pa.ListArray.from_arrays(indices.slice(0, size + 1), block))
     return pa.chunked_array(parts, pa.list_(pa.float64()))
 
 

@@ -42,8 +42,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure a predictor.
 
-    Clean dev rows are always predicted, as the other perspectives are compared with them. The
-    model is the same afterwards. Every draw is keyed by seed and row, so order and batch size
+    Clean validation rows are always predicted, as the other perspectives are compared with them.
+    The model is the same afterwards. Every draw is keyed by seed and row, so order and batch size
     change nothing.
 
     Args:
@@ -67,10 +67,10 @@ def evaluate(
     skipped = _check(predictor, data, settings)
     measurement = _measurement(predictor, data, settings, progress)
     measurement.thresholds = thresholds
-    told = [reason for reason in skipped.values() if reason != ONE_LABEL]
+    reasons = [reason for reason in skipped.values() if reason != ONE_LABEL]
     if without := [name for name, reason in skipped.items() if reason == ONE_LABEL]:
-        told.append(f"{', '.join(without)}. {ONE_LABEL}")
-    measurement.notices += [f"Not measured: {reason}" for reason in told]
+        reasons.append(f"{', '.join(without)}. {ONE_LABEL}")
+    measurement.notices += [f"Not measured: {reason}" for reason in reasons]
     settings = settings.without(skipped)
     result = _rows(measurement, settings)
     blocks = [block for name in perspectives.names() for block in result.get(name, ())]
@@ -113,7 +113,6 @@ def evaluate(
 
 
 def _longer(predictor: Predictor) -> str:
-    """Say how to read more of long texts."""
     if KINDS[predictor.gives] in NOT_IN_WINDOWS:
         return "Raise --max-length if the model takes longer texts."
     return (
@@ -137,7 +136,6 @@ def score(rows: pa.Table, metric: str, *, settings: EvaluationSettings) -> list[
 
 
 def _score(blocks: Sequence[Block], metric: str, settings: EvaluationSettings) -> list[ScoreEntry]:
-    """Compute all scores from blocks."""
     scoring = Scoring(blocks, metric, settings.bootstrap, settings.seed)
     return [
         entry
@@ -148,7 +146,6 @@ def _score(blocks: Sequence[Block], metric: str, settings: EvaluationSettings) -
 
 
 def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, list[Block]]:
-    """Let each perspective make its rows."""
     known = perspectives.perspectives()
     wanted = {"task", *settings.perspectives}
     wanted |= {name for asked in settings.perspectives for name in known[asked].rescores}
@@ -271,7 +268,7 @@ def _refuse_misfits(
     Args:
         data: The sets.
         settings: Settings of the evaluation.
-        label_names: The model's classes by index, None where they have no names.
+        label_names: The model's classes by index, None if they have no names.
         kind: Kind of the labels.
         skipped: Perspectives that will not be measured.
         faults: Others that were found.
@@ -322,7 +319,7 @@ def _aligned(
 
     Args:
         data: The sets.
-        label_names: The model's classes by index, None where they have no names.
+        label_names: The model's classes by index, None if they have no names.
 
     Returns:
         Every labeled set, and the rows to fit on, by name, by kind (``dev``, ``shift``,

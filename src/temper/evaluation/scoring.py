@@ -14,7 +14,7 @@ from temper.functional import calibration, scores
 from temper.functional.answers import SPAN_SCORES
 from temper.functional.entities import RATIOS
 from temper.functional.intervals import Centered, Statistic, fewest_rows, score_intervals
-from temper.functional.proportions import OfKinds, Share, ShareDifference
+from temper.functional.proportions import OfKinds, Proportion, ProportionDifference
 from temper.functional.resampling import FloatArray, divide, weighted_mean
 from temper.functional.scores import SCORES
 
@@ -230,7 +230,7 @@ def statistic_of(name: str, block: Block) -> Statistic:
         ValueError: The score needs more than one labeled block.
     """
     if name == "accuracy":
-        return Share(block.correct)
+        return Proportion(block.correct)
     if name in SPAN_SCORES:
         return mean_of(block.measured[name])
     if name == "completion_loss":
@@ -355,8 +355,8 @@ def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:
         From counts [R, n] to [R] values, positive where the metric is worse.
     """
     before, after = statistic_of(metric, clean), statistic_of(metric, changed)
-    if isinstance(before, Share) and isinstance(after, Share):
-        return ShareDifference(before.right, after.right)
+    if isinstance(before, Proportion) and isinstance(after, Proportion):
+        return ProportionDifference(before.right, after.right)
     sign = 1.0 if SCORES[metric].higher_is_better else -1.0
     return lambda counts: sign * (before(counts) - after(counts))
 
@@ -374,7 +374,7 @@ def area(metric: str, curve: Sequence[Block], sizes: Sequence[float]) -> Statist
     """
     order = np.argsort(sizes, kind="stable")
     points = np.asarray(sizes)[order]
-    statistics = [statistic_of(metric, curve[place]) for place in order]
+    statistics = [statistic_of(metric, curve[index]) for index in order]
 
     def mean(counts: FloatArray) -> FloatArray:
         heights = np.stack([statistic(counts) for statistic in statistics], axis=-1)

@@ -74,7 +74,7 @@ def load_sets(
     classes: Sequence[str] | None = None,
     notices: Iterable[str] = (),
 ) -> EvaluationSets:
-    """Load all that a model is judged on next to its dev rows.
+    """Load all that a model is judged on next to its validation rows.
 
     The columns of a set are those of the task's files where it has these, else they are found by
     the usual names.
@@ -99,18 +99,18 @@ def load_sets(
             was trained on them.
 
     Raises:
-        DataError: Where a set is wrong.
-        SettingError: Where the suite is for other labels.
+        DataError: If a set is wrong.
+        SettingError: If the suite is for other labels.
     """
     # Other labels are recognized by their columns.
     shown = "classification" if dev.kind == "unlabeled" else dev.kind
     kind: LabelKind | None = None
     if shown in ("classification", "regression", "multi_label"):
         kind = shown
-    told = [*notices]
+    messages = [*notices]
     if (suite := sources.found_suite) is not None:
         _check_labels(suite, dev)
-        told += [
+        messages += [
             f"Set {name!r} of suite {suite.suite.name!r} is missing and not measured: {reason}."
             for name, reason in suite.missing.items()
         ]
@@ -129,20 +129,20 @@ def load_sets(
                 sources.fit, kind=kind, labeled=None, reading=settings.reading, known=columns
             )
             train = without_unknown(train, names) if settings.skip_bad_rows else train
-            told += train.notices
+            messages += train.notices
         if train is not None:
-            fit = _apart(train, scored, what="that detectors would learn from", notices=told)
+            fit = _apart(train, scored, what="that detectors would learn from", notices=messages)
         if fit is not None:
             limit = evaluate.section("anomaly", AnomalySettings).rows
             fit = replace(fit.sample(limit, seed=evaluate.seed), name="fit")
     if sources.held_out is not None:
         rows = load_examples(sources.held_out, kind=kind, reading=settings.reading, known=columns)
         rows = without_unknown(rows, names) if settings.skip_bad_rows else rows
-        told += rows.notices
+        messages += rows.notices
         # On rows that it was trained on a model is surer than it is right.
         apart = [*scored, *learned]
         why = "are evaluated too or were trained on"
-        held_out = _apart(rows, apart, what="held out for a temperature", notices=told, why=why)
+        held_out = _apart(rows, apart, what="held out for a temperature", notices=messages, why=why)
         if held_out is None:
             raise DataError(
                 f"All {len(rows)} rows of `sets.held_out`, {sources.held_out}, {why}, so none is "
@@ -160,7 +160,7 @@ def load_sets(
         fit=fit,
         held_out=held_out,
     )
-    notices = dict.fromkeys((*unseen.seen, *unseen.unchecked, *told))
+    notices = dict.fromkeys((*unseen.seen, *unseen.unchecked, *messages))
     return EvaluationSets(data, dict(sources.missing), tuple(notices), tuple(unseen.seen))
 
 
@@ -199,7 +199,6 @@ def _of_kind(
     known: Sequence[Columns],
     classes: Sequence[str] | None,
 ) -> dict[str, Examples]:
-    """Load the sets of one kind, those of the suite last."""
     labeled = each != "anomaly"
     own: dict[str, str] = getattr(sources, each)
     loaded = {
@@ -236,7 +235,7 @@ class _Unseen:
     Args:
         trained: As `load_sets` takes it.
         drops: Whether they are left out.
-        seen: How many there are in each set, in sentences.
+        seen: How many there are in each set, as sentences.
         unchecked: Notices of what could not be checked.
     """
 
@@ -316,7 +315,7 @@ def _apart(
     notices: list[str],
     why: str = "are evaluated too",
 ) -> Examples | None:
-    """Leave out rows that other sets hold and say so; None where no row is left."""
+    """Leave out rows that other sets hold and say so; None if no row is left."""
     kept = rows.apart(others)
     if len(kept) < len(rows):
         notices.append(
@@ -338,7 +337,7 @@ class Seen:
 
     Args:
         trained: Positions of the rows that it was trained on, ascending.
-        judged: Positions of those that are dev rows of its runs and were not trained on.
+        judged: Positions of those that are validation rows of its runs and were not trained on.
         notices: What could not be found out.
     """
 
@@ -414,7 +413,7 @@ def trained_rows(model: Checkpoint) -> tuple[Examples | None, tuple[str, ...]]:
 
 
 def _evaluated(folder: Path) -> Sequence[str] | None:
-    """Return the hashes of the dev rows of a run's evaluation, None where it has none."""
+    """Return the hashes of the validation rows of a run's evaluation, None if it has none."""
     try:
         table = read(folder / "evaluation").rows
     except CheckpointError:

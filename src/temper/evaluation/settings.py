@@ -40,7 +40,6 @@ class _Section(NamedTuple):
 
 
 def _checked(section: _Section) -> BaseModel:
-    """Check the settings of one perspective."""
     kind = EvaluationSettings.sections().get(section.name)
     if kind is None:
         raise PydanticKnownError("extra_forbidden")
@@ -167,8 +166,10 @@ class PredictorSettings(BaseModel):
     stride: int | None = Field(
         default=None,
         ge=0,
-        description="Read texts longer than --max-length in windows that share so many tokens with "
-        "their neighbors. Default: as in training.",
+        description=(
+            "Read texts longer than --max-length in windows that share so many tokens with "
+            "their neighbors. Default: as in training."
+        ),
     )
     pool: Pool | None = Field(
         default=None,
@@ -206,7 +207,7 @@ def named_sources(given: Any, field: ValidationInfo) -> Any:
         field: The setting, which is an option too.
 
     Raises:
-        ValueError: Where a text has another form or a name comes twice; pydantic turns it into a
+        ValueError: If a text has another form or a name comes twice; pydantic turns it into a
             fault.
 
     Example:
@@ -235,7 +236,7 @@ Sources = Annotated[dict[str, str], BeforeValidator(named_sources)]
 
 
 class SetSources(BaseModel):
-    """Where the sets come from that are evaluated next to the dev rows."""
+    """Where the sets come from that are evaluated next to the validation rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -293,10 +294,10 @@ class SetSources(BaseModel):
         """Check settings.
 
         Args:
-            settings: By name, None where not given; sets are a mapping, or texts ``NAME=PATH``.
+            settings: By name, None if not given; sets are a mapping, or texts ``NAME=PATH``.
 
         Raises:
-            SettingError: Where a text has another form, a name comes twice or the suite is wrong.
+            SettingError: If a text has another form, a name comes twice or the suite is wrong.
         """
         given = {name: value for name, value in settings.items() if value is not None}
         return section(cls, "sets", given)
@@ -340,7 +341,7 @@ class SetSources(BaseModel):
         return {**tree, "evaluate": {"merge": merge, **table}}
 
     def detects(self, settings: EvaluationSettings) -> bool:
-        """Say whether detectors of anomalies, which learn from ordinary rows, are measured.
+        """Return whether detectors of anomalies, which learn from ordinary rows, are measured.
 
         Args:
             settings: Settings of the evaluation.
@@ -349,7 +350,7 @@ class SetSources(BaseModel):
         return bool(anomalies) and "anomaly" in settings.perspectives
 
     def faults(self, settings: EvaluationSettings) -> list[str]:
-        """Say which rows are given that nothing that is measured reads.
+        """Return which rows are given that nothing that is measured reads.
 
         Args:
             settings: Settings of the evaluation.
@@ -369,7 +370,6 @@ class SetSources(BaseModel):
 
 
 def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:
-    """Read a suite and look what of it is there."""
     if name is None:
         if root is not None:
             raise SettingError(

@@ -69,7 +69,7 @@ class Likeness:
         rows: Rows compared.
         alike: Those of which labels, sets and flags are the same.
         largest_difference: Of two numbers of an answer, relative to those above 1.
-        accuracy: Share of the labeled rows that the second way answers rightly; None without
+        accuracy: Fraction of the labeled rows that the second way predicts correctly; None without
             labels, and for a regression.
     """
 
@@ -141,13 +141,13 @@ def export(
         request: Rows to compare on, with labels to be right about; None takes texts of its own.
         max_length: Tokens that texts are cut to; None takes what the model was trained with.
         settings: Class names that replace the model's own; the export has them.
-        progress: Hears what there is to say.
+        progress: Receives what there is to say.
 
     Returns:
         The content of ``export.json`` (docs/formats.md).
 
     Raises:
-        CheckpointError: The folder holds something else.
+        CheckpointError: The folder has other content.
         ModelError: It is no plain Transformers classifier, or what was written answers otherwise.
         SettingError: The extra ``onnx`` is not installed.
     """
@@ -225,7 +225,6 @@ def export(
 def _load(
     model: Checkpoint, max_length: int | None, settings: PredictorSettings | None
 ) -> tuple[Classifier, ClassifierPredictor]:
-    """Load a classifier that Transformers knows without Temper."""
     if model.kind != "weights":
         raise ModelError(
             f"{model} is code or a pipeline of another library. Export a classifier of "
@@ -268,7 +267,7 @@ def _labels(predictor: ClassifierPredictor) -> list[str]:
     if predictor.gives == "values":
         return []
     count = range(_config(predictor).num_labels)
-    return list(predictor.label_names or (f"LABEL_{place}" for place in count))
+    return list(predictor.label_names or (f"LABEL_{index}" for index in count))
 
 
 def _config(predictor: ClassifierPredictor) -> Any:
@@ -313,7 +312,6 @@ def _standalone(name: str) -> str:
 
 
 def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
-    """Write weights, configuration and tokenizer, and no hook for code in any of them."""
     network: Any = predictor.model
     if is_adapted(network):
         network = predictor.model = network.merge_and_unload()
@@ -332,8 +330,8 @@ def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
 def _card(model: Checkpoint, folder: Path, record: Mapping[str, Any]) -> str:
     """Return the model's card, or a user's own, with how to run the export."""
     source = model.folder
-    own = source / CARD
-    if own.is_file() and MARK not in (text := own.read_text(encoding="utf-8")):
+    card_file = source / CARD
+    if card_file.is_file() and MARK not in (text := card_file.read_text(encoding="utf-8")):
         return f"{text.rstrip()}\n\n## How to run it\n\n{_usage(record)}\n"
     name = source.resolve().name if source.is_dir() else model.name
     described = source if source.is_dir() else folder
@@ -341,7 +339,6 @@ def _card(model: Checkpoint, folder: Path, record: Mapping[str, Any]) -> str:
 
 
 def _usage(record: Mapping[str, Any]) -> str:
-    """Say how the export is run and how like the model it answers, in Markdown."""
     files = [name for name in (ONNX, INT8) if name in record["likeness"]]
     lines = [
         "```python",
@@ -367,6 +364,5 @@ def _usage(record: Mapping[str, Any]) -> str:
 
 
 def _named(rows: Examples) -> list[str]:
-    """Return the label of each row by its name."""
     names = rows.label_names or ()
     return [names[int(label)] for label in rows.labels or ()]

@@ -63,7 +63,7 @@ def push(
 
     Args:
         run: Folder of a finished run.
-        repo: ``OWNER/NAME``, or a name of your own; it is made where there is none.
+        repo: ``OWNER/NAME``, or a name of your own; it is made if there is none.
         private: Whether only you may see it; a repository that all may see is refused then.
         evaluation: The evaluation that card and page are made of; None takes the one in the folder
             or next to it, if any.
@@ -177,13 +177,12 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
 
 
 def _named(folder: Path, ends: Iterable[str]) -> list[str]:
-    """Return the files under a folder whose names end so."""
     files = (file for file in folder.rglob("*") if file.suffix in tuple(ends) and file.is_file())
     return [file.relative_to(folder).as_posix() for file in files]
 
 
 def _evaluation(folder: Path, named: Path | None) -> Path | None:
-    """Return the evaluation that card and page are made of; None where there is none."""
+    """Return the evaluation that card and page are made of; None if there is none."""
     model = Checkpoint.of(folder)
     if named is None:
         result, fault = evaluation_of(model)
@@ -195,9 +194,8 @@ def _evaluation(folder: Path, named: Path | None) -> Path | None:
 
 
 def _card(sources: CardSources, out: Path) -> Path:
-    """Write the card; a user's own is kept."""
-    own, made = sources.model / CARD, out / CARD
-    if own.exists() and MARK not in own.read_text(encoding="utf-8"):
-        return own
+    card_file, made = sources.model / CARD, out / CARD
+    if card_file.exists() and MARK not in card_file.read_text(encoding="utf-8"):
+        return card_file
     made.write_text(card(sources), encoding="utf-8", newline="\n")
     return made

@@ -30,8 +30,8 @@ class Verified:
     Args:
         folder: Where.
         kind: ``run``, ``export``, ``evaluation`` or ``checkpoint``.
-        files: Files whose hashes were compared; None where none were written.
-        scores: Scores that were computed anew; None where there are none.
+        files: Files whose hashes were compared; None if none were written.
+        scores: Scores that were computed again; None if there are none.
         faults: What does not agree.
     """
 
@@ -123,9 +123,9 @@ def _pairs(
 
 def _name(entry: Mapping[str, Any]) -> str:
     parameters = entry.get("parameters") or {}
-    told = [f"{name}={value}" for name, value in sorted(parameters.items())]
+    described = [f"{name}={value}" for name, value in sorted(parameters.items())]
     parts = [entry.get(name) for name in ("perspective", "set", "condition", "name")]
-    return " ".join(str(part) for part in (*parts, *told))
+    return " ".join(str(part) for part in (*parts, *described))
 
 
 def _alike(one: Any, two: Any) -> bool:

@@ -80,5 +80,5 @@ def consistency(
     logits = (*clean.logits, perturbed)
     term = Term("consistency", rows(perturbed), weight, reduction, logits=logits)
     if weight and not same_dropout:
-        step.note_dropout_share(term, unperturbed)
+        step.note_dropout_fraction(term, unperturbed)
     return term

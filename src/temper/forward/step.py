@@ -264,7 +264,7 @@ class StepContext:
         size = relative_size(delta, embeddings, self.batch, self.network)
         self.notes["attack/relative_size"] = size
 
-    def note_dropout_share(self, term: Term, unperturbed: Callable[[], Tensor]) -> None:
+    def note_dropout_fraction(self, term: Term, unperturbed: Callable[[], Tensor]) -> None:
         """Log the fraction of a divergence that is due to dropout alone (one pass, no graph).
 
         At 1, the loss is R-Drop's. It is measured every 50 steps.
@@ -278,7 +278,7 @@ class StepContext:
         with torch.no_grad():
             by_dropout = unperturbed().sum()
         fraction = by_dropout / term.rows.detach().sum().clamp(min=1e-12)
-        self.notes["divergence/dropout_share"] = fraction
+        self.notes["divergence/dropout_fraction"] = fraction
 
     def single_clean(self) -> tuple[Tensor, str]:
         """Return unperturbed logits [B, U, C] with their graph, and the stream of their dropout.

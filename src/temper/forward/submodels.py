@@ -27,7 +27,7 @@ dev.benchmarks.submodels``).
 
 @dataclass(frozen=True)
 class SubModels:
-    """Say how many sub-models there are and at which rates they drop.
+    """How many sub-models there are and at which rates they drop.
 
     Args:
         passes: K, at least 1.
@@ -57,12 +57,12 @@ class SubModels:
 
     @property
     def single(self) -> bool:
-        """Tell whether this is one pass at the model's own rates."""
+        """Return whether this is one pass at the model's own rates."""
         return self.passes == 1 and self.adaptive == "uniform"
 
     @property
     def follows_gradient(self) -> bool:
-        """Tell whether the clean pass must record gradients at the sites."""
+        """Return whether the clean pass must record gradients at the sites."""
         return self.adaptive == "gradient"
 
     def plan(self, network: Network, recording: Recording | None, *, seed: int) -> DropoutPlan:
@@ -111,7 +111,7 @@ class SubModels:
         return (rate,) * self.passes, frozenset((name, 0) for name, _ in blocks)
 
     def rate(self, recording: Recording, key: SiteKey) -> Tensor | None:
-        """Return a site's rates [B, D], or None where no gradient reached it."""
+        """Return a site's rates [B, D], or None if no gradient reached it."""
         norms = recording.sites.channel_norms.get(key)
         if norms is None:
             return None

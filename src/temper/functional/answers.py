@@ -34,7 +34,7 @@ def answer_scores(predictions: Iterable[str], answers: Iterable[Sequence[str]]) 
     F1 is that of the bags of words of both; the exact match is 1 if both are equal, else 0.
 
     Args:
-        predictions: n answers; empty where there is none.
+        predictions: n answers; empty if there is none.
         answers: The right answers of each, one or more.
 
     Returns:

@@ -141,16 +141,17 @@ def expected_calibration_error(
 
     References:
         Guo et al., "On Calibration of Modern Neural Networks", 2017, Eq. 3.
-        Differs: bins are closed on the left; the two agree but for confidences exactly on an edge.
+        Differs: bins are closed on the left; the two agree except for confidences exactly on an
+            edge.
     """
     hits, values = pair(correct, confidences)
     weights = row_counts(len(hits), counts)
     _check_bins(bins)
     sums = np.zeros((*weights.shape[:-1], bins))
     for rows in stretches(len(hits), width=bins):
-        own, sure = _hits(hits[rows], values[rows])
+        outcomes, sure = _hits(hits[rows], values[rows])
         numbers = bin_numbers(sure, bins=bins)
-        sums += group_sums(own - sure, numbers, bins, weights[..., rows])
+        sums += group_sums(outcomes - sure, numbers, bins, weights[..., rows])
     total = weights.sum(axis=-1)
     error = np.abs(sums).sum(axis=-1)
     return np.where(total > 0, error / np.where(total > 0, total, 1.0), np.nan)[()]
@@ -196,15 +197,15 @@ def adaptive_calibration_error(
     ordered = values[order]
     edges = np.arange(bins + 1) / bins
     result = []
-    for own in weights.reshape(-1, len(hits)):
-        mass = own[order]
+    for resample in weights.reshape(-1, len(hits)):
+        mass = resample[order]
         np.cumsum(mass, out=mass)
         total = mass[-1]
         # Between its ends a group of equal confidences adds its gap evenly, so the sums up to
         # those groups' ends that enclose an edge are all that an edge needs.
         at = ordered[np.minimum(mass.searchsorted(edges * total), len(mass) - 1)]
         ends = np.sort(np.append(ordered.searchsorted(at), ordered.searchsorted(at, "right")))
-        gaps = _sums_before(ends, own, hits, values, order)
+        gaps = _sums_before(ends, resample, hits, values, order)
         sums = np.diff(np.interp(edges * total, np.where(ends > 0, mass[ends - 1], 0.0), gaps))
         result.append(np.abs(sums).sum() / total if total > 0 else np.nan)
     return np.asarray(result, dtype=np.float64).reshape(weights.shape[:-1])[()]
@@ -219,7 +220,7 @@ def classwise_calibration_error(
 ) -> FloatArray:
     """Calibration error of every class's probability, averaged over the classes.
 
-    ``(1 / C) sum_k sum_b (n_bk / n) |share of class k in b - mean p_k in b|`` in bins of equal
+    ``(1 / C) sum_k sum_b (n_bk / n) |fraction of class k in b - mean p_k in b|`` in bins of equal
     width: unlike the ECE it looks at the probabilities of classes that were not predicted too.
 
     Args:
@@ -259,7 +260,7 @@ class Reliability:
         low: Lower edge of each bin.
         high: Upper edge of each bin.
         rows: Rows in each bin.
-        accuracy: Share of right rows, NaN in empty bins.
+        accuracy: Fraction of right rows, NaN in empty bins.
         confidence: Mean confidence, NaN in empty bins.
     """
 
@@ -322,7 +323,6 @@ def _sums_before(
 
 
 def _check_bins(bins: int) -> None:
-    """Refuse a number of bins below 1."""
     if bins < 1:
         raise ValueError(f"`bins` must be >= 1, got {bins}.")
 
@@ -347,7 +347,7 @@ def _at_labels(values: FloatArray, classes: IntegerArray) -> FloatArray:
 
 
 def _hits(correct: ArrayLike, confidences: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return both sides as float64 [n], copied only where they are not."""
+    """Return both sides as float64 [n], copied only if they are not."""
     hits, values = pair(correct, confidences)
     return np.asarray(hits, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
@@ -408,7 +408,7 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
 
     Args:
         logits: Logits or logarithms of probabilities, [n, C]; -inf is a probability of 0.
-        temperature: T > 0, one number or one a row, [n].
+        temperature: T > 0, one number or one per row, [n].
 
     Returns:
         ``log softmax(logits / T)``, [n, C]; each row's exponentials sum to 1.
@@ -470,8 +470,8 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
     array = np.asarray(logits, dtype=np.float64)
     if not len(array):
         raise ValueError("there are no rows to fit it on")
-    own = -negative_log_likelihood(labels, array)
-    if not bool(np.isfinite(own).all()):
+    losses = -negative_log_likelihood(labels, array)
+    if not bool(np.isfinite(losses).all()):
         raise ValueError("a label has probability 0")
     classes = np.asarray(labels).astype(np.int64)
     _check_exists(array, classes)
@@ -486,7 +486,7 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
     after = _over_stretches(
         lambda rows, chosen: _at_labels(scaled(rows, 1.0 / inverse), chosen), array, classes
     )
-    return Temperature(1.0 / inverse, -float(own.mean()), -float(after.mean()), len(classes))
+    return Temperature(1.0 / inverse, -float(losses.mean()), -float(after.mean()), len(classes))
 
 
 def _check_exists(logits: FloatArray, classes: IntegerArray) -> None:
@@ -514,11 +514,11 @@ def _slope(inverse: float, given: FloatArray, classes: IntegerArray) -> float:
     """
     total = 0.0
     for stretch in stretches(len(given), width=given.shape[-1]):
-        own, chosen = given[stretch], classes[stretch]
-        own = own - own.max(axis=-1, keepdims=True)
+        part, chosen = given[stretch], classes[stretch]
+        part = part - part.max(axis=-1, keepdims=True)
         # At b = 0 a class of probability 0 counts as in the limit from above: not at all.
-        possible = np.isfinite(own)
-        logits = np.where(possible, own, 0.0)
+        possible = np.isfinite(part)
+        logits = np.where(possible, part, 0.0)
         weights = np.where(possible, np.exp(inverse * logits), 0.0)
         mean = (weights * logits).sum(axis=-1) / weights.sum(axis=-1)
         total += float((mean - _at_labels(logits, chosen)).sum())

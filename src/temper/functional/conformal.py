@@ -1,8 +1,8 @@
 """Conformal prediction: sets and intervals that hold the truth as often as was asked for.
 
-A threshold is a quantile of scores on rows that the model has not seen, and an answer goes into
-the set where its score is not above it. If those rows and the rows to answer are exchangeable, the
-truth is in the set with probability at least ``coverage``, over both, whatever the model is. The
+A threshold is a quantile of scores on rows that the model has not seen, and an answer goes into the
+set where its score is not above it. If those rows and the rows to answer are exchangeable, the
+truth is in the set with probability at least ``coverage``, over both, for any model is. The
 threshold of an anomaly detector is the same quantile: of its scores at 1 less the false alarm rate.
 Letters: n rows to take the threshold from, N rows to answer, C classes, L labels of a text.
 """
@@ -30,7 +30,7 @@ def least_rows(coverage: float) -> int:
     """Return the fewest rows from which a threshold can be taken, ``ceil(1 / (1 - coverage) - 1)``.
 
     Args:
-        coverage: Share of truths that sets shall hold, in (0, 1).
+        coverage: Fraction of truths that sets shall hold, in (0, 1).
 
     Raises:
         ValueError: ``coverage`` is not in (0, 1).
@@ -103,10 +103,10 @@ def conformal_quantiles(
     References:
         Vovk, "Conditional validity of inductive conformal predictors", 2012.
     """
-    values, own = pair(scores, labels)
-    own = own.astype(np.int64)
+    values, indices = pair(scores, labels)
+    indices = indices.astype(np.int64)
     needed = least_rows(coverage)
-    rows = np.bincount(own, minlength=classes)
+    rows = np.bincount(indices, minlength=classes)
     few = [f"{label} has {rows[label]}" for label in range(classes) if rows[label] < needed]
     if len(rows) > classes or few:
         message = (
@@ -117,7 +117,10 @@ def conformal_quantiles(
             f"of each: {message}."
         )
     return np.array(
-        [conformal_quantile(values[own == label], coverage=coverage) for label in range(classes)]
+        [
+            conformal_quantile(values[indices == label], coverage=coverage)
+            for label in range(classes)
+        ]
     )
 
 
@@ -242,11 +245,11 @@ def risk_threshold(scores: ArrayLike, applies: ArrayLike, *, coverage: float) ->
 def chance_coverage(
     calibration_rows: int, rows: int, *, coverage: float, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Return the range in which the share of rows covered falls by chance alone.
+    """Return the range in which the fraction of rows covered falls by chance alone.
 
     With a threshold of n rows, the number covered of N exchangeable rows is beta-binomial:
     ``BetaBinomial(N, k, n + 1 - k)``, ``k = ceil((n + 1) coverage)``. Where scores tie, more rows
-    are covered, so a share below the range speaks against exchangeability, above it need not.
+    are covered, so a fraction below the range speaks against exchangeability, above it need not.
 
     Args:
         calibration_rows: Rows n that the threshold was taken from.
@@ -255,7 +258,8 @@ def chance_coverage(
         confidence: Probability of the range, in (0, 1).
 
     Returns:
-        Least and largest share; each is passed with probability at most ``(1 - confidence) / 2``.
+        Least and largest fraction; each is passed with probability at most ``(1 - confidence) /
+        2``.
 
     Raises:
         ValueError: There are fewer rows than `least_rows`.
@@ -267,7 +271,7 @@ def chance_coverage(
 
     References:
         Vovk, "Conditional validity of inductive conformal predictors", 2012, Proposition 2a;
-        Angelopoulos and Bates, "A Gentle Introduction to Conformal Prediction", 2023, App. C.
+            Angelopoulos and Bates, "A Gentle Introduction to Conformal Prediction", 2023, App. C.
     """
     rank = conformal_rank(calibration_rows, coverage)
     if rank > calibration_rows:

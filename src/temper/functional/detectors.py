@@ -85,8 +85,8 @@ def energy(logits: ArrayLike, *, temperature: float = 1.0) -> FloatArray:
 def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
     """Estimate a covariance of centered rows, shrunk towards a multiple of the identity.
 
-    ``(1 - s) S + s (tr S / D) I`` with the share s that Ledoit and Wolf show to be best for large
-    m and D; it is regular even with fewer rows than sizes.
+    ``(1 - s) S + s (tr S / D) I`` with the fraction s that Ledoit and Wolf show to be best for
+    large m and D; it is regular even with fewer rows than sizes.
 
     Args:
         residuals: Rows less their mean, [m, D].
@@ -100,7 +100,7 @@ def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
 
     References:
         Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices",
-        Journal of Multivariate Analysis 88, 2004, Section 3.2.
+            Journal of Multivariate Analysis 88, 2004, Section 3.2.
     """
     rows = _finite(residuals, "rows, D")
     m, D = rows.shape
@@ -226,7 +226,7 @@ def auroc(
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
+        A value in [0, 1], a scalar or [R]; NaN if one kind is missing.
 
     Example:
         >>> float(auroc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
@@ -251,7 +251,7 @@ def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = 
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
+        A value in [0, 1], a scalar or [R]; NaN if one kind is missing.
 
     Example:
         >>> round(float(aupr([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])), 4)
@@ -268,7 +268,7 @@ def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = 
 def fpr95(
     anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Share of ordinary rows flagged at the highest threshold that flags 95% of the anomalies.
+    """Fraction of ordinary rows flagged at the highest threshold that flags 95% of the anomalies.
 
     Args:
         anomalous: True for anomalies, [n].
@@ -276,7 +276,7 @@ def fpr95(
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
+        A value in [0, 1], a scalar or [R]; NaN if one kind is missing.
 
     Example:
         >>> float(fpr95([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))

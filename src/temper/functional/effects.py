@@ -4,15 +4,15 @@ Letters: n seeds, m columns that vary, two or one, s_c the standard deviation of
 seeds. The difference of two columns over other seeds *and* other rows has the variance
 ``V = A + max(0, sum_c s_c^2 - sum_c G_c) / n``: A is that of the difference of the means over the
 rows, G_c what the rows by themselves make one run of column c vary from seed to seed, both from
-resampled rows. The seeds' variance cannot be below that share, which hundreds of rows tell; so
+resampled rows. The seeds' variance cannot be below that fraction, which hundreds of rows tell; so
 three seeds that happen to agree make no verdict. Without rows A and G_c are 0, and the interval is
 of other seeds alone.
 
 The reach is that of t, with m (n - 1) degrees of freedom for the part that few seeds tell. Pairing
-leaves half of these and wins only where scores of one seed are correlated by about a half or more
-(in the kept results the median is 0.2); pooling the variance of *all* columns of a study gives
-false verdicts if one column is noisier than the others. docs/evaluation.md has the simulation,
-``python -m dev.benchmarks.power``, and says where the rule does not hold.
+leaves half of these and wins only if scores of one seed are correlated by about a half or more (in
+the kept results the median is 0.2); pooling the variance of *all* columns of a study gives false
+verdicts if one column is noisier than the others. docs/evaluation.md has the simulation, ``python
+-m dev.benchmarks.power``, and says where the rule does not hold.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from temper.lazy import scipy
 LEVEL = 0.05
 """Largest p, after correction, of a difference that is called one."""
 POWER = 0.8
-"""Share of studies in which an effect of the least size that can be seen is seen."""
+"""Fraction of studies in which an effect of the least size that can be seen is seen."""
 LEAST_SEEDS = 3
 """Seeds from which on a difference over seeds alone has an interval and a verdict."""
 LEAST_SEEDS_WITH_ROWS = 2
@@ -38,9 +38,9 @@ LEAST_SEEDS_WITH_ROWS = 2
 MOST_SEEDS = 100
 """Largest number of seeds that is tried to detect a difference."""
 
-# Of the rows' share of the variance over seeds this much counts as known, which raises the degrees
-# of freedom: a variance that cannot be below a known part is surer than its few seeds. With more of
-# it dev.benchmarks.power finds more false verdicts than 5%.
+# Of the rows' fraction of the variance over seeds this much counts as known, which raises the
+# degrees of freedom: a variance that cannot be below a known part is surer than its few seeds. With
+# more of it dev.benchmarks.power finds more false verdicts than 5%.
 _KNOWN = 0.15
 # A variance that the rows alone tell has as many degrees of freedom as makes no difference.
 _FREEDOM = 10_000.0
@@ -50,7 +50,7 @@ _LEAST_FREEDOM = 0.1
 
 @dataclass(frozen=True)
 class RowVariance:
-    """Say how much a difference of two columns varies with the rows that are scored.
+    """How much a difference of two columns varies with the rows that are scored.
 
     Args:
         difference: Variance over rows of the difference of the columns' means over their seeds, A.
@@ -73,7 +73,7 @@ class Effect:
         seeds: Number of seeds, n.
         standard_error: Of the mean, ``sqrt(V)``.
         freedom: Degrees of freedom of the interval (Satterthwaite).
-        row_variance: Part of V that more seeds would not lower; None where rows were not kept.
+        row_variance: Part of V that more seeds would not lower; None if rows were not kept.
     """
 
     mean: float
@@ -154,7 +154,7 @@ def effect(
         confidence: Confidence of the interval, in (0, 1).
 
     Returns:
-        The effect; None where the seeds are too few (`LEAST_SEEDS`, or with rows
+        The effect; None if the seeds are too few (`LEAST_SEEDS`, or with rows
         `LEAST_SEEDS_WITH_ROWS`), or where nothing varies and the mean is not 0: scores that are
         coarse enough to be equal at every seed say nothing of the noise.
 
@@ -252,7 +252,7 @@ def _shift(freedom: float) -> float:
     if reach > 100.0:
         # Beside so wide a reach the normal part of t is nothing, and its chi part decides alone.
         return float(reach * (scipy.stats.chi2.ppf(POWER, freedom) / freedom) ** 0.5)
-    # The other tail's share of the power is below 1e-4 there.
+    # The other tail's fraction of the power is below 1e-4 there.
     result = scipy.optimize.brentq(
         lambda shift: scipy.stats.nct.sf(reach, freedom, shift) - POWER, 0.0, 1e4
     )

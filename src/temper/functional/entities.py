@@ -45,13 +45,13 @@ def entities_of(tags: Sequence[str], *, strict: bool = True) -> list[Entity]:
     result: list[Entity] = []
     kind, start = None, 0
     for index, tag in enumerate([*tags, "O"]):
-        prefix, _, own = tag.partition("-")
-        if prefix == "I" and own == kind:
+        prefix, _, tag_kind = tag.partition("-")
+        if prefix == "I" and tag_kind == kind:
             continue
         if kind is not None:
             result.append((kind, start, index))
         begins = prefix == "B" or (prefix == "I" and not strict)
-        kind, start = (own, index) if begins else (None, index)
+        kind, start = (tag_kind, index) if begins else (None, index)
     return result
 
 
@@ -79,13 +79,13 @@ def tag_counts(
     for wanted, given in zip(labels, predictions, strict=True):
         known = [names[tag] for tag in wanted]
         unread = "O" if marked else ""
-        told = [names[tag] if tag >= 0 else unread for tag in given]
-        told += [unread] * (len(wanted) - len(given))
-        right = sum(own == other for own, other in zip(known, told, strict=True))
+        predicted = [names[tag] if tag >= 0 else unread for tag in given]
+        predicted += [unread] * (len(wanted) - len(given))
+        right = sum(true == other for true, other in zip(known, predicted, strict=True))
         row = [0, 0, 0, 0, 0, len(known), right]
         if marked:
             truth = set(entities_of(known))
-            strict, lenient = set(entities_of(told)), set(entities_of(told, strict=False))
+            strict, lenient = set(entities_of(predicted)), set(entities_of(predicted, strict=False))
             row[:3] = [len(truth), len(strict), len(truth & strict)]
             row[3:5] = [len(lenient), len(truth & lenient)]
         rows.append(row)
@@ -149,7 +149,7 @@ def tag_score(name: str, counts: Any) -> FloatArray:
         counts: Sums over texts by the names of `COUNTS`: numbers, or arrays of one shape.
 
     Returns:
-        The score; NaN where its denominator is 0.
+        The score; NaN if its denominator is 0.
     """
     above, below = (sum(np.asarray(counts[part]) for part in side) for side in RATIOS[name])
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -113,15 +113,15 @@ def _expected(probabilities: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return mean and variance of accuracy and macro-F1 over drawn labels, [2] each."""
     m, C = probabilities.shape
     predicted = probabilities.argmax(axis=1)
-    own = np.eye(C)[predicted]
-    hits = (own * probabilities).sum(axis=0)
-    counts, support = own.sum(axis=0), probabilities.sum(axis=0)
+    one_hot = np.eye(C)[predicted]
+    hits = (one_hot * probabilities).sum(axis=0)
+    counts, support = one_hot.sum(axis=0), probabilities.sum(axis=0)
     shown = (counts > 0) | (support >= 0.5)
     total = np.where(shown, counts + support, np.inf)
     f1 = 2 * hits / total
     # What one row of each label adds to the score, by the derivative of F1 = 2 TP / (P + N).
-    added_accuracy = own / m
-    added_f1 = (2 * own - f1) / total / shown.sum()
+    added_accuracy = one_hot / m
+    added_f1 = (2 * one_hot - f1) / total / shown.sum()
     variances = [
         float(((probabilities * added**2).sum(1) - (probabilities * added).sum(1) ** 2).sum())
         for added in (added_accuracy, added_f1)

@@ -1,9 +1,8 @@
 """Uncertainty of scores, and what it allows to say when models are compared.
 
-Over examples: closed forms for shares of rows (`temper.functional.proportions`), the bootstrap for
-all else, and for shares that depend on a threshold the wider of both. Over methods: Holm's
-correction. Over seeds:
-`temper.functional.effects`. Letters: n rows, R resamples.
+Over examples: closed forms for fractions of rows (`temper.functional.proportions`), the bootstrap
+for all else, and for proportions that depend on a threshold the wider of both. Over methods: Holm's
+correction. Over seeds: `temper.functional.effects`. Letters: n rows, R resamples.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from temper.functional.proportions import (
-    GroupShares,
+    GroupProportions,
     Interval,
     OfKinds,
-    Share,
-    ShareDifference,
-    paired_shares,
+    Proportion,
+    ProportionDifference,
+    paired_proportions,
 )
 from temper.functional.resampling import FloatArray
 from temper.functional.thresholds import Judged, Refitted
 from temper.seeding import derive_seed
 
-CLOSED = (Share, ShareDifference, GroupShares)
+CLOSED = (Proportion, ProportionDifference, GroupProportions)
 """Scores whose interval has a closed form."""
 
 Statistic = Callable[[FloatArray], FloatArray]
-"""From resample counts [R, n] to [R] values, NaN where undefined; `scores` has the functions."""
+"""From resample counts [R, n] to [R] values, NaN if undefined; `scores` has the functions."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,8 @@ class Improvement:
     """The average relative improvement over a reference.
 
     Args:
-        value: Mean of the parts in per cent, None where it is undefined.
-        parts: Improvement of each part in per cent; undefined parts are absent.
+        value: Mean of the parts in percent, None if it is undefined.
+        parts: Improvement of each part in percent; undefined parts are absent.
         reasons: Why parts are absent, one sentence each.
     """
 
@@ -88,7 +87,7 @@ def resampled(*statistics: Statistic, rows: int, resamples: int, seed: int) -> l
             two models.
 
     Returns:
-        One value a resample of each statistic, [R]; NaN where undefined.
+        One value a resample of each statistic, [R]; NaN if undefined.
 
     Raises:
         ValueError: ``rows`` or ``resamples`` is below 1.
@@ -146,13 +145,13 @@ def score_intervals(
 ) -> list[Interval]:
     """Return the interval of each of several scores over the same rows.
 
-    A share of rows has one in closed form, any other score the percentile bootstrap's. A share that
-    depends on thresholds has the wider of both: the closed form is valid for few rows, and only the
-    resamples include the uncertainty of the thresholds. The interval of a `Centered` score is
-    shifted by the bias of its resamples. If all resamples have the same score, such as an AUROC of
-    1, they contain no information on other rows, and no interval is given. Resamples on which the
-    score is undefined (for instance without any anomaly) are left out; if they are more than 5%,
-    the interval would describe other data, so none is given.
+    A fraction of rows has one in closed form, any other score the percentile bootstrap's. A
+    fraction that depends on thresholds has the wider of both: the closed form is valid for few
+    rows, and only the resamples include the uncertainty of the thresholds. The interval of a
+    `Centered` score is shifted by the bias of its resamples. If all resamples have the same score,
+    such as an AUROC of 1, they contain no information on other rows, and no interval is given.
+    Resamples on which the score is undefined (for instance without any anomaly) are left out; if
+    they are more than 5%, the interval would describe other data, so none is given.
 
     Args:
         statistics: The scores.
@@ -165,7 +164,7 @@ def score_intervals(
         The intervals, score by score.
 
     Example:
-        >>> (found,) = score_intervals([Share(np.ones(120))], 120, resamples=10, seed=0)
+        >>> (found,) = score_intervals([Proportion(np.ones(120))], 120, resamples=10, seed=0)
         >>> round(found.low, 3), found.high
         (0.969, 1.0)
 
@@ -196,8 +195,8 @@ def difference_intervals(
 ) -> list[Interval]:
     """Return the 95% interval and p of ``first - second`` on the same rows, score by score.
 
-    Of two shares the closed form is taken, else a paired bootstrap: both scores see the same
-    resamples, so what makes a row hard for both cancels. Shares that depend on thresholds, and
+    Of two proportions the closed form is taken, else a paired bootstrap: both scores see the same
+    resamples, so what makes a row hard for both cancels. Proportions that depend on thresholds, and
     `Centered` scores, are treated as in `score_intervals`.
 
     Args:
@@ -207,7 +206,7 @@ def difference_intervals(
         seed: Seed of the draws.
 
     Returns:
-        The intervals; a bootstrap's ``p = 2 min(share <= 0, share >= 0)`` is at most 1 and at least
+        The intervals; a bootstrap's ``p = 2 min(P(d <= 0), P(d >= 0))`` is at most 1 and at least
         ``1 / resamples``: one of R resamples cannot show a smaller one.
 
     Example:
@@ -218,7 +217,7 @@ def difference_intervals(
         >>> 1.0 < found.low < 1.5 < found.high < 2.0, found.p
         (True, 0.01)
     """
-    closed = [_shares_apart(first, second) for first, second in pairs]
+    closed = [_paired(first, second) for first, second in pairs]
     drawn = [
         partial(_apart, *pair)
         for pair, known in zip(pairs, closed, strict=True)
@@ -238,17 +237,17 @@ def difference_intervals(
     return result
 
 
-def _shares_apart(first: Statistic, second: Statistic) -> Interval | None:
-    """Return the closed form of two shares of the same rows; None of anything else."""
+def _paired(first: Statistic, second: Statistic) -> Interval | None:
+    """Return the closed form of two proportions of the same rows; None of anything else."""
     if isinstance(first, Judged) and isinstance(second, Judged):
         if first.closed is None or second.closed is None:
             return None
-        return _shares_apart(first.closed, second.closed)
-    if not isinstance(first, Share) or not isinstance(second, Share):
+        return _paired(first.closed, second.closed)
+    if not isinstance(first, Proportion) or not isinstance(second, Proportion):
         return None
-    # Shares among rows that each model chooses are not shares of the same rows.
+    # Proportions among rows that each model chooses are not proportions of the same rows.
     apart = first.among is not None or second.among is not None
-    return None if apart else paired_shares(first.right, second.right)
+    return None if apart else paired_proportions(first.right, second.right)
 
 
 def _apart(first: Statistic, second: Statistic, counts: FloatArray) -> FloatArray:
@@ -308,7 +307,7 @@ def standard_error(values: ArrayLike) -> float | None:
         values: One value a row, [n].
 
     Returns:
-        It, or None where it has no finite value: below two rows, or where a value is not finite.
+        It, or None if it has no finite value: below two rows, or where a value is not finite.
 
     Example:
         >>> standard_error([1.0, 3.0])
@@ -360,7 +359,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def relative_improvement(score: float, reference: float, perfect: float) -> float:
-    """Return how much of the way from the reference to perfection a score has gone, in per cent.
+    """Return how much of the way from the reference to perfection a score has gone, in percent.
 
     ``100 (s - s_reference) / (s_perfect - s_reference)``; right where lower is better too.
 
@@ -419,15 +418,15 @@ def average_relative_improvement(
     reasons: list[str] = []
     undefined = False
     for part, best in perfect.items():
-        own, base = scores.get(part), reference.get(part)
-        if own is None or base is None:
-            who = "the model" if own is None else "the reference"
+        score, base = scores.get(part), reference.get(part)
+        if score is None or base is None:
+            who = "the model" if score is None else "the reference"
             reasons.append(f"{part} is left out: {who} has no score there.")
         elif base == best:
             undefined = True
             reasons.append(f"{part}: the reference is perfect, so the improvement is undefined.")
         else:
-            parts[part] = relative_improvement(own, base, best)
+            parts[part] = relative_improvement(score, base, best)
     value = None if undefined or not parts else fmean(parts.values())
     return Improvement(value, parts, tuple(reasons))
 
@@ -439,7 +438,7 @@ def _interval(values: ArrayLike, *, confidence: float) -> Interval:
     array: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
     defined = array[np.isfinite(array)]
     undefined = (len(array) - len(defined)) / len(array)
-    # Equal but for the rounding of their sums.
+    # Equal except for the rounding of their sums.
     if undefined > 0.05 or np.ptp(defined) <= 1e-12 * np.abs(defined).max():
         return Interval(None, None, undefined)
     edge = (1.0 - confidence) / 2

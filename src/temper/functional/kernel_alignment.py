@@ -70,7 +70,7 @@ def kernel_alignment(
         counts: How often each batch stands in the data, [k] or [R, k].
 
     Returns:
-        A value in [-1, 1], a scalar or [R]; NaN where the states of a model do not vary.
+        A value in [-1, 1], a scalar or [R]; NaN if the states of a model do not vary.
 
     Raises:
         ValueError: They are not [k] of one k.
@@ -88,8 +88,8 @@ def kernel_alignment(
     if any(side.ndim != 1 or side.shape != sides[0].shape for side in sides):
         raise ValueError(f"All must be [k] of one k, got {[list(side.shape) for side in sides]}.")
     weights = row_counts(len(sides[0]), counts)
-    both, own, other = (_weighted(weights, side) for side in sides)
-    spread = np.sqrt(np.maximum(own, 0.0)) * np.sqrt(np.maximum(other, 0.0))
+    both, left, other = (_weighted(weights, side) for side in sides)
+    spread = np.sqrt(np.maximum(left, 0.0)) * np.sqrt(np.maximum(other, 0.0))
     return np.clip(divide(both, spread), -1.0, 1.0)[()]
 
 

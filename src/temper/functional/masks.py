@@ -68,7 +68,7 @@ def quantize(probability: Tensor, *, p_min: float, levels: int = LEVELS) -> Tens
 
 
 def levels_of(q: Tensor) -> int:
-    """Return what a ``quantize``d probability is a share of, told by its type.
+    """Return what a ``quantize``d probability is a fraction of, told by its type.
 
     Args:
         q: int32 or int64.
@@ -171,7 +171,7 @@ def _folded(words: Tensor, by: int) -> Tensor:
 
 
 def highest_kept(q: Tensor) -> Tensor:
-    """Return the largest of the ``random_levels`` that fall in a share q/levels.
+    """Return the largest of the ``random_levels`` that fall in a fraction q/levels.
 
     Args:
         q: From ``quantize``, any shape.
@@ -184,7 +184,7 @@ def highest_kept(q: Tensor) -> Tensor:
 
 
 def below(levels: Tensor, q: Tensor) -> Tensor:
-    """Tell which draws fall in a share q/levels.
+    """Return which draws fall in a fraction q/levels.
 
     Args:
         levels: From ``random_levels``, as fine as q.
@@ -287,9 +287,9 @@ def thin_by_bucket(
 def spaced_levels(*, p_min: float) -> Tensor:
     """Return 255 probabilities, geometrically spaced, so that one byte an entry can name them.
 
-    They run from the smallest used to 1, as shares of 2^32. Rounding a probability to the nearest
-    of them, and drawing *and* dividing by what it was rounded to, keeps the mean of ``m * g / p``
-    at g. p itself moves by at most 1.4% with a ``p_min`` of 1e-3, and by 4.5% without one
+    They run from the smallest used to 1, as fractions of 2^32. Rounding a probability to the
+    nearest of them, and drawing *and* dividing by what it was rounded to, keeps the mean of ``m * g
+    / p`` at g. p itself moves by at most 1.4% with a ``p_min`` of 1e-3, and by 4.5% without one
     (wherever it is above 1e-6).
 
     Args:
@@ -376,7 +376,7 @@ STEPS = (11, 13)
 def bucket_counts(
     tensors: Sequence[Tensor],
     *,
-    places: Sequence[tuple[int, torch.Size]] | None = None,
+    parts: Sequence[tuple[int, torch.Size]] | None = None,
     chunk: int = 1 << 18,
 ) -> Tensor:
     """Count the non-zero entries of all tensors by magnitude bucket.
@@ -388,17 +388,17 @@ def bucket_counts(
 
     Args:
         tensors: fp32 gradients of any shapes on one device.
-        places: Of each tensor the position of its first entry in a larger one of which it is a
-            part, and that one's shape; None where all are whole. The counts of parts add up to
-            those of the whole.
+        parts: Of each tensor the position of its first entry in a larger one of which it is a
+            part, and that one's shape; None if all are whole. The counts of parts add up to those
+            of the whole.
         chunk: Entries counted at a time.
 
     Returns:
         [32768] int64; bucket 0 (zeros) is left out of the ranks and reads 0.
     """
     total = torch.zeros(BUCKETS, dtype=torch.int64, device=tensors[0].device)
-    places = [(0, tensor.shape) for tensor in tensors] if places is None else places
-    for tensor, (start, shape) in zip(tensors, places, strict=True):
+    parts = [(0, tensor.shape) for tensor in tensors] if parts is None else parts
+    for tensor, (start, shape) in zip(tensors, parts, strict=True):
         every = _sampled_every(shape)
         for piece in torch.split(tensor.reshape(-1)[-start % every :: every], chunk):
             counts = torch.bincount(buckets_of(piece).long(), minlength=BUCKETS)
@@ -450,7 +450,7 @@ def range_normalize(
     most = largest(torch.stack([tensor.max() for tensor in full]))
     most = torch.where(most > 0, most, 1.0)
     fractions = [(tensor.float() / most).square() for tensor in tensors]
-    # Squares and quotients keep the order, so that these are the smallest share.
+    # Squares and quotients keep the order, so that these are the smallest fraction.
     low = (-largest(torch.stack([-tensor.min() for tensor in full])) / most).square()
     width = torch.where(low < 1, 1 - low, 1.0)
     return [(fraction - low) / width for fraction in fractions]
@@ -478,8 +478,8 @@ def touched_rows(
             here.
 
     Returns:
-        Their numbers [n] in rising order; None where all rows count: for fewer than `MANY_ROWS`
-        rows, for other than two axes, and where more than half of the rows are touched. A row whose
+        Their numbers [n] in rising order; None if all rows count: for fewer than `MANY_ROWS` rows,
+        for other than two axes, and where more than half of the rows are touched. A row whose
         entries are all below 1e-22 (their squares vanish in fp32) counts as zero; one that is not
         finite counts as touched.
     """

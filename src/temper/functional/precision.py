@@ -30,7 +30,7 @@ def at_least_single(values: Tensor) -> Tensor:
 
 
 def in_half_precision(device: torch.device) -> bool:
-    """Tell whether an autocast to half precision is on.
+    """Return whether an autocast to half precision is on.
 
     Args:
         device: Where the computation runs.

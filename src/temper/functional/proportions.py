@@ -1,7 +1,7 @@
-"""Shares of rows and their intervals in closed form, where a bootstrap says too little.
+"""Proportions of rows and their intervals in closed form, where a bootstrap says too little.
 
 Resampling 120 rows that are all right gives 120 rows that are all right: the percentile bootstrap
-of a share is too narrow on few rows and has no width at 0 and 1. Letters: n rows, R resamples.
+of a proportion is too narrow on few rows and has no width at 0 and 1. Letters: n rows, R resamples.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Interval:
     """An interval of a score or a difference.
 
     Args:
-        low: Lower end, None where no interval can be given.
-        high: Upper end, None where no interval can be given.
-        undefined: Share of a bootstrap's resamples on which the score was undefined.
+        low: Lower end, None if no interval can be given.
+        high: Upper end, None if no interval can be given.
+        undefined: Proportion of a bootstrap's resamples on which the score was undefined.
         p: Two-sided p of the value being 0; only for a difference.
     """
 
@@ -59,8 +59,8 @@ class OfKinds:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The share of rows that are right, as a statistic: from counts [R, n] to [R] values.
+class Proportion:
+    """The proportion of rows that are right, as a statistic: from counts [R, n] to [R] values.
 
     Args:
         right: 1 where a row is right, else 0, [n].
@@ -71,7 +71,7 @@ class Share:
     among: FloatArray | None = None
 
     def __call__(self, counts: FloatArray) -> FloatArray:
-        """Return the share on each resample, [R]; NaN without rows."""
+        """Return the proportion on each resample, [R]; NaN without rows."""
         if self.among is None:
             return weighted_mean(self.right, counts)
         return divide(counts @ (self.right * self.among), counts @ self.among)
@@ -88,8 +88,8 @@ class Share:
 
 
 @dataclass(frozen=True)
-class ShareDifference:
-    """The difference of two shares of the same rows, as a statistic.
+class ProportionDifference:
+    """The difference of two proportions of the same rows, as a statistic.
 
     Args:
         first: 1 where a row is right, else 0, [n].
@@ -110,12 +110,12 @@ class ShareDifference:
 
     def interval(self, confidence: float) -> Interval:
         """Return Bonett and Price's interval, with its p."""
-        return paired_shares(self.first, self.second, confidence=confidence)
+        return paired_proportions(self.first, self.second, confidence=confidence)
 
 
 @dataclass(frozen=True)
-class GroupShares:
-    """The least, or the mean, of the shares of groups of rows, as a statistic.
+class GroupProportions:
+    """The least, or the mean, of the proportions of groups of rows, as a statistic.
 
     Args:
         right: 1 where a row is right, else 0, [n].
@@ -140,9 +140,9 @@ class GroupShares:
     def interval(self, confidence: float) -> Interval:
         """Combine the groups' own Wilson intervals.
 
-        Of the least share the ends are the least lower and the least upper end; the upper ones are
-        taken at ``alpha / G``, since any of the G groups may look worst by chance. Of the mean, the
-        distances to the groups' ends add like standard errors (MOVER).
+        Of the least proportion the ends are the least lower and the least upper end; the upper ones
+        are taken at ``alpha / G``, since any of the G groups may look worst by chance. Of the mean,
+        the distances to the groups' ends add like standard errors (MOVER).
         """
         if not len(self.right):
             return Interval(None, None)
@@ -153,15 +153,15 @@ class GroupShares:
             corrected = 1.0 - (1.0 - confidence) / len(rows)
             _, high = wilson_ends(hits, rows, confidence=corrected)
             return Interval(float(low.min()), float(high.min()))
-        fractions = hits / rows
-        mean = float(fractions.mean())
-        below = math.sqrt(float(((fractions - low) ** 2).sum())) / len(rows)
-        above = math.sqrt(float(((high - fractions) ** 2).sum())) / len(rows)
+        proportions = hits / rows
+        mean = float(proportions.mean())
+        below = math.sqrt(float(((proportions - low) ** 2).sum())) / len(rows)
+        above = math.sqrt(float(((high - proportions) ** 2).sum())) / len(rows)
         return Interval(max(0.0, mean - below), min(1.0, mean + above))
 
 
 def wilson(right: float, rows: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's score interval of a share.
+    """Return Wilson's score interval of a proportion.
 
     Args:
         right: Rows that are right.
@@ -191,24 +191,26 @@ def wilson(right: float, rows: int, *, confidence: float = 0.95) -> tuple[float,
 def wilson_ends(
     right: FloatArray, rows: IntegerArray, *, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of Wilson's interval of several shares; see `wilson`.
+    """Return the ends of Wilson's interval of several proportions; see `wilson`.
 
     Args:
-        right: Rows that are right, of each share.
+        right: Rows that are right, of each proportion.
         rows: Number of rows of each, >= 1.
         confidence: Confidence of each interval, in (0, 1).
     """
     z = _quantile(confidence)
-    fraction, weight = right / rows, z * z / rows
-    middle = (fraction + weight / 2) / (1 + weight)
-    reach = z / (1 + weight) * np.sqrt(fraction * (1 - fraction) / rows + weight / (4 * rows))
-    # At 0 and at n right the end is the share itself, which rounding would miss by an ulp.
+    proportion, weight = right / rows, z * z / rows
+    middle = (proportion + weight / 2) / (1 + weight)
+    reach = z / (1 + weight) * np.sqrt(proportion * (1 - proportion) / rows + weight / (4 * rows))
+    # At 0 and at n right the end is the proportion itself, which rounding would miss by an ulp.
     low = np.where(right == 0, 0.0, middle - reach)
     return low, np.where(right == rows, 1.0, middle + reach)
 
 
-def paired_shares(first: FloatArray, second: FloatArray, *, confidence: float = 0.95) -> Interval:
-    """Return the interval and p of the difference of two shares of the same rows.
+def paired_proportions(
+    first: FloatArray, second: FloatArray, *, confidence: float = 0.95
+) -> Interval:
+    """Return the interval and p of the difference of two proportions of the same rows.
 
     Bonett and Price's adjusted Wald interval: one row is added to each kind of rows on which the
     two differ. With b rows that only the first has right and c that only the second has, ``p_b =
@@ -227,7 +229,7 @@ def paired_shares(first: FloatArray, second: FloatArray, *, confidence: float = 
         ValueError: There are no rows, or the two are not of the same length.
 
     Example:
-        >>> found = paired_shares(np.ones(20), np.ones(20))
+        >>> found = paired_proportions(np.ones(20), np.ones(20))
         >>> round(found.low, 3), round(found.high, 3), found.p
         (-0.126, 0.126, 1.0)
 

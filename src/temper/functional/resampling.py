@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 IntegerArray = NDArray[np.int64]
 
-# Cells of a table of rows and groups: 2 MB of doubles, whatever the number of rows.
+# Cells of a table of rows and groups: 2 MB of doubles, for any number of rows.
 _CELLS = 1 << 18
 
 
@@ -144,7 +144,7 @@ def pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[Any], NDArray[Any
 
 
 def divide(numerator: Any, denominator: Any) -> FloatArray:
-    """Divide, NaN where the denominator is 0."""
+    """Divide, NaN if the denominator is 0."""
     above, below = (
         np.asarray(numerator, dtype=np.float64),
         np.asarray(denominator, dtype=np.float64),

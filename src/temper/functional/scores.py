@@ -1,7 +1,7 @@
 """Scores of predictions, each one function for a data set and all its bootstrap resamples at once.
 
-Every function takes ``counts``: how often each row stands in the data, [n] or [R, n] (ones where
-left out). With [R, n] it returns [R] values, which makes a bootstrap of 1,000 resamples one matrix
+Every function takes ``counts``: how often each row stands in the data, [n] or [R, n] (ones by
+default). With [R, n] it returns [R] values, which makes a bootstrap of 1,000 resamples one matrix
 product instead of 1,000 calls. A score that its data leave undefined is NaN, never a made-up
 number; `SCORES` says in words when that happens. Letters: n rows, R resamples, C classes.
 """
@@ -37,12 +37,12 @@ class ScoreFacts:
     Args:
         name: The score's name in ``scores.json``.
         title: The name as people read it.
-        higher_is_better: Direction; None where neither is better.
+        higher_is_better: Direction; None if neither is better.
         perfect: The value that no model can beat; None without a direction.
         undefined: When the score has no value, as the end of "undefined: ...".
         unit: How it is written; None is the unit of the task's metric.
         guessing: What answers that ignore the text have; ``class`` is one in as many as there are
-            classes, ``metric`` what the task's metric has, None where nothing can be said.
+            classes, ``metric`` what the task's metric has, None if nothing can be said.
     """
 
     name: str
@@ -54,10 +54,10 @@ class ScoreFacts:
     guessing: float | Literal["class", "metric"] | None = None
 
     def guessed(self, classes: int, metric: str) -> float | None:
-        """Return what answers that ignore the text have, None where nothing can be said.
+        """Return what answers that ignore the text have, None if nothing can be said.
 
         Args:
-            classes: Number of classes, >= 1; 0 where there are none.
+            classes: Number of classes, >= 1; 0 if there are none.
             metric: The task's metric.
 
         Example:
@@ -65,8 +65,8 @@ class ScoreFacts:
             (0.25, 0.0)
         """
         if self.guessing == "metric":
-            own = SCORES.get(metric)
-            return None if own is None or own is self else own.guessed(classes, metric)
+            score = SCORES.get(metric)
+            return None if score is None or score is self else score.guessed(classes, metric)
         if self.guessing == "class":
             return 1.0 / classes if classes else None
         return self.guessing
@@ -161,7 +161,7 @@ def facts(name: str) -> ScoreFacts:
 def accuracy(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Share of rows whose predicted class is the label.
+    """Fraction of rows whose predicted class is the label.
 
     Args:
         labels: Class indices, [n].
@@ -182,7 +182,7 @@ def accuracy(
 def least_accuracy(
     correct: ArrayLike, groups: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Least over groups of the share of a group's rows that are right.
+    """Least over groups of the fraction of a group's rows that are right.
 
     Args:
         correct: 1 where a row is right, else 0, [n].
@@ -196,15 +196,15 @@ def least_accuracy(
         >>> float(least_accuracy([1, 1, 1, 0], [0, 0, 1, 1]))
         0.5
     """
-    fractions, held = _group_shares(correct, groups, counts)
-    least = np.where(held, fractions, np.inf).min(axis=-1, initial=np.inf)
+    fractions, present = _group_accuracies(correct, groups, counts)
+    least = np.where(present, fractions, np.inf).min(axis=-1, initial=np.inf)
     return np.where(np.isinf(least), np.nan, least)[()]
 
 
 def mean_group_accuracy(
     correct: ArrayLike, groups: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Unweighted mean over groups of the share of a group's rows that are right.
+    """Unweighted mean over groups of the fraction of a group's rows that are right.
 
     Args:
         correct: 1 where a row is right, else 0, [n].
@@ -218,24 +218,23 @@ def mean_group_accuracy(
         >>> float(mean_group_accuracy([1, 1, 1, 0], [0, 0, 0, 1]))
         0.5
     """
-    fractions, held = _group_shares(correct, groups, counts)
-    number = held.sum(axis=-1)
-    mean = np.where(held, fractions, 0.0).sum(axis=-1) / np.where(number > 0, number, 1)
+    fractions, present = _group_accuracies(correct, groups, counts)
+    number = present.sum(axis=-1)
+    mean = np.where(present, fractions, 0.0).sum(axis=-1) / np.where(number > 0, number, 1)
     return np.where(number > 0, mean, np.nan)[()]
 
 
-def _group_shares(
+def _group_accuracies(
     correct: ArrayLike, groups: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return the share of right rows of every group, and whether it has rows, [..., groups]."""
     right, indices = pair(correct, groups)
     size = _highest_class(indices) + 1
     indices = indices.astype(np.int64)
     weights = row_counts(len(right), counts)
     totals = group_sums(np.ones(len(right)), indices, size, weights)
     hits = group_sums(right, indices, size, weights)
-    held = totals > 0
-    return hits / np.where(held, totals, 1.0), held
+    present = totals > 0
+    return hits / np.where(present, totals, 1.0), present
 
 
 def macro_f1(
@@ -271,7 +270,7 @@ def f1(labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = 
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where class 1 is neither a label nor a prediction.
+        A value in [0, 1], a scalar or [R]; NaN if class 1 is neither a label nor a prediction.
 
     Raises:
         ValueError: There are more than two classes.
@@ -299,7 +298,7 @@ def matthews(
 
     Returns:
         A value in [-1, 1], a scalar or [R]; 0 where all predictions are one class (as GLUE scores
-        CoLA); NaN where all labels are.
+        CoLA); NaN if all labels are.
 
     Example:
         >>> round(float(matthews([1, 1, 1, 0], [1, 0, 1, 1])), 4)
@@ -353,7 +352,7 @@ def pearson(
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [-1, 1], a scalar or [R]; NaN where one side is constant.
+        A value in [-1, 1], a scalar or [R]; NaN if one side is constant.
 
     Example:
         >>> round(float(pearson([1, 2, 3], [2, 4, 6])), 12)
@@ -372,10 +371,10 @@ def spearman(
     Args:
         targets: Target values, [n].
         predictions: Predicted values, [n].
-        counts: Resample counts, [n] or [R, n]; ranks are taken anew in each resample.
+        counts: Resample counts, [n] or [R, n]; ranks are taken again in each resample.
 
     Returns:
-        A value in [-1, 1], a scalar or [R]; NaN where one side is constant.
+        A value in [-1, 1], a scalar or [R]; NaN if one side is constant.
 
     Example:
         >>> round(float(spearman([1, 2, 3], [1, 10, 100])), 12)
@@ -398,7 +397,6 @@ def _highest_class(values: NDArray[Any]) -> int:
 
 
 def _confusion(labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | None) -> FloatArray:
-    """Count rows by label and prediction, [C, C] or [R, C, C]."""
     first, second = pair(labels, predictions)
     weights = row_counts(len(first), counts)
     classes = max(_highest_class(first), _highest_class(second), 1) + 1
@@ -413,28 +411,26 @@ def _confusion(labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | No
     used, indices = np.flatnonzero(occurring), np.cumsum(occurring) - 1
     sums = np.zeros((*weights.shape[:-1], len(used)))
     for rows in stretches(len(first), width=max(len(used), 1)):
-        own = indices[cells(rows)]
-        sums += group_sums(np.ones(len(own)), own, len(used), weights[..., rows])
+        numbers = indices[cells(rows)]
+        sums += group_sums(np.ones(len(numbers)), numbers, len(used), weights[..., rows])
     confusion = np.zeros((*weights.shape[:-1], classes * classes))
     confusion[..., used] = sums
     return confusion.reshape(*weights.shape[:-1], classes, classes)
 
 
 def _class_sums(confusion: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return hits, missed and false alarms per class, [..., C]."""
     hits = np.diagonal(confusion, axis1=-2, axis2=-1)
     return hits, confusion.sum(axis=-1) - hits, confusion.sum(axis=-2) - hits
 
 
 def _constant(values: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
-    """Say whether all counted rows hold one value; exact, where a variance would be rounded."""
+    """Return whether all counted rows hold one value; exact, where a variance would be rounded."""
     highest = np.where(weights > 0, values, -np.inf).max(axis=-1, initial=-np.inf)
     lowest = np.where(weights > 0, values, np.inf).min(axis=-1, initial=np.inf)
     return np.asarray((highest <= lowest) | (weights.sum(axis=-1) == 0), dtype=np.bool_)
 
 
 def _correlation(first: FloatArray, second: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted Pearson correlation of [n] or [R, n] values."""
     total = weights.sum(axis=-1, keepdims=True)
     safe = np.where(total > 0, total, 1.0)
     one = first - (weights * first).sum(axis=-1, keepdims=True) / safe

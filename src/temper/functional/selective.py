@@ -1,8 +1,8 @@
 """Selective prediction: what is risked where a model answers only when it is sure enough.
 
-The risk at a coverage is the share of wrong rows among that share of all rows of which the model is
-surest. Rows of equal confidence come in random order, and every score is the mean over it, so that
-ties neither help nor harm. Letters: n rows, R resamples.
+The risk at a coverage is the fraction of wrong rows among that fraction of all rows of which the
+model is surest. Rows of equal confidence come in random order, and every score is the mean over it,
+so that ties neither help nor harm. Letters: n rows, R resamples.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def area_under_risk(
     mass, errors = _summed(wrong, confidences, counts)
     harmonic = _harmonic(mass[..., -1].max(initial=0.0))
     rows, result = np.diff(mass), np.diff(errors)
-    # Within a group of share e the errors grow by e a row: sum_k (E + (k - M) e) / k.
+    # Within a group of fraction e the errors grow by e a row: sum_k (E + (k - M) e) / k.
     fraction = np.divide(result, rows, out=np.zeros_like(rows), where=rows > 0)
     offset = errors[..., :-1] - fraction * mass[..., :-1]
     sums = np.diff(harmonic[mass.astype(np.int64)])
@@ -55,7 +55,7 @@ def excess_area(
     """Return how much of the AURC is due to the order of the rows (E-AURC).
 
     The AURC less that of the same rows with all wrong ones last: 0 where every wrong row is less
-    sure than every right one, whatever the accuracy is.
+    sure than every right one, for any accuracy is.
 
     Args:
         wrong: 1 where the answer is wrong, else 0, [n].
@@ -94,12 +94,13 @@ def risk_at_coverage(
     coverage: float,
     counts: ArrayLike | None = None,
 ) -> FloatArray:
-    """Return the share of wrong rows among the surest ones.
+    """Return the fraction of wrong rows among the surest ones.
 
     Args:
         wrong: 1 where the answer is wrong, else 0, [n].
         confidences: High where the model is sure, [n].
-        coverage: Share of the rows that are answered, in (0, 1]; a row on the edge counts in part.
+        coverage: Fraction of the rows that are answered, in (0, 1]; a row on the edge counts in
+            part.
         counts: Resample counts, whole numbers, [n] or [R, n].
 
     Returns:
@@ -128,8 +129,8 @@ class RiskCurve:
 
     Args:
         thresholds: Confidences from high to low, each once, [k].
-        coverages: Share of rows at or above each, ascending to 1, [k].
-        risks: Share of wrong rows among them, [k].
+        coverages: Fraction of rows at or above each, ascending to 1, [k].
+        risks: Fraction of wrong rows among them, [k].
     """
 
     thresholds: FloatArray
@@ -181,12 +182,12 @@ def shown_risks(
     thresholds: Sequence[float],
     starts: int = 4,
 ) -> FloatArray:
-    """Bound the share of wrong answers at or above each threshold (Learn-then-Test).
+    """Bound the fraction of wrong answers at or above each threshold (Learn-then-Test).
 
     For a limit r that is fixed beforehand: with probability ``1 - failure`` over the held-out rows,
-    every threshold whose bound is at most r has a share of wrong answers of at most r on rows of
+    every threshold whose bound is at most r has a fraction of wrong answers of at most r on rows of
     the same distribution. The hypothesis "the risk of this threshold is above r" is rejected at
-    every r from the exact (Clopper and Pearson) upper limit of its share of wrong answers. The
+    every r from the exact (Clopper and Pearson) upper limit of its fraction of wrong answers. The
     thresholds are tested in the order given, from each of ``starts`` places at level ``failure /
     starts`` up to the first that is not rejected: from one start the bound is the largest limit so
     far, and the result is the smallest bound over the starts.

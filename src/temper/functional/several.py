@@ -25,7 +25,7 @@ def micro_f1(
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where no label applies or is predicted.
+        A value in [0, 1], a scalar or [R]; NaN if no label applies or is predicted.
 
     Example:
         >>> float(micro_f1([[1, 0], [1, 1]], [[1, 1], [1, 0]]))
@@ -46,7 +46,7 @@ def label_f1(
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN where no label applies or is predicted.
+        A value in [0, 1], a scalar or [R]; NaN if no label applies or is predicted.
 
     Example:
         >>> float(label_f1([[1, 0], [1, 1]], [[1, 1], [1, 0]]))
@@ -81,7 +81,9 @@ def mean_average_precision(
         return divide(row_counts(0, counts).sum(-1), row_counts(0, counts).sum(-1))
     truth, ranked = (np.asarray(each, dtype=np.float64) for each in (labels, scores))
     columns = zip(truth.T, ranked.T, strict=True)
-    by_label = np.stack([aupr(each, own, counts=counts) for each, own in columns], axis=-1)
+    by_label = np.stack(
+        [aupr(each, label_scores, counts=counts) for each, label_scores in columns], axis=-1
+    )
     known = np.isfinite(by_label)
     return divide(np.where(known, by_label, 0.0).sum(-1), known.sum(-1))
 
@@ -89,7 +91,7 @@ def mean_average_precision(
 def exact_match(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Share of texts all of whose labels are right (subset accuracy).
+    """Fraction of texts all of whose labels are right (subset accuracy).
 
     Args:
         labels: 0 or 1, [n, L].

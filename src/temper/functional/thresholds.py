@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from temper.functional.calibration import fit_temperature
 from temper.functional.conformal import conformal_quantile, conformal_rank
-from temper.functional.proportions import GroupShares, Share
+from temper.functional.proportions import GroupProportions, Proportion
 from temper.functional.resampling import FloatArray, IntegerArray, divide, group_sums
 
 
@@ -79,8 +79,8 @@ class Judged:
         thresholds: The rule that computes the thresholds.
         values: From a threshold and indices of judged rows to one value per such row.
         rows: Indices of the judged rows that are averaged, [k].
-        closed: The same share at fixed thresholds, for its closed form; None for a mean that is
-            not a share.
+        closed: The same fraction at fixed thresholds, for its closed form; None for a mean that is
+            not a fraction.
         groups: Group of each of these rows, whole numbers from 0 without a gap, [k]: the score is
             the smallest of the groups' means. None takes one mean over all rows.
     """
@@ -88,7 +88,7 @@ class Judged:
     thresholds: Thresholds
     values: Callable[[float, IntegerArray], FloatArray]
     rows: IntegerArray
-    closed: Share | GroupShares | None = None
+    closed: Proportion | GroupProportions | None = None
     groups: IntegerArray | None = None
 
     def __call__(self, counts: FloatArray) -> FloatArray:
@@ -100,14 +100,14 @@ class Judged:
         folds, indices = self.thresholds.judged_folds, self.thresholds.indices
         sums = np.zeros((len(counts), size))
         for fold in (0, 1):
-            own = np.flatnonzero(folds[self.rows] == fold)
-            drawn = counts[:, indices[self.rows[own]]]
+            in_fold = np.flatnonzero(folds[self.rows] == fold)
+            drawn = counts[:, indices[self.rows[in_fold]]]
             # Resamples share few thresholds, each of which is one row's score.
             limits, which = np.unique(self.thresholds.of_fold(fold, counts), return_inverse=True)
             for number, limit in enumerate(limits.tolist()):
                 alike = which == number
-                result = self.values(limit, self.rows[own])
-                sums[alike] += group_sums(result, groups[own], size, drawn[alike])
+                result = self.values(limit, self.rows[in_fold])
+                sums[alike] += group_sums(result, groups[in_fold], size, drawn[alike])
         everyone = counts[:, indices[self.rows]]
         means = divide(sums, group_sums(np.ones(len(self.rows)), groups, size, everyone))
         # A group without a row in a resample is ignored, as in `least_accuracy`.
@@ -183,8 +183,8 @@ class FittedOn:
         weights = np.where(possible, np.exp(values), 0.0)
         weights /= weights.sum(axis=1, keepdims=True)
         mean = (weights * values).sum(axis=1)
-        own = values[np.arange(len(classes)), classes]
-        return cls(rows, own - mean, (weights * (values - mean[:, None]) ** 2).sum(axis=1))
+        chosen = values[np.arange(len(classes)), classes]
+        return cls(rows, chosen - mean, (weights * (values - mean[:, None]) ** 2).sum(axis=1))
 
     def moves(self, counts: FloatArray) -> FloatArray:
         """Return how far each resample moves the logarithm of the temperature, [R].

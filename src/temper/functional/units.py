@@ -13,13 +13,13 @@ ABSENT = "\u2013"  # en dash: a number that does not exist
 
 @dataclass(frozen=True)
 class Unit:
-    """Say how a score is shown.
+    """How a score is shown.
 
     Args:
         scale: Factor from the stored to the shown number.
         decimals: Digits after the point.
         sign: Unit after the score's name, empty for a bare number.
-        significant: Digits of a number of any size, in place of ``decimals``; None where sizes are
+        significant: Digits of a number of any size, in place of ``decimals``; None if sizes are
             alike.
     """
 
@@ -59,7 +59,7 @@ class Unit:
         return points / self.scale if self.scale == _POINTS else None
 
     def text(self, value: float | None, *, signed: bool = False) -> str:
-        """Write a number, or a dash where there is none.
+        """Write a number, or a dash if there is none.
 
         Args:
             value: The stored number.

@@ -81,7 +81,6 @@ class RandomMask(UpdateRule):
         return masked
 
     def _thin(self, gradient: Tensor, key: int, *, start: int) -> Tensor:
-        """Mask and scale a contiguous gradient in place, and count the kept entries."""
         q = quantize(torch.tensor(self.keep), p_min=0.0)
         threshold, scale = int(highest_kept(q)), LEVELS / int(q)
         kept = torch.zeros((), dtype=torch.float64, device=gradient.device)

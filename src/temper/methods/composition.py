@@ -23,7 +23,7 @@ from temper.types import Step
 Half = Literal["both", "objective", "rule"]
 
 
-class Share(BaseModel):
+class Part(BaseModel):
     """A method, or one half of it, in a composition.
 
     Args:
@@ -50,38 +50,38 @@ class Composed(Method):
     """Several methods in one.
 
     Args:
-        shares: The methods, or halves of them, each once.
+        parts: The methods, or halves of them, each once.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    shares: tuple[Share, ...]
+    parts: tuple[Part, ...]
 
     @property
     def name(self) -> str:
         """The name of the composition on the command line."""
-        return " + ".join(part.label for part in self.shares)
+        return " + ".join(part.label for part in self.parts)
 
     @property
     def moves_embeddings(self) -> Method | None:
         """The one method that perturbs the embeddings; None if there is none."""
-        moving = (part.config.moves_embeddings for part in self.shares if part.half != "rule")
+        moving = (part.config.moves_embeddings for part in self.parts if part.half != "rule")
         return next(filter(None, moving), None)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of each method, by its name."""
-        return {part.name: part.config.settings() for part in self.shares}
+        return {part.name: part.config.settings() for part in self.parts}
 
     def off(self) -> Self:
         """Switch every method off."""
         parts = [
-            Share(name=part.name, config=part.config.off(), half=part.half) for part in self.shares
+            Part(name=part.name, config=part.config.off(), half=part.half) for part in self.parts
         ]
-        return type(self)(shares=tuple(parts))
+        return type(self)(parts=tuple(parts))
 
     def composed(self) -> Sequence[Method]:
         """Return the methods whose losses are composed."""
-        return [part.config for part in self.shares if part.half != "rule"]
+        return [part.config for part in self.parts if part.half != "rule"]
 
     def plan(self, now: Step) -> Plan:
         """Return the merged plan.
@@ -93,7 +93,7 @@ class Composed(Method):
 
     def update(self) -> Sequence[UpdateRule]:
         """Return the update rules of all methods."""
-        owned = [part for part in self.shares if part.half != "objective"]
+        owned = [part for part in self.parts if part.half != "objective"]
         return [rule for part in owned for rule in part.config.update()]
 
     def check_head(self, head: type[Head]) -> None:
@@ -108,7 +108,7 @@ class Composed(Method):
             CompositionError: If two methods conflict, or losses read the state of a missing update
                 rule.
         """
-        rules = [(part.name, part.config.rule) for part in self.shares if part.half != "objective"]
+        rules = [(part.name, part.config.rule) for part in self.parts if part.half != "objective"]
         for index, (later, rule) in enumerate(rules):
             for earlier, other in rules[:index]:
                 if shared := sorted(rule.conflicts & other.conflicts):
@@ -152,15 +152,15 @@ def compose(
     halves: list[tuple[Method | str, Half]] = [(method, "both") for method in methods]
     halves += [(objective, "objective")] if objective is not None else []
     halves += [(rule, "rule")] if rule is not None else []
-    parts: list[Share] = []
+    parts: list[Part] = []
     for given, half in halves:
         config = configure(given) if isinstance(given, str) else given
         if not isinstance(config, Composed):
-            parts.append(Share(name=name_of(config), config=config, half=half))
+            parts.append(Part(name=name_of(config), config=config, half=half))
         elif half == "both":
-            parts += config.shares
+            parts += config.parts
         else:
-            parts += [part.model_copy(update={"half": half}) for part in config.shares]
+            parts += [part.model_copy(update={"half": half}) for part in config.parts]
     return _checked(parts)
 
 
@@ -253,7 +253,7 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
             )
         elif not isinstance(table, Mapping):
             faults.append(f"`method.{key}` must be a table of settings, got {table!r}.")
-    parts: list[Share] = []
+    parts: list[Part] = []
     for method, half in labels:
         if half is not None and half not in HALVES:
             faults.append(unknown(f"half of {method}", half, HALVES))
@@ -268,7 +268,7 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
             taken = next((known for known in HALVES if known == half), "both")
             written = set(table) if isinstance(table, Mapping) else set()
             by_preset = config.model_fields_set - written if "preset" in written else set()
-            parts.append(Share(name=method, config=config, half=taken, preset=frozenset(by_preset)))
+            parts.append(Part(name=method, config=config, half=taken, preset=frozenset(by_preset)))
         except TemperError as error:
             faults += str(error).splitlines()
     if faults:
@@ -276,47 +276,47 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
     return _checked(parts)
 
 
-def _checked(shares: list[Share]) -> Composed:
-    if not shares:
+def _checked(parts: list[Part]) -> Composed:
+    if not parts:
         raise CompositionError("A composition needs at least one method, got none.")
-    names = [part.name for part in shares]
+    names = [part.name for part in parts]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise CompositionError(
-            f"The method {twice!r} is named twice in {' + '.join(s.label for s in shares)!r}. "
+            f"The method {twice!r} is named twice in {' + '.join(part.label for part in parts)!r}. "
             "Name each method once."
         )
-    composed = Composed(shares=tuple(_only_half(part) for part in shares))
+    composed = Composed(parts=tuple(_only_half(part) for part in parts))
     # Faults are raised when the composition is created, before any work.
     composed.check_composition()
     return composed
 
 
-def _only_half(share: Share) -> Share:
+def _only_half(part: Part) -> Part:
     """Reset the settings that only the other half reads.
 
     Raises:
         CompositionError: If the method has no such half.
         SettingError: If a setting was set that only the other half reads.
     """
-    if share.half == "both" or isinstance(share.config, Composed):
-        return share
-    config = share.config
+    if part.half == "both" or isinstance(part.config, Composed):
+        return part
+    config = part.config
     has_rule, has_losses = bool(config.rule.rules), config.plan(Step()) != Plan()
-    is_empty = not (has_rule if share.half == "rule" else has_losses)
-    if is_empty and share.name != "plain":
-        what = "update rule" if share.half == "rule" else "objective"
+    is_empty = not (has_rule if part.half == "rule" else has_losses)
+    if is_empty and part.name != "plain":
+        what = "update rule" if part.half == "rule" else "objective"
         raise CompositionError(
-            f"{share.name!r} has no {what} with these settings, so that "
-            f"{share.label!r} is plain fine-tuning. Leave it out, or name another."
+            f"{part.name!r} has no {what} with these settings, so that "
+            f"{part.label!r} is plain fine-tuning. Leave it out, or name another."
         )
     fields = type(config).model_fields
-    unread = [name for name in config.model_fields_set if not config.reads(name, share.half)]
+    unread = [name for name in config.model_fields_set if not config.reads(name, part.half)]
     changed = {name for name in unread if getattr(config, name) != fields[name].default}
-    if ignored := sorted(changed - share.preset):
+    if ignored := sorted(changed - part.preset):
         raise SettingError(
-            f"{share.label!r} would ignore {', '.join(ignored)}: only the other half of "
-            f"{share.name!r} reads it. Leave it out, or take the whole method."
+            f"{part.label!r} would ignore {', '.join(ignored)}: only the other half of "
+            f"{part.name!r} reads it. Leave it out, or take the whole method."
         )
     kept = config.model_copy(update={name: fields[name].default for name in changed})
-    return Share(name=share.name, config=kept, half=share.half)
+    return Part(name=part.name, config=kept, half=part.half)

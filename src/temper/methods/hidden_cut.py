@@ -109,7 +109,7 @@ class HiddenCut(Method):
             # The clean pass went through the distributed wrapper, which waits for one forward only.
             cut = step.logits("cut", wrapped=False)  # f(cut x), [B, U, C]
         lengths = torch.stack([span.sum() for span in spans_of_blocks]).float()
-        step.notes["cut/share"] = lengths.mean() / batch.mask.sum()
+        step.notes["cut/fraction"] = lengths.mean() / batch.mask.sum()
         pair, weight = (clean.logits[0], cut), self.divergence_weight
         term = step.divergence(pair, "js", "mean", weight=weight, name="cut_divergence")
 
@@ -118,7 +118,7 @@ class HiddenCut(Method):
             return step.divergence_rows((clean.logits[0], whole), "js")
 
         if weight:
-            step.note_dropout_share(term, uncut)
+            step.note_dropout_fraction(term, uncut)
         task = step.task((cut,), name="cut", weight=self.cut_weight)
         yield [clean.task, *with_weight(task, term)]
 

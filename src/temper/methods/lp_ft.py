@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from temper.models.network import Parameters
 
 
-class ByShare(Variant):
+class ByFraction(Variant):
     """A fraction of all steps."""
 
-    kind: Literal["share"] = "share"
-    share: float = Field(
+    kind: Literal["fraction"] = "fraction"
+    fraction: float = Field(
         default=0.2,
         ge=0.0,
         le=1.0,
@@ -159,11 +159,13 @@ class LPFT(Method):
 
     PRETRAINED = "trains the head on pre-trained features first"
 
-    probe: ByShare | BySteps = Field(
-        default=ByShare(),
+    probe: ByFraction | BySteps = Field(
+        default=ByFraction(),
         discriminator="kind",
-        description="Length of the phase in which the head trains alone: a `share` of all steps, "
-        "or a number of `steps`.",
+        description=(
+            "Length of the phase in which the head trains alone: a `fraction` of all steps, or a "
+            "number of `steps`."
+        ),
     )
     head_learning_rate_scale: float = Field(
         default=1.0,
@@ -174,14 +176,14 @@ class LPFT(Method):
 
     def off(self) -> Self:
         """Train everything from the first step on."""
-        return self._with(probe={"share": 0.0})
+        return self._with(probe={"fraction": 0.0})
 
     def update(self) -> list[UpdateRule]:
         """Return the update rule."""
-        share = self.probe.share if isinstance(self.probe, ByShare) else None
+        fraction = self.probe.fraction if isinstance(self.probe, ByFraction) else None
         steps = self.probe.steps if isinstance(self.probe, BySteps) else None
-        if not (share or steps):
+        if not (fraction or steps):
             return []
         scale = self.head_learning_rate_scale
-        rule = HeadFirst(ratio=share, steps=steps, learning_rate_scale_of_head=scale)
+        rule = HeadFirst(ratio=fraction, steps=steps, learning_rate_scale_of_head=scale)
         return [rule]

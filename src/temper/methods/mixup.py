@@ -96,7 +96,7 @@ class MixupConfig(Method):
             torch.lerp(step.task_rows(z, labels[partner]), step.task_rows(z, labels), q.to(z.dtype))
             for z in mixed
         ]
-        step.notes["mixup/share"] = torch.maximum(q, 1 - q).mean()
+        step.notes["mixup/fraction"] = torch.maximum(q, 1 - q).mean()
         term = Term("mixup", torch.stack(rows).mean(0), self.weight, logits=mixed)
         yield [step.clean.task, term] if self.level == "pooled" else [term]
 

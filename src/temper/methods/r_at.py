@@ -4,7 +4,7 @@
 batch and classes.
 
 Source: Ni et al., Findings of EMNLP 2022; released code IKMLab/R-AT. Differs: UEGR's attack (per
-example, epsilon a share of the embedding norm) and its shared backward, 9F; preset ``released``
+example, epsilon a fraction of the embedding norm) and its shared backward, 9F; preset ``released``
 moves the whole embedding matrix by ``epsilon * G / ||G||_F`` and computes the attack gradient in a
 separate pass, 11F.
 """

@@ -84,7 +84,7 @@ class Recall(InitialWeightsRule):
     name = "recall"
     supports_fsdp = True
     conflicts = frozenset({"after_step"})
-    logged = MappingProxyType({"recall/task_share": "share"})
+    logged = MappingProxyType({"recall/task_fraction": "fraction"})
 
     def init(self, params: Parameters) -> State:
         """Keep the initial weights; warn if the classifier cannot be identified."""
@@ -121,7 +121,7 @@ class Recall(InitialWeightsRule):
         if step.skipped:
             return
         fraction = self.task_fraction(step.number + 1)  # lambda(t)
-        state["share"] = fraction
+        state["fraction"] = fraction
         if step.number == 0 and step.total:
             self._warn_of_early_end(step.total)
         strongest, gradients = 0.0, params.gradients()

@@ -208,7 +208,7 @@ def _restored() -> Iterator[None]:
 
 
 def is_composed(name: str) -> bool:
-    """Tell whether a name stands for a composition.
+    """Return whether a name stands for a composition.
 
     Example:
         >>> is_composed("r_drop + adv_weight"), is_composed("uegr.objective"), is_composed("uegr")
@@ -239,13 +239,13 @@ def labels_of(name: str) -> list[tuple[str, str | None]]:
 
 
 def name_faults(name: str) -> list[str]:
-    """Say what is wrong with a method's name, whether composed or not; settings are not looked at.
+    """Return the faults of a method's name, composed or not; settings are not checked.
 
     Args:
         name: A registered name, or a composition.
 
     Returns:
-        One line per fault; none where every method and half is known.
+        One line per fault; none if every method and half is known.
     """
     result = []
     for method, half in labels_of(name):

@@ -69,7 +69,7 @@ class Fixed(Variant):
 @register(
     "uegr",
     summary="Attacked passes under adaptive dropout, selective update",
-    cost="3F + 3KF + mask (every k steps a share s of the rows: 3F + 3KF s/k)",
+    cost="3F + 3KF + mask (every k steps a fraction s of the rows: 3F + 3KF s/k)",
     memory="activations of K passes",
     paper="UEGR, arXiv 2503.16550",
 )
@@ -80,7 +80,7 @@ class UEGR(AttackConfig, SelectionConfig):
         "paper": {"epsilon": 0.1, "relative": False, "adaptive": {"low": 0.3, "high": 0.5}},
         "sentiment": {"mask": {"alpha": 0.9, "beta": 10.0}},
         "entailment": {"mask": {"alpha": 0.6, "beta": 1.0}},
-        "fast": {"mask": "off", "every": 2, "share": 0.5},
+        "fast": {"mask": "off", "every": 2, "fraction": 0.5},
         "one_pass": {"mask": "off", "passes": 1, "with_clean": True},
     }
 
@@ -118,12 +118,12 @@ class UEGR(AttackConfig, SelectionConfig):
     every: int = Field(
         default=1, ge=1, description="Attacks every n-th step, with n times the weight."
     )
-    share: float = Field(
+    fraction: float = Field(
         default=1.0,
         gt=0.0,
         le=1.0,
         description="Fraction of each batch's rows to attack, drawn at random; their weight is "
-        "multiplied by 1 / share.",
+        "multiplied by 1 / fraction.",
     )
 
     def check(self) -> None:
@@ -212,7 +212,7 @@ class UEGR(AttackConfig, SelectionConfig):
     def _attacked_rows(self, step: StepContext) -> Tensor | None:
         """Draw the indices of the attacked rows [b], sorted; None for all rows."""
         size = step.batch.size
-        count = max(1, round(self.share * size))
+        count = max(1, round(self.fraction * size))
         if count >= size:
             return None
         draws = generator(step.streams.local("rows", "adversarial"))

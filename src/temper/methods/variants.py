@@ -73,8 +73,8 @@ def as_table(given: Any, field: FieldInfo) -> dict[str, Any]:
         on = next(kind for kind in (default.kind, *kinds) if kind != OFF)
         return {"kind": on if given else OFF}
     if isinstance(given, Variant):
-        own = {name: getattr(given, name) for name in given.model_fields_set}
-        return {**own, "kind": given.kind}
+        values = {name: getattr(given, name) for name in given.model_fields_set}
+        return {**values, "kind": given.kind}
     if isinstance(given, str):
         return {"kind": given}
     if isinstance(given, Mapping):
@@ -108,8 +108,8 @@ def completed(given: Any, field: FieldInfo) -> Any:
 
 
 def _check_field(name: str, kind: str, kinds: Mapping[str, type[Variant]]) -> None:
-    own = kinds[kind].model_fields
-    if name in own:
+    fields = kinds[kind].model_fields
+    if name in fields:
         return
     owners = [other for other, variant in kinds.items() if name in variant.model_fields]
     if owners:
@@ -117,7 +117,7 @@ def _check_field(name: str, kind: str, kinds: Mapping[str, type[Variant]]) -> No
             f"{name!r} belongs to the kind {' or '.join(map(repr, owners))}, and its kind is "
             f"{kind!r}. Set the kind too, or leave {name!r} out."
         )
-    raise ValueError(unknown(f"setting of the kind {kind!r}", name, set(own) - {"kind"}))
+    raise ValueError(unknown(f"setting of the kind {kind!r}", name, set(fields) - {"kind"}))
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, config: type[BaseModel]) -> Any:

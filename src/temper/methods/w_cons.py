@@ -87,7 +87,6 @@ class Anchor(InitialWeightsRule):
 def _add_pull(
     tensor: Tensor, start: Tensor, gradient: Tensor, buffer: Tensor, factor: float
 ) -> Tensor:
-    """Add ``factor * (tensor - start)`` to a gradient and return ``||tensor - start||^2``."""
     weights, origin, target = tensor.reshape(-1), start.reshape(-1), gradient.view(-1)
     square = torch.zeros((), device=buffer.device, dtype=buffer.dtype)
     for begin in range(0, len(weights), len(buffer)):

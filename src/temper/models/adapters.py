@@ -125,7 +125,7 @@ def with_trained_head(model: Any, source: str) -> Any:
 
 
 def is_adapted(model: Any) -> bool:
-    """Tell whether a model is one of PEFT."""
+    """Return whether a model is one of PEFT."""
     return hasattr(model, "peft_config")
 
 

@@ -24,7 +24,7 @@ class Parameters:
     Args:
         tensors: Parameter by name, in the model's order; of a sharded one this process's rows.
         blocks: Names of those inside the repeated blocks (encoder or decoder layers).
-        head: Names of those behind the pre-trained part: the classifier, drawn anew.
+        head: Names of those behind the pre-trained part: the classifier, drawn again.
         embeddings: Names of the tables that `nn.Embedding` layers look rows up in.
         depths: How far each lies below the head, by name: 0 in it, 1 in the top block and behind
             it, and so on down to the embeddings, one deeper than the lowest block.
@@ -301,11 +301,11 @@ def _depths(
     lowest, depth = len(blocks) + 1, len(blocks) + 1 if blocks else 0
     result = {}
     for name, parameter in model.named_parameters():
-        # A module between two blocks belongs to the one before it.
+        # A module between two blocks belongs to the previous one it.
         depth = len(blocks) - inside[id(parameter)] if id(parameter) in inside else depth
         if parameter.requires_grad:
-            own = lowest if name in embeddings else depth
-            result[name] = 0 if name in head else own
+            layer = lowest if name in embeddings else depth
+            result[name] = 0 if name in head else layer
     return result
 
 
@@ -320,7 +320,7 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
         blocks: What `find_blocks` found in it.
 
     Returns:
-        Names; empty where it cannot be told.
+        Names; empty if it cannot be told.
     """
     named = dict(model.named_parameters())
     for inner in model.modules():
@@ -386,7 +386,7 @@ def of_encoder(
 
 
 def recomputes(model: nn.Module) -> bool:
-    """Tell whether a backward would compute blocks again (gradient checkpointing).
+    """Return whether a backward would compute blocks again (gradient checkpointing).
 
     Args:
         model: Any module.
@@ -397,7 +397,7 @@ def recomputes(model: nn.Module) -> bool:
 
 
 def drops(model: nn.Module) -> bool:
-    """Tell whether anything in a model drops units: a layer, or a rate that its code reads.
+    """Return whether anything in a model drops units: a layer, or a rate that its code reads.
 
     Args:
         model: Any module.

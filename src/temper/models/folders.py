@@ -70,15 +70,15 @@ def check_config(
                 "from the Hub. Take that line out of config.json, or write 'sdpa' or 'eager'."
             )
     files = Path(weights).glob("*.safetensors")
-    held = [shape for file in files for shape in shapes(file).values()]
-    widest = max((max(shape, default=1) for shape in held), default=0)
+    tensor_shapes = [shape for file in files for shape in shapes(file).values()]
+    widest = max((max(shape, default=1) for shape in tensor_shapes), default=0)
     for named, most, what in (
-        (DEPTHS, len(held), f"hold {len(held):,} tensors"),
+        (DEPTHS, len(tensor_shapes), f"hold {len(tensor_shapes):,} tensors"),
         (WIDTHS, widest, f"hold no tensor wider than {widest:,}"),
     ):
         for name in named:
             size = settings.get(name)
-            if held and isinstance(size, int) and size > most:
+            if tensor_shapes and isinstance(size, int) and size > most:
                 raise ModelError(
                     f"The config of {source} has `{name}` {size:,}, and its files {what}. Copy or "
                     "download the model again."

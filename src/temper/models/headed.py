@@ -69,10 +69,10 @@ def load_headed(
     source = resolve(name)
     with loading(name):
         source, adapter, base, config = configured(source, name)
-        own = _other_head(config, adapter) == head
+        has_head = _other_head(config, adapter) == head
         writes = head in (Completions.name, Seq2Seq.name)
         # BART is published without its head, which is its embedding table.
-        if not own and not (trained and (not writes or config.is_encoder_decoder)):
+        if not has_head and not (trained and (not writes or config.is_encoder_decoder)):
             kind = "causal language model" if writes else f"model with a head for {head}"
             raise ModelError(
                 f"{name!r} is no {kind} (architectures: {config.architectures}). Prompts with "
@@ -84,10 +84,10 @@ def load_headed(
         set_padding(tokenizer, config, name)
         if head == Spans.name:
             config.num_labels = 2
-        new_head = not writes and (not own or adapter is not None)
+        new_head = not writes and (not has_head or adapter is not None)
         with seeded(derive_seed(seed, "head")):
             model, drawn = load_weights(HEADED[head], base, config, new_head=new_head)
-            if not own and not writes:
+            if not has_head and not writes:
                 # Another head may have weights of the same names and sizes.
                 drawn = sorted({*drawn, *draw_head(model)})
         # The folder of an adapter has no other record of the head.

@@ -109,17 +109,17 @@ def load_classifier(
             )
         # Another head may have weights of the same names and sizes.
         new_head = new_head or (wanted and classes is None and _has_other_head(config))
-        own = None if new_head else _class_names(config, classes, source, given)
+        class_names = None if new_head else _class_names(config, classes, source, given)
         order = None
         if wanted:
-            if own is not None and labels is not None and len(own) == len(labels):
-                order = order_of_head(own, labels, name)
+            if class_names is not None and labels is not None and len(class_names) == len(labels):
+                order = order_of_head(class_names, labels, name)
             config.update(head_settings(labels, kind=kind or "classification"))
         else:
             if classes != config.num_labels:
                 config.num_labels = classes
-            if own is not None:
-                config.update(names_setting(own))
+            if class_names is not None:
+                config.update(names_setting(class_names))
         set_padding(tokenizer, config, name)
         with seeded(derive_seed(seed, "head")):
             is_new = wanted or adapter is not None
@@ -162,7 +162,7 @@ def head_names(
 
 
 class PretrainedReader:
-    """A pre-trained model that is asked about texts as it is, in batches of rows of like length.
+    """A pre-trained model that is asked about texts as it is, in batches of rows of similar length.
 
     A class names the auto class that loads it, ``kind``, and ``spare`` weights, which may be
     missing as they are not used.
@@ -258,7 +258,7 @@ class PretrainedReader:
             ids: Token ids of each row.
         """
         device = next(self.model.parameters()).device
-        order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
+        order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
         for start in range(0, len(order), self.batch_size):
             indices = order[start : start + self.batch_size]
             batch = self.tokenizer.pad(
@@ -410,10 +410,10 @@ def _has_other_head(config: Any) -> bool:
 def _own_classes(source: str, config: Any, adapter: Any | None, auto: Any) -> int | None:
     """Return the number of outputs of the head that comes with the model, None if none does."""
     if adapter is not None:
-        own = adapter_classes(Path(source))
+        count = adapter_classes(Path(source))
         # The head of an adapter made without task_type is its base's, and so is the config.
-        if own is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
-            return own
+        if count is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
+            return count
     ending = auto.__name__.removeprefix("AutoModel")
     named = any(ending in each for each in config.architectures or ())
     return int(config.num_labels) if named else None

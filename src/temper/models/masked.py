@@ -20,7 +20,7 @@ from temper.models.pieces import WholeWords, script_of, whole_words
 
 @dataclass(frozen=True)
 class Blank:
-    """A place of a text where a word is wanted.
+    """A place of a text if a word is wanted.
 
     Args:
         before: All that stands before it, spaces included.
@@ -142,24 +142,23 @@ class MaskedModel(PretrainedReader):
             ids = list(self.tokenizer(text, verbose=False)["input_ids"])
             masks = [at for at, token in enumerate(ids) if token == self.tokenizer.mask_token_id]
             # The text may hold the mask token's name itself.
-            place = masks[before.count(self.tokenizer.mask_token)]
+            position = masks[before.count(self.tokenizer.mask_token)]
             if len(ids) <= self.max_length:
-                return ids, place
+                return ids, position
             if not before and not after:
                 raise ModelError(f"`max_length` {self.max_length} leaves no room for a word.")
             # The farther side is halved until what is left fits.
-            if place >= len(ids) - place:
+            if position >= len(ids) - position:
                 before = before[(len(before) + 1) // 2 :]
             else:
                 after = after[: len(after) // 2]
 
-    def _chances(self, inputs: dict[str, Tensor], places: list[int]) -> Tensor:
-        """Return the probabilities [B, V] at the blanks, on the CPU."""
+    def _chances(self, inputs: dict[str, Tensor], indices: list[int]) -> Tensor:
         # The padding side is the tokenizer's, so the place is counted from the row's first token.
         first = inputs["attention_mask"].argmax(dim=1)
-        at = first + torch.tensor(places, device=first.device)
+        at = first + torch.tensor(indices, device=first.device)
         logits = self.model(**inputs).logits
-        chosen = at_least_single(logits[torch.arange(len(places)), at])
+        chosen = at_least_single(logits[torch.arange(len(indices)), at])
         if not bool(torch.isfinite(chosen).all()):
             raise ModelError(
                 "The masked language model's logits are not finite. Load it in fp32, or give "

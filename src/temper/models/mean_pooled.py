@@ -42,12 +42,12 @@ def mean_pooled(
             f"{config.model_type} is not an encoder, so it has no embeddings to classify."
         )
     set_windows(classifier, None)
-    own = MeanPooledConfig(
+    pooled = MeanPooledConfig(
         encoder={"model_type": config.model_type, **settings},
         pad_token_id=config.pad_token_id,
         **head_settings(labels),
     )
     with torch.device(classifier.device):
-        model = MeanPooledForSequenceClassification(own, classifier.base_model)
+        model = MeanPooledForSequenceClassification(pooled, classifier.base_model)
     model.eval()
     return model

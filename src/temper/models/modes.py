@@ -44,11 +44,11 @@ def in_single(model: nn.Module) -> Iterator[None]:
     """
     tensors = [*model.parameters(), *model.buffers()]
     half = [each for each in tensors if each.dtype in (torch.bfloat16, torch.float16)]
-    held = [each.data for each in half]
+    saved = [each.data for each in half]
     try:
         for each in half:
             each.data = each.data.float()
         yield
     finally:
-        for each, data in zip(half, held, strict=True):
+        for each, data in zip(half, saved, strict=True):
             each.data = data

@@ -110,11 +110,11 @@ class MTDNNConfig(PreTrainedConfig):
             A config of the encoder's architecture, with the task's labels.
         """
         labels = {task["name"]: task["labels"] for task in self.tasks or ()}[name]
-        own = copy.deepcopy(dict(self.encoder or {}))
+        settings = copy.deepcopy(dict(self.encoder or {}))
         for key in ("architectures", "num_labels", "id2label", "label2id", "transformers_version"):
-            own.pop(key, None)
-        own.update(head_settings(labels or None))
-        return AutoConfig.for_model(own.pop("model_type"), **own)
+            settings.pop(key, None)
+        settings.update(head_settings(labels or None))
+        return AutoConfig.for_model(settings.pop("model_type"), **settings)
 
 
 class MTDNNForSequenceClassification(PreTrainedModel):

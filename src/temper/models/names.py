@@ -172,7 +172,7 @@ def not_loaded(name: str, reason: object) -> str:
 
 
 def near_folder(name: str | Path) -> str:
-    """Ask whether a folder next to one that is not there was meant; empty where none is alike.
+    """Ask whether a folder next to one that is not there was meant; empty if none is alike.
 
     Args:
         name: What was named.

@@ -79,7 +79,7 @@ def write_onnx(
 
 
 def write_int8(source: Path, path: Path) -> None:
-    """Write an ONNX file anew with the weights of its matrices in eight bits.
+    """Write an ONNX file again with the weights of its matrices in eight bits.
 
     Args:
         source: The file of `write_onnx`.

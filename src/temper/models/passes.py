@@ -60,12 +60,12 @@ class Recording:
     embeddings: Tensor | None = None
     sites: SiteLog = field(default_factory=SiteLog)
 
-    def take(self, places: Tensor) -> Recording:
+    def take(self, indices: Tensor) -> Recording:
         """Return what was noted of some rows.
 
         Args:
-            places: Their positions, [b].
+            indices: Their positions, [b].
         """
-        embeddings = None if self.embeddings is None else self.embeddings[places]
-        norms = {key: each[places] for key, each in self.sites.channel_norms.items()}
+        embeddings = None if self.embeddings is None else self.embeddings[indices]
+        norms = {key: each[indices] for key, each in self.sites.channel_norms.items()}
         return replace(self, embeddings=embeddings, sites=replace(self.sites, channel_norms=norms))

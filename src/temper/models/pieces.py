@@ -50,15 +50,15 @@ def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
     """Sort out the whole words of a vocabulary.
 
     A word is two letters or more, digits among them allowed, or one letter of a script without
-    capitals (Chinese). It is kept only where the tokenizer reads it as that one id. So a swap for
-    it puts exactly the id into the model that was asked for.
+    capitals (Chinese). It is kept only if the tokenizer reads it as that one id. So a swap for it
+    puts exactly the id into the model that was asked for.
 
     Args:
         tokenizer: A Transformers tokenizer.
         size: Embeddings of the model, where they are fewer than the tokenizer's ids.
 
     Returns:
-        The words; none where the tokenizer lists no vocabulary.
+        The words; none if the tokenizer lists no vocabulary.
     """
     listed = getattr(tokenizer, "get_vocab", None)
     special = set(getattr(tokenizer, "all_special_ids", None) or ())
@@ -95,7 +95,7 @@ def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
 
 
 def script_of(word: str) -> str:
-    """Return the script of a word's first letter as Unicode names it, empty where it has none.
+    """Return the script of a word's first letter as Unicode names it, empty if it has none.
 
     Args:
         word: Any string.

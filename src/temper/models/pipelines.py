@@ -1,7 +1,7 @@
 """Pipelines that others made: Transformers' text classification, and scikit-learn's from skops.
 
 Nothing is unpickled. A skops file is built from types that skops knows to be harmless, and from
-others only where the user has named them.
+others only if the user has named them.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class TextPipeline:
         ]
         model = self.pipeline.model
         # A pipeline around a model that was just trained answers with dropout otherwise.
-        held = in_mode(model, training=False) if isinstance(model, nn.Module) else nullcontext()
+        mode = in_mode(model, training=False) if isinstance(model, nn.Module) else nullcontext()
         # Pipelines draw the seed of a data loader from the global generator.
-        with held, torch.random.fork_rng(devices=[]):
+        with mode, torch.random.fork_rng(devices=[]):
             result = self.pipeline(
                 inputs,
                 top_k=None,
@@ -181,7 +181,7 @@ class EstimatorAnswers:
     Args:
         function: From texts to probabilities [n, C], or values [n].
         regression: Whether it gives values.
-        label_names: The classes by column; None where they are 0..C-1, which names nothing.
+        label_names: The classes by column; None if they are 0..C-1, which names nothing.
         classes: C, 0 for a regression.
     """
 
@@ -220,7 +220,6 @@ def estimator_answers(estimator: Any) -> EstimatorAnswers:
 
 
 def _longest(tokenizer: Any) -> int:
-    """Return the longest input of a tokenizer's model."""
     limit = int(tokenizer.model_max_length)
     if limit > _NO_LIMIT:
         raise ModelError(

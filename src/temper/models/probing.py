@@ -44,7 +44,7 @@ HIDDEN = "hidden_states"
 
 
 def hidden_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the hidden state among a block's arguments, None where there is none.
+    """Return the hidden state among a block's arguments, None if there is none.
 
     Args:
         args: Those by position, of which the first is it.
@@ -116,8 +116,8 @@ def probe(
             given = args[0] if args else None
             if not isinstance(given, Tensor) or given.dtype != ids.dtype:
                 return
-            for time_first, own in ((False, ids), (True, ids.T)):
-                if given.shape == own.shape and torch.equal(given, own):
+            for time_first, in_memory in ((False, ids), (True, ids.T)):
+                if given.shape == in_memory.shape and torch.equal(given, in_memory):
                     same_memory = given.data_ptr() == ids.data_ptr()
                     matches.append((same_memory, name, module, calls[module], time_first))
                     return
@@ -142,8 +142,8 @@ def probe(
         remove_hooks(hooks)
         control.reset()
     # A short text can look like its own positions or token types; only the ids are passed on.
-    own = [match for match in matches if match[0]]
-    matches = own if len(own) == 1 else matches
+    in_memory = [match for match in matches if match[0]]
+    matches = in_memory if len(in_memory) == 1 else matches
     if len(matches) != 1:
         seen = ", ".join(name for _, name, *_ in matches) or "none"
         raise ModelError(
@@ -152,14 +152,14 @@ def probe(
             "cannot be attacked."
         )
     _, _, module, call, time_first = matches[0]
-    place = Place(module, call, time_first, *(first[0] if first else (None, 0)))
+    site = Place(module, call, time_first, *(first[0] if first else (None, 0)))
 
     def on_hidden_states(shape: tuple[int, ...]) -> bool:
         rows_at = 1 if time_first and len(shape) == 3 else 0
         return len(shape) in (2, 3) and shape[rows_at] == len(ids)
 
     sites = {key: shape for key, shape in log.shapes.items() if on_hidden_states(shape)}
-    return place, list(sites), any(len(shape) == 3 for shape in sites.values())
+    return site, list(sites), any(len(shape) == 3 for shape in sites.values())
 
 
 logger = logging.getLogger(__name__)
@@ -169,13 +169,15 @@ PLAIN = (None, "eager")
 
 
 def implementation(model: nn.Module) -> str | None:
-    """Return the name of a model's attention implementation, None where it has but one.
+    """Return the name of a model's attention implementation, None if it has but one.
 
     Args:
         model: The network.
     """
-    own = getattr(getattr(innermost(model), "config", None), "_attn_implementation", None)
-    return None if own is None else str(own)
+    implementation_name = getattr(
+        getattr(innermost(model), "config", None), "_attn_implementation", None
+    )
+    return None if implementation_name is None else str(implementation_name)
 
 
 def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | None:
@@ -187,23 +189,23 @@ def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | No
         instead: Advice if the model cannot be switched.
 
     Returns:
-        The name of what it was, for ``switch_back``; None where nothing had to change.
+        The name of what it was, for ``switch_back``; None if nothing had to change.
 
     Raises:
         ModelError: If it cannot be switched.
     """
-    own, inner = implementation(model), innermost(model)
-    if own in PLAIN:
+    current, inner = implementation(model), innermost(model)
+    if current in PLAIN:
         return None
     try:
         inner.set_attn_implementation("eager")  # type: ignore[operator]
     except (AttributeError, ValueError) as error:
         raise ModelError(
             f"{purpose} need eager attention, and {type(inner).__name__} cannot be switched to it "
-            f"from {own!r}: {error}. {instead}"
+            f"from {current!r}: {error}. {instead}"
         ) from error
-    logger.info("Attention is 'eager' in place of %r: %s need it.", own, purpose.lower())
-    return own
+    logger.info("Attention is 'eager' in place of %r: %s need it.", current, purpose.lower())
+    return current
 
 
 def switch_back(model: nn.Module, own: str | None) -> None:

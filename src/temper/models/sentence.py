@@ -115,7 +115,6 @@ class SentenceEncoder(PretrainedReader):
         return np.asarray(np.clip(cosine, -1.0, 1.0))
 
     def _means(self, inputs: dict[str, Tensor]) -> FloatArray:
-        """Return the embeddings [B, D] of some rows."""
         hidden = self.model(**inputs).last_hidden_state.double()
         real = inputs["attention_mask"].to(hidden.dtype).unsqueeze(-1)
         # A mean of states times 0 would still be NaN where a padded state is.

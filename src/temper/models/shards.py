@@ -29,7 +29,7 @@ def sharded_modules(model: nn.Module) -> list[Any]:
 
 
 def reshard(model: nn.Module) -> None:
-    """Let every process hold its own rows alone again, whatever the last pass was.
+    """Let every process hold its own rows alone again, for any last pass was.
 
     Args:
         model: Any module; one that is not sharded is left alone.
@@ -66,7 +66,7 @@ class Shards:
     """Which rows of the parameters this process holds.
 
     Args:
-        parameters: The model's own sharded parameters, by name; empty where it holds all.
+        parameters: The model's own sharded parameters, by name; empty if it holds all.
     """
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -121,10 +121,15 @@ class Shards:
         """Return a tensor of this process's rows as a tensor that is sharded like a parameter."""
         from torch.distributed.tensor import DTensor
 
-        own = self.parameters[name]
-        shape, stride = own.shape, own.stride()
+        parameter = self.parameters[name]
+        shape, stride = parameter.shape, parameter.stride()
         return DTensor.from_local(
-            part, own.device_mesh, own.placements, run_check=False, shape=shape, stride=stride
+            part,
+            parameter.device_mesh,
+            parameter.placements,
+            run_check=False,
+            shape=shape,
+            stride=stride,
         )
 
 
@@ -156,16 +161,16 @@ def exchanged(model: nn.Module, parts: Mapping[str, Tensor]) -> Iterator[None]:
         parts: This process's rows of the other values, by name.
     """
     reshard(model)
-    own = Shards({name: model.get_parameter(name) for name in parts}).parts()
-    held = {name: tensor.clone() for name, tensor in own.items()}
+    local_parts = Shards({name: model.get_parameter(name) for name in parts}).parts()
+    saved = {name: tensor.clone() for name, tensor in local_parts.items()}
     try:
-        for name, tensor in own.items():
+        for name, tensor in local_parts.items():
             tensor.copy_(parts[name])
         yield
     finally:
         reshard(model)
-        for name, tensor in own.items():
-            tensor.copy_(held[name])
+        for name, tensor in local_parts.items():
+            tensor.copy_(saved[name])
 
 
 def reduced(values: Tensor, group: Any, *, largest: bool = False) -> Tensor:

@@ -95,7 +95,7 @@ class DropoutSite(nn.Dropout):
 
 
 class SiteControl:
-    """Hold the plan of the present forward and hand it to the sites of one network.
+    """The plan of the present forward and hand it to the sites of one network.
 
     Args:
         model: The network whose dropout layers become sites.
@@ -228,7 +228,7 @@ def _recorder(
 def _dropped(
     plan: DropoutPlan | None, key: SiteKey, x: Tensor, own: float, *, time_first: bool
 ) -> Tensor | None:
-    """Drop by the masks of a site; None where the plan leaves it to the model."""
+    """Drop by the masks of a site; None if the plan leaves it to the model."""
     if plan is None or (plan.only is not None and key not in plan.only):
         return None
     x = x.transpose(0, 1) if time_first else x
@@ -244,7 +244,7 @@ def _dropped(
 
 
 def _rate(plan: DropoutPlan, key: SiteKey, x: Tensor, own: float) -> Tensor | None:
-    """Return the rate at a site for x [K*B, ...], None where nothing is dropped."""
+    """Return the rate at a site for x [K*B, ...], None if nothing is dropped."""
     shape = (x.shape[0], *[1] * (x.dim() - 1))
     if plan.rates is not None:
         if key not in plan.rates:

@@ -94,13 +94,13 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
         time_first: Whether it is [T, B, D].
 
     Returns:
-        [B, T], of texts in windows [B, W * T]: equal shares over the positions that are read,
+        [B, T], of texts in windows [B, W * T]: equal fractions over the positions that are read,
         summing to 1 in each row.
 
     Raises:
         ModelError: If the logits of a row depend on no position.
     """
-    # Different weights, so that no two classes can cancel (rows of a softmax head, say).
+    # Different weights, so no two classes can cancel (rows of a softmax head, say).
     cotangent = torch.linspace(1.0, 2.0, logits.shape[-1], device=logits.device).to(logits.dtype)
     (gradient,) = torch.autograd.grad(
         logits, last, cotangent.expand_as(logits), retain_graph=True, allow_unused=True
@@ -136,9 +136,9 @@ class StateTracer:
     """
 
     def __init__(
-        self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]], place: Place
+        self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]], index: Place
     ) -> None:
-        self._model, self._place, self._time_first = model, place.module, place.time_first
+        self._model, self._place, self._time_first = model, index.module, index.time_first
         self._trace: Trace | None = None
         self._reading = False
         self._shift: Tensor | None = None
@@ -155,14 +155,14 @@ class StateTracer:
         border: Callable[[Any], Any] = torch.compiler.disable
         root, note, pause = border(self._root), border(self._note), border(self._pause)
         # First of all hooks: what perturbs the words acts on the root, not the other way round.
-        self._hooks = [place.module.register_forward_hook(root, prepend=True)]
+        self._hooks = [index.module.register_forward_hook(root, prepend=True)]
         # Encoder-decoders look their decoder's words up in another module of the same table.
         self._hooks += [
             module.register_forward_hook(root, prepend=True)
             for module in model.modules()
             if isinstance(module, nn.Embedding)
-            and module.weight is place.module.weight
-            and module is not place.module
+            and module.weight is index.module.weight
+            and module is not index.module
         ]
         # Behind an encoder the head reads the decoder's.
         first, behind = of_encoder(innermost(model), blocks)
@@ -241,8 +241,8 @@ class StateTracer:
     def _differentiable_attention(self) -> AbstractContextManager[Any]:
         if fault := lacks_second_derivative(self._model):
             raise ModelError(f"{fault} {INSTEAD}")
-        own = implementation(self._model)
-        if own == "sdpa":
+        kernel_name = implementation(self._model)
+        if kernel_name == "sdpa":
             # The fused kernels have no second derivative (pytorch#116350), this one has.
             kernel = sdpa_kernel(SDPBackend.MATH)
             if not recomputes(self._model):
@@ -252,7 +252,7 @@ class StateTracer:
                 self._held = ExitStack()
                 self._held.enter_context(kernel)
             return nullcontext()
-        if own not in PLAIN:
+        if kernel_name not in PLAIN:
             self._implementation = switch_to_eager(
                 self._model, purpose="Second derivatives", instead=INSTEAD
             )
@@ -327,24 +327,24 @@ class _Cut(torch.autograd.Function):
 
 
 def compiled(model: nn.Module) -> bool:
-    """Tell whether ``torch.compile`` has wrapped a model."""
+    """Return whether ``torch.compile`` has wrapped a model."""
     return hasattr(model, "_orig_mod")
 
 
 def lacks_second_derivative(model: nn.Module) -> str:
-    """Say why a model cannot be differentiated twice and what to do; empty where it can.
+    """Return why a model cannot be differentiated twice and what to do; empty if it can.
 
     Args:
         model: The network.
     """
     if compiled(model):
         return "A compiled model has no second derivative. Do not compile it."
-    own, inner = implementation(model), innermost(model)
-    if own in (*PLAIN, "sdpa") or hasattr(inner, "set_attn_implementation"):
+    current, inner = implementation(model), innermost(model)
+    if current in (*PLAIN, "sdpa") or hasattr(inner, "set_attn_implementation"):
         return ""
     return (
-        f"The attention {own!r} of {type(inner).__name__} has no second derivative. Load the model "
-        "with attn_implementation='sdpa' or 'eager'."
+        f"The attention {current!r} of {type(inner).__name__} has no second derivative. Load the "
+        "model with attn_implementation='sdpa' or 'eager'."
     )
 
 

@@ -123,7 +123,6 @@ class _Pooling:
         self.real: Tensor | None = None
 
     def split(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make B * W sequences of the inputs [B, W, T]."""
         ids = kwargs.get("input_ids")
         self.real = None
         if not isinstance(ids, Tensor) or ids.dim() != 3:
@@ -144,7 +143,6 @@ class _Pooling:
         }
 
     def join(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        """Return the logits of each text, and hidden states as those of one long sequence."""
         real, self.real = self.real, None
         if real is None:
             return None

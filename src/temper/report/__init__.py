@@ -1,4 +1,4 @@
-"""Reports: rows and JSON in, tables with intervals, figures and one self-contained page out."""
+"""Reports from rows and JSON: tables with intervals, figures and a self-contained page."""
 
 from temper.display.cells import Comparison
 from temper.report.error_analysis import ErrorAnalysis, error_analysis

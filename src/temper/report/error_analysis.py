@@ -1,6 +1,6 @@
 """Error analysis of one classifier: confusions, scores by class, worst errors and next steps.
 
-Everything is read from the rows, texts and scores of an evaluation, so it needs no model.
+It is computed from the rows, texts and scores of an evaluation; no model is loaded.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from temper.functional.units import ABSENT, PERCENT
 from temper.report.derived import views
 
 SHOWN = 10
-"""Errors of each kind, and classes whose confusion matrix a page shows."""
+"""Maximum errors of each kind, and classes up to which the confusion matrix is shown."""
 LONGEST = 300
-"""Characters of a text."""
+"""Maximum characters of a text."""
 SURE = 0.9
-"""Confidence from which on an error suggests a wrong label."""
+"""Confidence of an error above which its label may be wrong."""
 CALIBRATION_GAIN = 0.02
 """Calibration error that temperature scaling must remove to be recommended."""
 BROKEN = 0.1
@@ -38,19 +38,19 @@ BROKEN = 0.1
 Texts = Mapping[tuple[str, int], tuple[str, str]]
 """Text and second text, by set and position."""
 FEWEST = 10
-"""A class with fewer rows is not reported."""
+"""Minimum rows of a class to be reported."""
 
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Scores of one class on the validation set, in [0, 1]; None where undefined.
+    """Scores of one class on the validation set, in [0, 1]; None if undefined.
 
     Args:
         label: The class.
         precision, recall, f1: Its scores.
         texts: Number of texts with this label.
         mistaken_for: The class that its texts are most often mistaken for; None without errors.
-        mistaken: How many of them are.
+        mistaken: How many of its texts are.
     """
 
     label: str
@@ -62,7 +62,7 @@ class ClassScores:
     mistaken: int
 
     def cells(self) -> tuple[str, ...]:
-        """Return the line of a table: class, precision, recall, F1, texts, mistaken for."""
+        """Return the cells of its table row: class, precision, recall, F1, texts, mistaken for."""
         scores = [PERCENT.text(each) for each in (self.precision, self.recall, self.f1)]
         others = f"{self.mistaken_for} ({self.mistaken})" if self.mistaken_for else ABSENT
         return (self.label, *scores, str(self.texts), others)
@@ -78,7 +78,8 @@ class Mistake:
         text, text_pair: The text without perturbation, shortened; empty if it was not kept.
         label, prediction: Right and predicted class.
         confidence: Probability of the predicted class.
-        wrong_under: Where the prediction is wrong: ``unperturbed`` or perturbations.
+        wrong_under: Conditions under which the prediction is wrong: ``unperturbed`` or
+            perturbations.
     """
 
     set: str
@@ -92,24 +93,24 @@ class Mistake:
 
     @property
     def shown(self) -> str:
-        """The text, or where it is found."""
+        """The text, or its row if it was not kept."""
         both = " | ".join(part for part in (self.text, self.text_pair) if part)
         return both or f"row {self.index + 1} of {self.set}"
 
     @property
     def where(self) -> str:
-        """Where the prediction is wrong, in short."""
+        """The conditions under which the prediction is wrong, shortened."""
         first, *others = self.wrong_under
         return f"{first} and {len(others)} more" if others else first
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to act on.
+    """A finding with a recommended action.
 
     Args:
-        text: What was measured, and what to do.
-        command: The command that does it; empty if there is none.
+        text: The measurement and the recommendation.
+        command: The command to run; empty if there is none.
     """
 
     text: str
@@ -122,11 +123,11 @@ class ErrorAnalysis:
 
     Args:
         labels: Class names by index.
-        confusion: Counts on the validation set: a line a label, a column a prediction.
+        confusion: Counts on the validation set: rows are labels, columns predictions.
         classes: Scores by class.
         confident: Errors on unperturbed texts, the most confident first.
         fragile: Texts that are right unperturbed and wrong under most perturbations.
-        findings: What to do next.
+        findings: Recommended actions.
     """
 
     labels: tuple[str, ...]
@@ -137,7 +138,6 @@ class ErrorAnalysis:
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values, as ``temper evaluate --json`` prints it."""
         return asdict(self)
 
 
@@ -146,14 +146,14 @@ def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | Non
 
     Args:
         source: The folder that was read.
-        texts: Whether texts are shown; if not, errors are named by their row.
+        texts: Whether texts are shown; otherwise errors are identified by row.
 
     Returns:
         The analysis; None for a study, a regression, or an evaluation without rows of its
         validation set.
 
     Raises:
-        CheckpointError: Rows or texts are damaged.
+        CheckpointError: If rows or texts are damaged.
     """
     run = source.runs[0] if source.kind != "study" else None
     if run is None or run.scores is None or run.scores.task.kind != "classification":
@@ -183,7 +183,6 @@ _COLUMNS = [*_KEYS, "row", "condition", "label", "prediction", "probabilities"]
 
 
 def _answers(run: Run) -> pd.DataFrame:
-    """Return the predictions on unperturbed labeled texts, each row once."""
     result = [run.rows(_COLUMNS, view.name) for view in views() if view.answered]
     rows = pd.concat([each for each in result if len(each)] or result[:1])
     rows = rows[(rows["condition"] == "clean") & rows["label"].notna()]
@@ -199,7 +198,8 @@ def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
             continue
         rows = run.rows([*_COLUMNS, "parameters"], view.name)
         rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=_KEYS)
-        # Of each perturbation the middle strength, as in the overview: the largest breaks any text.
+        # Use the middle strength of each perturbation, as in the overview: the largest breaks any
+        # text.
         sizes = rows.groupby("condition", sort=False)["parameters"].unique()
         middle = {condition: each[len(each) // 2] for condition, each in sizes.items()}
         rows = rows[rows["parameters"] == rows["condition"].map(middle)]
@@ -210,17 +210,17 @@ def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _perturbation(view: View, condition: str) -> str:
-    """Name a perturbation, whatever its strength: ``embedding attack (PGD)``."""
+    """Return the name of a perturbation without its strength: ``embedding attack (PGD)``."""
     title, words = view.title.lower(), view.condition(condition)
     return title if words in title else f"{title} ({words})"
 
 
 def _with_confidence(rows: pd.DataFrame) -> pd.DataFrame:
-    own = [
+    confidence = [
         float(probabilities[int(prediction)])
         for probabilities, prediction in zip(rows["probabilities"], rows["prediction"], strict=True)
     ]
-    return rows.assign(confidence=np.asarray(own, dtype=np.float64))
+    return rows.assign(confidence=np.asarray(confidence, dtype=np.float64))
 
 
 def _by_class(confusion: IntegerArray, labels: tuple[str, ...]) -> tuple[ClassScores, ...]:
@@ -277,7 +277,6 @@ def _mistakes(rows: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tupl
 
 
 def _texts(run: Run) -> Texts:
-    """Return the unperturbed texts that were kept, by set and position."""
     if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
         return {}
     texts = read_columns(path, ["perspective", *_KEYS, "text", "text_pair"], "texts")
@@ -296,10 +295,10 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Trained:
-    """What commands need of the evaluated model.
+    """Arguments of the suggested commands.
 
     Args:
-        folder: Its folder; empty of a model without one.
+        folder: Folder of the model; empty if it has none.
         base: The model that was fine-tuned; empty if unknown.
         data: The source of its data; empty if unknown.
     """
@@ -426,8 +425,8 @@ def class_scores(confusion: IntegerArray) -> tuple[FloatArray, FloatArray, Float
         confusion: Counts by label and prediction, [C, C].
 
     Returns:
-        ``TP / (TP + FP)``, ``TP / (TP + FN)`` and ``2 TP / (2 TP + FP + FN)``, [C] each, NaN where
-        the denominator is 0. Same as ``sklearn.metrics.precision_recall_fscore_support`` with
+        ``TP / (TP + FP)``, ``TP / (TP + FN)`` and ``2 TP / (2 TP + FP + FN)``, [C] each, NaN if the
+        denominator is 0. Same as ``sklearn.metrics.precision_recall_fscore_support`` with
         ``zero_division=nan``.
 
     Example:

@@ -1,6 +1,6 @@
-"""The examples behind an attack's scores: text, answers before and after, and what was changed.
+"""Examples of attacked texts: text, predictions before and after, and the changes.
 
-Those that broke first are shown. Evaluations from before texts were kept have none.
+Texts that the attack made wrong come first. Evaluations without stored texts have none.
 """
 
 from __future__ import annotations
@@ -24,35 +24,36 @@ Kind = Literal["same", "removed", "added"]
 Segment = tuple[Kind, str]
 
 CUT = " […] "
-"""Stands where the middle of a long stretch was left out."""
+"""Replaces the middle of a long text."""
 
 # A word with its apostrophes, a stretch of white space, or one other character.
 _PARTS = re.compile(r"\w+(?:['’]\w+)*|\s+|[^\w\s]")
 
 
 def word_diff(original: str, changed: str) -> list[Segment]:
-    """Split two texts into what both have, what only the first and what only the second has.
+    """Split two texts into common, removed and added segments.
 
     Args:
-        original: The text as it was.
-        changed: The text as it became.
+        original: The original text.
+        changed: The changed text.
 
     Returns:
-        Segments in reading order, what was removed before what was added in its place. ``same`` and
-        ``removed`` segments joined give ``original``; ``same`` and ``added`` ones give ``changed``.
+        Segments in reading order; a removed one precedes the added one that replaces it. ``same``
+        and ``removed`` segments joined give ``original``; ``same`` and ``added`` ones give
+        ``changed``.
 
     Example:
         >>> word_diff("a good film", "a g00d film")
         [('same', 'a '), ('removed', 'good'), ('added', 'g00d'), ('same', ' film')]
     """
     first, second = _PARTS.findall(original), _PARTS.findall(changed)
-    # The heuristic for long inputs would call frequent words noise and miss that they are the same.
+    # The heuristic for long inputs treats frequent words as noise and misses their matches.
     codes = SequenceMatcher(None, first, second, autojunk=False).get_opcodes()
     pieces = [("".join(first[a:b]), "".join(second[c:d]), tag) for tag, a, b, c, d in codes]
     segments: list[Segment] = []
     removed = added = ""
-    for place, (before, after, tag) in enumerate(pieces):
-        inside = 0 < place < len(pieces) - 1
+    for index, (before, after, tag) in enumerate(pieces):
+        inside = 0 < index < len(pieces) - 1
         # A space between two changed words belongs to the change: it reads as one.
         if tag != "equal" or (inside and before.isspace()):
             removed, added = removed + before, added + after
@@ -64,14 +65,14 @@ def word_diff(original: str, changed: str) -> list[Segment]:
 
 
 def shorten(segments: Sequence[Segment], *, longest: int) -> list[Segment]:
-    """Leave out the middle of long segments, so that the changes stay in sight.
+    """Leave out the middle of long segments, so that changes remain visible.
 
     Args:
-        segments: What `word_diff` gave.
-        longest: Characters of a segment that stay, >= 2; half of them at either end.
+        segments: Output of `word_diff`.
+        longest: Maximum characters of a segment, >= 2; half of them at either end.
 
     Returns:
-        As many segments; those that were cut hold `CUT` where the middle was.
+        The segments, with `CUT` in place of a removed middle.
 
     Example:
         >>> shorten([("same", "abcdefgh")], longest=4)
@@ -90,7 +91,7 @@ def _changed(removed: str, added: str) -> list[Segment]:
 
 
 MOST = 300
-"""Examples that a page holds unless told otherwise."""
+"""Default for the maximum number of examples on a page."""
 
 # Characters of an unchanged text, and of each stretch between two changes.
 _WHOLE, _BETWEEN = 1200, 240
@@ -101,22 +102,22 @@ _Any = TypeVar("_Any")
 
 @dataclass(frozen=True)
 class Example:
-    """Hold one example under one attack.
+    """One example under one attack.
 
     Args:
         column: Column of the comparison.
         group: Title of the perspective.
-        attack: What was done, in words.
+        attack: Display name of the attack.
         set: Name of the data set.
         row: Hash of the text.
-        label: The right class.
+        label: The true class.
         before, after: Predicted class without and under attack.
         confidence_before, confidence_after: Their probabilities.
         outcome: ``broken`` (right, then wrong), ``held`` (right both times) or ``wrong before``.
-        changed: Share of the words that were changed, None where no word was.
-        queries: Texts that the attack asked about, None where it asked by gradients.
+        changed: Fraction of words changed; None if none was.
+        queries: Number of model queries; None for a gradient attack.
         text: The text before and after, in segments.
-        text_pair: The same of the second text, empty where there is none.
+        text_pair: The same for the second text; empty if there is none.
     """
 
     column: str
@@ -138,11 +139,11 @@ class Example:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Hold the examples that a page shows.
+    """The examples that a page shows.
 
     Args:
         shown: The examples.
-        total: How many there are in all.
+        total: Number of all examples.
         labels: Class names by index.
         seeds: Seed whose run is shown, by column.
     """
@@ -154,20 +155,20 @@ class Gallery:
 
     @property
     def columns(self) -> list[str]:
-        """Columns that have an example here."""
+        """Columns that have examples."""
         return list(dict.fromkeys(example.column for example in self.shown))
 
     @property
     def attacks(self) -> list[tuple[str, str]]:
-        """Perspective and attack, in words, each once."""
+        """Distinct pairs of perspective and attack name."""
         return list(dict.fromkeys((example.group, example.attack) for example in self.shown))
 
     def label(self, index: int) -> str:
-        """Return a class's name, or its index where it has none."""
+        """Return a class's name, or its index if it has none."""
         return self.labels[index] if index < len(self.labels) else str(index)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the page's script shows; a text that several attacks share stands once."""
+        """Return the data of the page's script; each text is stored once."""
         texts: dict[tuple[tuple[Segment, ...], ...], int] = {}
         entries = []
         columns, attacks = self.columns, self.attacks
@@ -197,26 +198,26 @@ class Gallery:
 
 OUTCOMES = ("broken", "held", "wrong before")
 MEASURED = ("queries", "changed")
-"""The shown part of an attack on a row, if it was measured."""
+"""Optional columns of an attacked row that are shown."""
 _ROW = ["set", "index"]
 _SHOWN = ("set", "label", "before", "after", "confidence_before", "confidence_after", *MEASURED)
 
 
 def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
-    """Gather the examples of every attack whose texts were kept.
+    """Collect examples of every attack whose texts were kept.
 
-    Of each column the first seed is read. Where there are more than ``most``, perspectives, then
-    their attacks and columns take turns, and each gives those that broke first, by row hash.
+    The first seed of each column is read. If there are more than ``most``, they are drawn in turn
+    from perspectives, attacks and columns, successful attacks first, ordered by row hash.
 
     Args:
         source: The folder.
-        most: Examples to keep at most, >= 0; 0 keeps none.
+        most: Maximum number of examples, >= 0.
 
     Returns:
-        The examples, or None where there are none: no attack, no texts, or a regression.
+        The examples, or None if there are none: no attack, no texts, or a regression.
 
     Raises:
-        CheckpointError: Rows or texts are damaged.
+        CheckpointError: If rows or texts are damaged.
     """
     by_perspective: dict[str, list[Iterator[Example]]] = {}
     labels: tuple[str, ...] = ()
@@ -260,16 +261,18 @@ def _attacks(run: Run) -> Iterator[tuple[str, pd.DataFrame]]:
         rows = run.rows(wanted, name, optional=MEASURED)
         rows = rows[rows["label"].notna() & rows["prediction"].notna()]
         rows = rows.merge(clean, on=_ROW, suffixes=("", "_clean"))
-        own = texts[texts["perspective"] == name].drop(columns="perspective")
-        # Where texts were changed, those that were not are no example of it.
-        how: Literal["inner", "left"] = "inner" if len(own) else "left"
-        rows = rows.merge(own, on=[*_ROW, "condition"], how=how, suffixes=("", "_changed"))
+        changed_texts = texts[texts["perspective"] == name].drop(columns="perspective")
+        # If the attack changes texts, unchanged texts are not examples of it.
+        how: Literal["inner", "left"] = "inner" if len(changed_texts) else "left"
+        rows = rows.merge(
+            changed_texts, on=[*_ROW, "condition"], how=how, suffixes=("", "_changed")
+        )
         for _, attack in rows.groupby(["set", "condition", "parameters"], sort=False):
             yield name, attack
 
 
 def _examples(run: Run, perspective: str, rows: pd.DataFrame) -> Iterator[Example]:
-    """Yield the examples of one attack, those that broke first, then by row hash."""
+    """Yield the examples of an attack, successful ones first, then by row hash."""
     broken = rows["prediction"] != rows["label"]
     wrong = rows["prediction_clean"] != rows["label"]
     rows = rows.assign(outcome=np.where(wrong, 2, np.where(broken, 0, 1)))
@@ -298,7 +301,6 @@ def _examples(run: Run, perspective: str, rows: pd.DataFrame) -> Iterator[Exampl
 
 
 def _segments(text: Any, changed: Any) -> tuple[Segment, ...]:
-    """Compare two texts; without a second one the first stands unchanged."""
     if not isinstance(text, str):
         return ()
     if not isinstance(changed, str) or changed == text:
@@ -307,5 +309,5 @@ def _segments(text: Any, changed: Any) -> tuple[Segment, ...]:
 
 
 def _in_turn(parts: Iterable[Iterable[_Any]]) -> Iterator[_Any]:
-    """Take one of each part, then the next of each, until all are taken."""
+    """Draw from the parts in turn until all are exhausted."""
     return (result for turn in zip_longest(*parts) for result in turn if result is not None)

@@ -1,4 +1,4 @@
-"""All figures of a report: perspectives draw theirs; summary and training are drawn here."""
+"""All figures of a report: those of the perspectives, the summary and training curves."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from temper.report.view import error_of, leading
 
 @dataclass(frozen=True)
 class Section:
-    """Answer one question of a reader.
+    """A section of the page, which answers one question.
 
     Args:
         heading: The question.
         views: The groups of scores that answer it.
-        rows: The scores that sum them up.
-        figures: What they draw.
+        rows: Their primary scores.
+        figures: Their figures.
     """
 
     heading: str
@@ -47,23 +47,23 @@ class Section:
 
     @property
     def name(self) -> str:
-        """Its heading as a part of an address."""
+        """URL fragment of the heading."""
         return slug(self.heading)
 
 
 def sections(source: Source, comparison: Comparison) -> list[Section]:
-    """Gather what answers each question of a reader, and draw everything that there is data for.
+    """Collect the sections of the page and draw all figures that there are data for.
 
     Args:
         source: The folder.
         comparison: Its scores.
 
     Returns:
-        Sections in the order of the page: the known questions, then perspectives without one under
-        their own titles; one that nothing answers has neither scores nor figures.
+        Sections in page order: the known questions, then perspectives without a question under
+        their titles. A section may be empty.
 
     Raises:
-        CheckpointError: Rows or metrics are damaged.
+        CheckpointError: If rows or metrics are damaged.
     """
     asked: dict[str, list[View]] = {question: [] for question in Question}
     for view in views():
@@ -77,12 +77,12 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
     for heading, asking in asked.items():
         drawn = [figure for view in asking for figure in view.figures(source, comparison)]
         drawn += of_all.get(heading, [])
-        told = tuple(view for view in asking if view.name in scored)
+        measured = tuple(view for view in asking if view.name in scored)
         if heading == Question.COLUMNS and len(comparison.columns) < 3:
-            # Two columns stand against each other on the first screen.
+            # Two columns are compared on the first screen already.
             continue
-        rows = tuple(row for view in told for row in leading(comparison, view.name))
-        result.append(Section(heading, told, rows, tuple(drawn)))
+        rows = tuple(row for view in measured for row in leading(comparison, view.name))
+        result.append(Section(heading, measured, rows, tuple(drawn)))
     return result
 
 
@@ -92,12 +92,11 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
 
 def gaps_closed(comparison: Comparison) -> list[Figure]:
-    """Draw how far each column closes the reference's gap to a perfect score, by perspective.
+    """Draw how much of the reference's gap to a perfect score each column closes, by perspective.
 
-    Each bar is ``(s - s_reference) / (s_perfect - s_reference)`` of the perspective's leading score
-    (`temper.report.view`), as the average relative improvement is made of: to the right is
-    better whichever way the score points. One column next to the reference has its place on the
-    first screen, and no such figure.
+    Each bar is ``(s - s_reference) / (s_perfect - s_reference)`` of the perspective's primary score
+    (`temper.report.view`), the terms of the average relative improvement; positive is better for
+    every score. A single column is shown on the first screen and has no such figure.
 
     Args:
         comparison: All scores.
@@ -154,14 +153,14 @@ def training(source: Source) -> list[Figure]:
     """
     logged = []
     for run in source.runs:
-        place = {"column": run.column, "seed": run.seed}
+        run_id = {"column": run.column, "seed": run.seed}
         for log in run.metrics():
             if not isinstance(log.get("step"), int):
                 continue
             for name, value in log.items():
                 is_loss = name == "loss" or name.startswith("loss/")
                 if is_loss and isinstance(value, int | float):
-                    logged.append({**place, "step": log["step"], "term": name, "loss": value})
+                    logged.append({**run_id, "step": log["step"], "term": name, "loss": value})
     if not logged:
         return []
     looks = style([column.name for column in source.columns], source.reference)
@@ -184,8 +183,7 @@ def training(source: Source) -> list[Figure]:
 
 
 def _losses(column: str, seeds: pd.DataFrame, look: Look) -> list[Curve]:
-    """Return the mean over seeds, and each seed faintly where there are several."""
-    # Only steps that every seed logged: a mean over fewer would jump where one run ended earlier.
+    # Use steps that every seed logged: a mean over fewer seeds would jump where a run ends.
     means = seeds.dropna().mean(axis=1)
     behind = list(seeds.items()) if len(seeds.columns) > 1 else []
     return [

@@ -1,8 +1,8 @@
-"""Gains of columns over the reference, and which of them are significant.
+"""Gains of columns over the reference, and their significance.
 
-All gains are on one scale, the fraction of the reference's error that is removed:
-``(s - s_reference) / (s_perfect - s_reference)``, so that equal lengths mean equal gains for
-scores of either direction (RoAST, arXiv 2312.04032, Section 5.1).
+All gains are fractions of the reference's error that is removed, ``(s - s_reference) / (s_perfect -
+s_reference)``, so gains of scores of either direction are comparable (RoAST, arXiv 2312.04032,
+Section 5.1).
 """
 
 from __future__ import annotations
@@ -25,75 +25,68 @@ from temper.report.view import error_of, leading
 
 @dataclass(frozen=True)
 class Gain:
-    """Gain of a column on one score, as a fraction of the reference's own error.
+    """Gain of a column on one score, as a fraction of the reference's error.
 
     Args:
         row: The score.
         column: The column.
-        share: Error taken away, in per cent of the reference's; above 0 is better.
-        low, high: Its 95% interval, None where there is none.
-        decided: 1 if it is significantly better, -1 if it is significantly worse, else 0. In a
-            headline, this is after Holm's correction over all columns and perspectives together.
+        fraction: Error removed, in percent of the reference's; positive is better.
+        low, high: 95% interval; None if there is none.
+        decided: 1 if it is significantly better, -1 if it is significantly worse, else 0. On the
+            first screen, after Holm's correction over all columns and perspectives.
     """
 
     row: Row
     column: str
-    share: float
+    fraction: float
     low: float | None
     high: float | None
     decided: int
 
     @property
     def view(self) -> View:
-        """How its perspective is shown."""
+        """The view of its perspective."""
         return views().of(self.row.key.perspective)
 
     @property
     def given(self) -> str:
-        """The post-hoc method that both columns were given; empty if none."""
+        """The post-hoc method applied to both columns; empty if none."""
         how = self.row.key.condition
         return self.view.condition(how) if how == self.view.without_training else ""
 
     @property
     def difference(self) -> Difference:
-        """The difference that it was made of."""
+        """The underlying difference."""
         result = self.row.cells[self.column].difference
         assert result is not None
         return result
 
     @property
     def natural(self) -> str:
-        """The difference in the score's own unit, with its interval."""
+        """The difference in the score's unit, with its interval."""
         value, interval = self.row.difference_text(self.column)
         return f"{_with_unit(self.row, value)} {interval}".rstrip()
 
     @property
     def detail(self) -> str:
-        """Details of the mark: score, difference, fraction and its interval."""
+        """Tooltip: score, difference, fraction and interval."""
         ends = "" if self.low is None else f" [{self.low:+.0f}, {self.high:+.0f}]"
-        share = f"{self.share:+.0f}%{ends} of the error removed".replace("-", "\u2212")
-        return f"{self.row.heading()}: {self.natural}; {share}; {self.said}"
+        fraction = f"{self.fraction:+.0f}%{ends} of the error removed".replace("-", "\u2212")
+        return f"{self.row.heading()}: {self.natural}; {fraction}; {self.said}"
 
     @property
     def weak(self) -> str:
-        """What to add where it is significant by itself and not over all comparisons; else empty.
-
-        Its own interval leaves 0 out then, and the correction over all claims does not.
-        """
+        """A remark if it is significant alone but not after correction; else empty."""
         alone = not self.decided and self.difference.verdict in ("better", "worse")
         return ", not significant after correction for all comparisons" if alone else ""
 
     @property
     def said(self) -> str:
-        """The verdict in words, with a remark if it is not significant after the correction."""
+        """The verdict, with a remark if it is not significant after correction."""
         return f"{self.difference.said}{self.weak}"
 
     def sentence(self, reference: str) -> str:
-        """Say it as a sentence of its own, with its numbers.
-
-        Args:
-            reference: The column compared with.
-        """
+        """Return a sentence with its numbers, given the reference's name."""
         if self.decided:
             return f"`{self.column}` {self.clause(reference)}: {self.natural}."
         outlook = self.row.outlook(self.column)
@@ -101,33 +94,25 @@ class Gain:
         return f"{self.view.title}: `{self.column}` {self.natural}, {message}."
 
     def at(self, reach: float) -> float:
-        """Return where the share stands on a scale, in per cent of its width.
-
-        Args:
-            reach: What either end of the scale stands for.
-        """
-        return _place(self.share, reach)
+        """Return the position on a scale from -reach to +reach, in percent of its width."""
+        return _place(self.fraction, reach)
 
     def cut(self, reach: float) -> str:
-        """Say beyond which end of a scale the share lies: ``under``, ``over``, else empty."""
-        return "under" if self.share < -reach else "over" if self.share > reach else ""
+        """Return ``under`` or ``over`` if the fraction is outside the scale; else empty."""
+        return "under" if self.fraction < -reach else "over" if self.fraction > reach else ""
 
     def ends(self, reach: float) -> tuple[float, float]:
-        """Return where the interval begins on a scale and how wide it is; see `at`."""
+        """Return start and width of the interval on a scale; see `at`."""
         low, high = (_place(end or 0.0, reach) for end in (self.low, self.high))
         return low, round(high - low, 2)
 
     def clause(self, reference: str) -> str:
-        """Say it in words.
-
-        Args:
-            reference: The column compared with.
-        """
+        """Return a clause for a sentence, given the reference's name."""
         ours, theirs = self.row.cells[self.column].mean, self.row.cells[reference].mean
         return self.view.gain.format(
-            better="better" if self.share > 0 else "worse",
+            better="better" if self.fraction > 0 else "worse",
             score=within(title(self.row.key.name)),
-            share=f"{abs(self.share):.0f}%",
+            fraction=f"{abs(self.fraction):.0f}%",
             points=_with_unit(self.row, self.row.unit.text(abs(self.difference.mean or 0.0))),
             ours=self.row.unit.with_sign(self.row.unit.text(ours)),
             theirs=self.row.unit.with_sign(self.row.unit.text(theirs)),
@@ -137,40 +122,36 @@ class Gain:
 
 
 def unit_of(row: Row) -> str:
-    """Name what a difference is counted in: hundredths are points, else the score's own.
-
-    Args:
-        row: The score.
-    """
+    """Return the unit of differences: points for fractions, else the score's unit."""
     return "points" if row.unit.margin(1.0) is not None else row.unit.sign
 
 
-def _place(share: float, reach: float) -> float:
-    return round(50.0 + 50.0 * max(-1.0, min(1.0, share / reach)), 2)
+def _place(fraction: float, reach: float) -> float:
+    return round(50.0 + 50.0 * max(-1.0, min(1.0, fraction / reach)), 2)
 
 
 def _with_unit(row: Row, difference: str) -> str:
-    """Write a difference with what it is counted in: ``+1.2 points``, ``+15.5%``."""
+    """Return a difference with its unit: ``+1.2 points``, ``+15.5%``."""
     name = unit_of(row)
     return f"{difference}{name}" if name == "%" else f"{difference} {name}".rstrip()
 
 
 def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
-    """Put a difference on the scale of the reference's own error; None where it has no place.
+    """Return a difference as a fraction of the reference's error; None if that is undefined.
 
     Args:
         comparison: All scores.
         row: The score.
-        column: Whose difference.
+        column: The column.
     """
     assert comparison.reference is not None
     difference = row.cells[column].difference
-    # The average relative improvement is such a share already, in per cent.
+    # The average relative improvement is already such a fraction, in percent.
     is_share = row.key.perspective in (SUMMARY.name, AFTER.name, ALL_IN.name)
     error = 100.0 if is_share else error_of(row, comparison.reference)
     facts, start = SCORES.get(row.key.name), row.cells[comparison.reference].mean
     if error is None and facts is not None and start == facts.perfect:
-        # A perfect reference has no error to take away; what others lose counts by the whole scale.
+        # A perfect reference has no error to remove; losses are measured on the full scale.
         error = 1.0 if row.higher_is_better else -1.0
     if error is None or difference is None or difference.mean is None:
         return None
@@ -189,44 +170,34 @@ _Any = TypeVar("_Any", bound=_Told)
 
 
 def judged_rows(comparison: Comparison) -> Iterator[list[Row]]:
-    """Yield the rows that sum up each perspective that says how well a model holds."""
+    """Yield the primary rows of each perspective that rates a model."""
     return (leading(comparison, view.name) for view in views() if view.judged)
 
 
 def hardest(told: Sequence[_Any]) -> Sequence[_Any]:
-    """Return the last one, of those without a perturbation where there are some; none of none."""
+    """Return the last one, preferring those without perturbation; empty if there are none."""
     clean = [each for each in told if each.row.key.condition == "clean"]
     return (clean or told)[-1:]
 
 
 def gains_of(comparison: Comparison, column: str) -> tuple[Gain, ...]:
-    """Return one gain a perspective: that of the hardest of the rows that sum it up.
-
-    Args:
-        comparison: All scores.
-        column: Whose.
-    """
+    """Return one gain per perspective, on the hardest of its primary rows."""
     return tuple(gain for gains in _by_perspective(comparison, column) for gain in hardest(gains))
 
 
 def given_gains(comparison: Comparison, column: str) -> list[Gain]:
-    """Return the gains with post-hoc methods on both sides, for example temperature scaling.
-
-    Args:
-        comparison: All scores.
-        column: Whose.
-    """
+    """Return the gains with post-hoc methods on both sides, such as temperature scaling."""
     result = _by_perspective(comparison, column)
     return [gain for gains in result for gain in gains if gain.given]
 
 
 def improvement_of(comparison: Comparison, column: str, view: View = SUMMARY) -> Gain | None:
-    """Return the gain in the average relative improvement; None without one.
+    """Return the gain in the average relative improvement; None if there is none.
 
     Args:
         comparison: All scores.
-        column: Whose.
-        view: `SUMMARY`, or with post-hoc methods `AFTER`.
+        column: The column.
+        view: `SUMMARY`, or `AFTER` for post-hoc methods.
     """
     rows = [row for row in comparison.of(view.name) if not row.key.set]
     return gain_of(comparison, rows[0], column) if rows else None
@@ -240,14 +211,14 @@ def _by_perspective(comparison: Comparison, column: str) -> Iterator[list[Gain]]
 def corrected_gains(
     gains: Mapping[str, Sequence[Gain]], improved: Mapping[str, Gain | None]
 ) -> tuple[dict[str, tuple[Gain, ...]], dict[str, Gain | None], int]:
-    """Keep as decided only gains that stay significant after Holm's correction over all of them.
+    """Keep ``decided`` only for gains significant after Holm's correction over all of them.
 
     Args:
         gains: Gains on the perspectives, by column.
         improved: Gains on the average relative improvement, by column.
 
     Returns:
-        Both by column, and the number of tested differences.
+        Both by column, and the number of tests.
     """
     every = [gain for of_column in gains.values() for gain in of_column]
     every += [gain for gain in improved.values() if gain is not None]
@@ -272,13 +243,13 @@ POST_HOC = "with post-hoc methods on both sides"
 
 @dataclass(frozen=True)
 class Claims:
-    """Hold what remains of a column's gains.
+    """Gains of a column that pass all further tests.
 
     Args:
-        gains: Those that remain.
+        gains: Gains that remain.
         improved: Whether the average relative improvement remains.
-        tested: The further tests that there were, in words; empty if none.
-        lost: The tests that significant gains were lost in, in words; empty if all remain.
+        tested: Description of the further tests; empty if there were none.
+        lost: Description of the tests that removed gains; empty if all remain.
         losses: Significant losses that remain.
     """
 
@@ -291,14 +262,13 @@ class Claims:
 
 @dataclass(frozen=True)
 class _Claim:
-    """One gain and its further tests, in words; None for a gain that has no value there."""
+    """A gain and its further tests by description; None if the test has no value."""
 
     gain: Gain
     further: Mapping[str, Gain | None]
 
     @property
     def hardest(self) -> tuple[float, str]:
-        """The largest p-value of the tests, and which test has it."""
         tests = [(_p(gain), how) for how, gain in {"": self.gain, **self.further}.items()]
         return max(tests, key=lambda test: test[0])
 
@@ -311,7 +281,7 @@ class _Claim:
 
 def _p(gain: Gain | None) -> float:
     p = None if gain is None else gain.difference.p
-    return 1.0 if gain is None or p is None or gain.share <= 0 else p
+    return 1.0 if gain is None or p is None or gain.fraction <= 0 else p
 
 
 def remaining(
@@ -319,7 +289,7 @@ def remaining(
     gains: Mapping[str, Sequence[Gain]],
     improved: Mapping[str, Gain | None],
 ) -> dict[str, Claims]:
-    """Return what remains of the gains of each column.
+    """Return the claims that remain for each column.
 
     Args:
         comparison: All scores, with the comparisons at equal compute.
@@ -354,7 +324,7 @@ def _words(tests: Iterable[str]) -> str:
 
 
 def _claim(comparison: Comparison, gain: Gain) -> _Claim:
-    """Return a gain with its further tests, as far as the comparison has them."""
+    """Return a gain with its further tests, as far as they are available."""
     column, equal = gain.column, comparison.equal.get(gain.column)
     if gain.view is SUMMARY:
         after = improvement_of(comparison, column, AFTER)
@@ -369,7 +339,7 @@ def _claim(comparison: Comparison, gain: Gain) -> _Claim:
 
 
 def at_equal_compute(comparison: Comparison, gain: Gain) -> Gain | None:
-    """Return the same gain over plain fine-tuning of equal compute; None without such a column.
+    """Return the gain over plain fine-tuning of equal compute; None if there is none.
 
     Args:
         comparison: All scores, with the comparisons at equal compute.
@@ -381,16 +351,16 @@ def at_equal_compute(comparison: Comparison, gain: Gain) -> Gain | None:
 
 
 def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str, str]:
-    """Return the plain fine-tuning that has at least about the compute of each column.
+    """Return the plain fine-tuning of at least about the same compute for each column.
 
     Args:
         source: The folder that was read.
         costs: Training cost of each column.
 
     Returns:
-        Column to column; empty if the reference is not plain fine-tuning. Compute is counted in
-        whole multiples of the reference's, as `temper.study.schedule` does; columns of the
-        reference's compute are left out, and those that no plain fine-tuning costs as much as.
+        Column to column; empty if the reference is not plain fine-tuning. Compute is a whole
+        multiple of the reference's (`temper.study.schedule`). Columns of the reference's compute,
+        or without a match, are left out.
     """
     plain = [each.name for each in source.columns if is_plain(each.method, each.settings)]
     base = costs[source.reference].passes if source.reference in plain else None

@@ -1,8 +1,7 @@
-"""The first screen: the recommended method, how certain that is, what it gains and what it costs.
+"""The first screen: the recommended method, its certainty, gains and cost.
 
-Everything stands on one scale, the share of the reference's own error that is taken away:
-``(s - s_reference) / (s_perfect - s_reference)``, so that equal lengths mean equal worth whichever
-way a score points (RoAST, arXiv 2312.04032, Section 5.1).
+All gains are fractions of the reference's error that is removed, ``(s - s_reference) / (s_perfect -
+s_reference)``, so scores of either direction are comparable (RoAST, arXiv 2312.04032, Section 5.1).
 """
 
 from __future__ import annotations
@@ -36,42 +35,42 @@ from temper.report.gains import (
 )
 
 REACHES = (10, 25, 50, 100)
-"""Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
+"""Possible limits of the scale, in percent of the reference's error; larger gains are cut."""
 USUAL = "plain fine-tuning of MiniLM on 3,000 rows of SST-2"
-"""What assets/usual.json holds, written by ``python -m dev.benchmarks.usual``."""
+"""Setting of assets/usual.json, written by ``python -m dev.benchmarks.usual``."""
 LEARNED = 10.0
-"""Per cent of the way from guessing to a perfect score below which a task counts as not learned."""
+"""A task is not learned below this percentage of the way from guessing to perfect."""
 MOST = 3
-"""Gains that the sentence names."""
+"""Maximum number of gains in the sentence."""
 MOST_POINTS, TITLE_WORDS = 3, 8
-"""Sentences below the title of the first screen, and the most words of the title."""
+"""Maximum number of points below the title, and of words in the title."""
 PLAIN = "plain"
-"""Names of plain fine-tuning: those of the recipe and of the method."""
+"""Name of plain fine-tuning, both recipe and method."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """Where one model stands on one score, between guessing and a perfect score.
+    """One model's score on the scale from guessing to perfect.
 
     Args:
         row: The score.
         column: The model.
-        share: Part of the way from answers that ignore the text to a perfect score, in per cent,
-            below 0 where it is worse than guessing; None if the score of guessing is unknown.
-        low, high: Its 95% interval, None where there is none.
-        usual: What plain fine-tuning of a small encoder had in `USUAL`, None where not measured.
+        fraction: Percentage of the way from guessing to a perfect score, negative if worse than
+            guessing; None if the score of guessing is unknown.
+        low, high: 95% interval; None if there is none.
+        usual: The value of plain fine-tuning in `USUAL`; None if not measured.
     """
 
     row: Row
     column: str
-    share: float | None
+    fraction: float | None
     low: float | None = None
     high: float | None = None
     usual: float | None = None
 
     @property
     def view(self) -> View:
-        """How its perspective is shown."""
+        """The view of its perspective."""
         return views().of(self.row.key.perspective)
 
     @property
@@ -82,30 +81,30 @@ class Level:
 
     @property
     def score(self) -> str:
-        """The score's name within a sentence."""
+        """The score's name as written within a sentence."""
         return within(title(self.row.key.name))
 
     @property
     def standing(self) -> str:
-        """Where it stands in words; empty if the score of guessing is unknown."""
-        if self.share is None:
+        """Its position in words; empty if the score of guessing is unknown."""
+        if self.fraction is None:
             return ""
-        if self.share < 0:
+        if self.fraction < 0:
             return "worse than guessing"
-        return f"{self.share:.0f}% of the way from guessing to perfect"
+        return f"{self.fraction:.0f}% of the way from guessing to perfect"
 
     @property
     def detail(self) -> str:
-        """Details of the mark."""
+        """Tooltip of the mark."""
         messages = [self.row.heading(), self.text, *([self.standing] if self.standing else [])]
         if self.usual is not None:
             messages.append(f"for orientation, {USUAL}: {self.usual:.0f}%")
         return "; ".join(messages).replace("-", "\u2212")
 
     @staticmethod
-    def place(share: float) -> float:
-        """Return where a share stands, in per cent of the width: from guessing to perfect."""
-        return round(max(0.0, min(100.0, share)), 2)
+    def position(fraction: float) -> float:
+        """Return the position of a fraction on the scale, in percent of the width."""
+        return round(max(0.0, min(100.0, fraction)), 2)
 
 
 @cache
@@ -115,19 +114,15 @@ def _usual() -> dict[str, float]:
 
 
 def condition_of(row: Row) -> str:
-    """Name what a score was measured under, without its set.
-
-    Args:
-        row: The score.
-    """
+    """Return the condition of a score without its set."""
     key = row.key
-    # How hard an attack tries is a detail next to how far it may go.
+    # The effort of an attack matters less than its radius.
     radius = key.parameters.without("steps", "restarts")
     return " ".join((key.perspective, key.condition, key.name, radius.to_text()))
 
 
 def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
-    """Return where a column stands, one a perspective: by the hardest row that sums it up.
+    """Return the levels of a column, one per perspective: that of its hardest primary row.
 
     Args:
         comparison: All scores.
@@ -149,29 +144,28 @@ def _level(comparison: Comparison, row: Row, column: str) -> Level:
         return Level(row, column, None)
     way = facts.perfect - guessed
 
-    def share(value: float | None) -> float | None:
+    def fraction(value: float | None) -> float | None:
         return None if value is None else 100 * (value - guessed) / way
 
     usual = _usual().get(condition_of(row))
-    return Level(row, column, share(cell.mean), share(cell.low), share(cell.high), usual)
+    return Level(row, column, fraction(cell.mean), fraction(cell.low), fraction(cell.high), usual)
 
 
 @dataclass(frozen=True)
 class Headline:
-    """Hold the first screen.
+    """The first screen.
 
     Args:
         sentence: The verdict.
-        sure: How certain it is, and the minimum detectable differences of the study.
-        column: The column that it is about; None if there is none but the reference.
-        recommended: The column to use: one that is better, else the reference; None if nothing can
-            be compared.
-        gains: Of that column, one a perspective.
+        sure: Certainty, and minimum detectable differences of the study.
+        column: The discussed column; None if there is only the reference.
+        recommended: The column to use; None if nothing can be compared.
+        gains: Gains of that column, one per perspective.
         others: Gains of the other columns, and of this one with post-hoc methods on both sides.
         price: Cost of the column relative to the reference; empty if it was not recorded.
         unmeasured: Titles of perspectives without a score.
-        values: Of a run that was not evaluated: an epoch, its score and what that is.
-        levels: Of one model: where it stands between guessing and perfect, one a perspective.
+        values: For a run without evaluation: epoch, score and description.
+        levels: For one model: levels between guessing and perfect, one per perspective.
     """
 
     sentence: str
@@ -187,18 +181,18 @@ class Headline:
 
     @property
     def text(self) -> str:
-        """Sentence, sureness and price as one paragraph."""
+        """All sentences as one paragraph."""
         priced = f"`{self.column}` {self.price}." if self.price else ""
         return " ".join(part for part in (self.sentence, self.sure, priced) if part)
 
     @property
     def title(self) -> str:
-        """The verdict in a few words: the first part of the sentence."""
+        """The recommendation: the first part of the sentence."""
         return _parts(self.sentence)[0].rstrip(".")
 
     @property
     def points(self) -> list[str]:
-        """The main reasons, a sentence each."""
+        """The main reasons, one sentence each."""
         return [*_parts(self.sentence)[1:], *_parts(self.sure)][:MOST_POINTS]
 
     @property
@@ -208,33 +202,33 @@ class Headline:
 
     @property
     def lines(self) -> tuple[tuple[str, str, str], ...]:
-        """For a terminal: a perspective, its difference and verdict; of one model its value."""
+        """For a terminal: perspective, difference and verdict, or the values of one model."""
         levels = [(level.view.title, level.text, level.row.heading()) for level in self.levels]
         gains = [(gain.view.title, gain.natural, gain.said) for gain in self.gains]
         return (*self.values, *levels, *gains)
 
     @property
     def reach(self) -> int:
-        """What either end of the picture's scale stands for, in per cent of the errors."""
-        ends = [end for gain in self.gains for end in (gain.share, gain.low, gain.high)]
+        """Limit of the scale, in percent of the reference's error."""
+        ends = [end for gain in self.gains for end in (gain.fraction, gain.low, gain.high)]
         furthest = max((abs(end) for end in ends if end is not None), default=0.0)
         return next((step for step in REACHES if furthest <= step), REACHES[-1])
 
     @property
     def is_cut(self) -> bool:
-        """Whether a mark of the picture lies beyond the scale."""
+        """Whether a mark is outside the scale."""
         return any(gain.cut(self.reach) for gain in (*self.gains, *self.others))
 
     def sentences(self, reference: str | None, views: Sequence[View]) -> list[str]:
-        """Say what came out for some perspectives.
+        """Return the results of some perspectives.
 
         Args:
-            reference: The column compared with, None where there is one column.
+            reference: The column compared with, None if there is one column.
             views: The perspectives.
         """
         if reference is None:
-            told = [level for level in self.levels if level.view in views]
-            parts = [[f"{level.row.label}: {level.text}", level.standing] for level in told]
+            levels = [level for level in self.levels if level.view in views]
+            parts = [[f"{level.row.label}: {level.text}", level.standing] for level in levels]
             return [f"{', '.join(filter(None, each))}." for each in parts]
         return [gain.sentence(reference) for gain in self.gains if gain.view in views]
 
@@ -248,7 +242,7 @@ class Headline:
 
 
 def _parts(text: str) -> list[str]:
-    """Return the sentences of a text; one that is too long for a title is cut at its semicolon.
+    """Split a text into sentences; one that is too long for a title is split at its semicolon.
 
     Example:
         >>> _parts("`m` reaches 85.2% accuracy; it is weakest in shift: 61.0%. See below.")
@@ -264,18 +258,17 @@ def _parts(text: str) -> list[str]:
 
 
 def headline(comparison: Comparison) -> Headline:
-    """Choose the recommended column, and say what there is to know about it at a glance.
+    """Choose the recommended column and summarize the comparison.
 
-    A column is recommended if it is better than the reference on something and worse on nothing
-    (but for losses that vanish with post-hoc methods on both sides), or if its average relative
-    improvement is significantly better and its accuracy is not worse; of several the one with the
-    largest average relative improvement, else with most gains.
+    A column is recommended if it is better than the reference on some perspective and worse on none
+    (except for losses that vanish with post-hoc methods on both sides), or if its average relative
+    improvement is significant and its accuracy is not worse. Of several columns, the one with the
+    largest average relative improvement is chosen, else the one with most gains.
 
-    "Better" and "worse" are significant after Holm's correction over the gains of all columns and
-    perspectives and the average improvements, together: of studies whose columns do not differ, at
-    most 5% recommend anything but the reference. Part of what is better must remain with post-hoc
-    methods on both sides and against plain fine-tuning of equal compute, which must not be more
-    accurate (`temper.report.gains`).
+    "Better" and "worse" mean significant after Holm's correction over all gains and average
+    improvements, so at most 5% of studies without any true difference recommend another column than
+    the reference. Some gain must remain with post-hoc methods on both sides and against plain
+    fine-tuning of equal compute, which must not be more accurate (`temper.report.gains`).
 
     Args:
         comparison: All scores; its own ``answer`` is ignored.
@@ -302,7 +295,7 @@ def headline(comparison: Comparison) -> Headline:
 
     def worth(name: str) -> tuple[float, int]:
         gain = improved[name]
-        return gain.share if gain else 0.0, sum(gain.decided for gain in gains[name])
+        return gain.fraction if gain else 0.0, sum(gain.decided for gain in gains[name])
 
     column = max(better or others, key=worth)
     if all(gain.low is None for gain in gains[column]):
@@ -337,18 +330,17 @@ def headline(comparison: Comparison) -> Headline:
 
 
 def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
-    """Say where one model stands, where it is weakest, and what to do next."""
     (column, *_) = comparison.columns
     result = levels(comparison, column)
     if not result:
         return Headline(f"`{column}` has no scores yet.", unmeasured=unmeasured)
     messages = [f"{level.text} {level.score}" for level in result if _is_task(level)]
-    # A bare evaluation has a column of no name of its own.
+    # The column of an evaluation without a run has no name.
     name = comparison.model if comparison.kind == "evaluation" else column
     sentence = f"`{name}` reaches {listed(messages)}" if messages else f"`{name}` was measured"
-    placed = [level for level in result if level.share is not None and not _is_task(level)]
+    placed = [level for level in result if level.fraction is not None and not _is_task(level)]
     if placed:
-        weakest = min(placed, key=lambda level: level.share or 0.0)
+        weakest = min(placed, key=lambda level: level.fraction or 0.0)
         named = weakest.view.title.lower()
         sentence += (
             f"; it is weakest in {named}: {weakest.text} {weakest.score}, {weakest.standing}"
@@ -361,17 +353,17 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
 
 
 def _not_learned(comparison: Comparison) -> str:
-    """Say that no method learned the task, so that nothing can be compared; else nothing."""
+    """Return a sentence if no method learned the task; else empty."""
     tasks = {
         level.column: level
         for column in comparison.columns
         for level in levels(comparison, column)
         if _is_task(level)
     }
-    fractions = [level.share for level in tasks.values()]
-    if not fractions or any(share is None or share >= LEARNED for share in fractions):
+    fractions = [level.fraction for level in tasks.values()]
+    if not fractions or any(fraction is None or fraction >= LEARNED for fraction in fractions):
         return ""
-    best = max(tasks.values(), key=lambda level: level.share or 0.0)
+    best = max(tasks.values(), key=lambda level: level.fraction or 0.0)
     return (
         f"No method learned the task: the best, `{best.column}`, reaches {best.text} "
         f"{best.score}, {best.standing}. Train longer, on more rows or at another learning rate."
@@ -392,19 +384,19 @@ def _is_better(comparison: Comparison, gains: Sequence[Gain], claims: Claims) ->
 
 
 def _task(comparison: Comparison, gains: Sequence[Gain]) -> list[tuple[Gain, str]]:
-    """Return the gains on the task and what they are over: the reference, then equal compute."""
-    own = [gain for gain in gains if _is_task(gain)]
-    result = [(gain, str(comparison.reference)) for gain in own]
-    for gain in own:
+    """Return the gains on the task with their baseline: the reference, then equal compute."""
+    task_gains = [gain for gain in gains if _is_task(gain)]
+    result = [(gain, str(comparison.reference)) for gain in task_gains]
+    for gain in task_gains:
         if (at_equal := at_equal_compute(comparison, gain)) is not None:
             result.append((at_equal, str(comparison.equal[gain.column].reference)))
     return result
 
 
 def _may_lose(gain: Gain, margin: float) -> bool:
-    """Return whether accuracy is worse, or lower by more than the margin if not significantly."""
+    """Return whether accuracy is worse, or lower by more than the margin."""
     limit = gain.row.unit.margin(margin) or 0.0
-    below = gain.share < 0 and abs(gain.difference.mean or 0.0) > limit
+    below = gain.fraction < 0 and abs(gain.difference.mean or 0.0) > limit
     return gain.decided < 0 or (gain.decided == 0 and below)
 
 
@@ -416,14 +408,13 @@ def _sentences(
     column: str,
     recommended: str | None,
 ) -> tuple[str, str]:
-    """Return the verdict, and what to know about it next."""
     reference = str(comparison.reference)
     if recommended is None:
         why = next((gain.difference.said for gain in gains), "no score in common")
         return f"`{column}` cannot be compared with `{reference}`: {why}.", ""
     task = [(gain, over) for gain, over in _task(comparison, gains) if gain.decided <= 0]
     lower = [(gain, over) for gain, over in task if _may_lose(gain, comparison.margin)]
-    # A loss that is significant is among `against` below, except at equal compute.
+    # Significant losses are in `against` below, except at equal compute.
     notes = [
         _accuracy(comparison, gain, over)
         for gain, over in lower + task
@@ -431,7 +422,7 @@ def _sentences(
     ]
     note = f"; {notes[0]}" if notes else ""
     # The task's own scores come first, then the largest gains.
-    ranked = sorted(gains, key=lambda gain: (not _is_task(gain), -abs(gain.share)))
+    ranked = sorted(gains, key=lambda gain: (not _is_task(gain), -abs(gain.fraction)))
     gained = [gain.clause(reference) for gain in ranked if gain.decided > 0][:MOST]
     against = [gain.clause(reference) for gain in ranked if gain.decided < 0][:MOST]
     if recommended == column:
@@ -465,7 +456,7 @@ def _is_task(told: Gain | Level) -> bool:
 
 
 def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
-    """Say how the task's own metric compares with another column's where it is not better."""
+    """Describe how the task metric compares with another column's, if it is not better."""
     name, verdict = within(title(gain.row.key.name)), gain.difference.verdict
     if verdict in ("equivalent", "non-inferior"):
         margin = f"margin: {comparison.margin:g} points"
@@ -477,7 +468,7 @@ def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
 
 
 def _average(improved: Gain | None, after: Gain | None) -> str:
-    """Say the average relative improvement, and with post-hoc methods, where it has an interval."""
+    """Return a sentence on the average relative improvement, if it has an interval."""
     if improved is None or improved.low is None:
         return ""
     also = f"; {POST_HOC}: {after.natural}" if after is not None else ""
@@ -485,13 +476,7 @@ def _average(improved: Gain | None, after: Gain | None) -> str:
 
 
 def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> str:
-    """Report the seeds behind the sentence and the minimum detectable differences.
-
-    Args:
-        comparison: All scores.
-        gains: Of the column that the sentence is about.
-        tests: Differences that the correction is over.
-    """
+    """Describe the number of seeds and the minimum detectable differences."""
     if all(gain.low is None for gain in gains):
         return ""
     seeds = min((len(gain.difference.seeds) for gain in gains), default=0)
@@ -523,7 +508,7 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
 
 
 def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
-    """Return how many seeds detect the difference that the user states; empty without one."""
+    """Return how many seeds detect the difference set by the user; empty if none is set."""
     if comparison.detect is None:
         return []
     counts = []
@@ -552,20 +537,20 @@ def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
 def _untested(comparison: Comparison, column: str) -> bool:
     """Return whether longer plain fine-tuning could explain the gains of a column."""
     tested = column in comparison.equal or column == PLAIN
-    # A compute that was not recorded may be larger too.
+    # Unrecorded compute may be larger.
     cheap = 0 < _compute(comparison, column) < 1.5
     return comparison.reference == PLAIN and not tested and not cheap
 
 
 def _compute(comparison: Comparison, column: str) -> float:
-    """Return a column's training compute relative to the reference's; 0 where it is not known."""
+    """Return a column's training compute relative to the reference's; 0 if unknown."""
     costs = (comparison.costs.get(str(name)) for name in (column, comparison.reference))
     ours, theirs = (cost.passes if cost and cost.passes else 0.0 for cost in costs)
     return ours / theirs if theirs else 0.0
 
 
 def _price(comparison: Comparison, column: str) -> str:
-    """Say what a column costs relative to the reference: training, memory, inference."""
+    """Describe a column's cost relative to the reference: training, memory, inference."""
     ours, theirs = (
         comparison.costs.get(str(name), TrainingCost()) for name in (column, comparison.reference)
     )

@@ -1,4 +1,4 @@
-"""Reports as Markdown: the whole of one, and tables with a line a score and a column a method."""
+"""Reports as Markdown: the whole report, and score tables."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ NEITHER = " A score without an arrow has no better side, so it is not marked."
 
 
 def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
-    """Write the scores of a comparison as a Markdown table.
+    """Return the scores of a comparison as a Markdown table.
 
     Args:
         comparison: All scores.
-        perspectives: Those to show, in this order; all where none is named.
+        perspectives: Perspectives to show, in order; all by default.
 
     Returns:
-        The table, with a line below it on what its marks mean where it has some.
+        The table, with a legend of its marks if there are any.
 
     Raises:
         SettingError: If a perspective has no score here.
     """
-    held = list(dict.fromkeys(row.key.perspective for row in comparison.shown))
+    known = list(dict.fromkeys(row.key.perspective for row in comparison.shown))
     for name in perspectives:
-        if name not in held:
-            raise SettingError(unknown("perspective with scores here", name, held))
+        if name not in known:
+            raise SettingError(unknown("perspective with scores here", name, known))
     rows = [
         row
-        for name in perspectives or held
+        for name in perspectives or known
         for row in comparison.shown
         if row.key.perspective == name
     ]
@@ -54,14 +54,14 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
 
 
 def document(source: Source, comparison: Comparison) -> str:
-    """Write the whole report as Markdown: answer, scores, notices, runs, settings, versions, data.
+    """Return the whole report as Markdown.
 
     Args:
         source: The folder that was read.
         comparison: Its scores.
 
     Returns:
-        The text of ``report.md``; text from data stays text.
+        The text of ``report.md``; text from data is escaped.
     """
     about = view.about(source, comparison)
     parts = [
@@ -73,7 +73,7 @@ def document(source: Source, comparison: Comparison) -> str:
         *score_tables(comparison),
     ]
     if comparison.missing:
-        parts += ["## Runs that are not in these numbers", bullets(comparison.missing)]
+        parts += ["## Runs not included", bullets(comparison.missing)]
     if comparison.notices:
         parts += ["## Notices", bullets(folded(comparison.notices))]
     if runs := view.runs(source):
@@ -92,14 +92,7 @@ def document(source: Source, comparison: Comparison) -> str:
 
 
 def score_tables(comparison: Comparison) -> list[str]:
-    """Write scores with their spread or interval, their difference and n: a table a perspective.
-
-    Args:
-        comparison: The scores.
-
-    Returns:
-        Headings and tables.
-    """
+    """Return headings and tables, one per perspective: scores, intervals, differences and n."""
     header = ["score", *(escaped(text) for _, text in comparison.headings), "n"]
     groups: dict[str, list[list[str]]] = {}
     for row in comparison.shown:
@@ -122,7 +115,7 @@ def score_tables(comparison: Comparison) -> list[str]:
 
 
 def bullets(sentences: Iterable[str]) -> str:
-    """Write sentences as a list."""
+    """Return sentences as a list."""
     return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
 
 

@@ -1,7 +1,7 @@
-"""Write the report as one HTML file that needs nothing else: no network, no second file.
+"""Write the report as one self-contained HTML file.
 
-The page's policy forbids every load, and every script but those whose hashes it names, so text
-from data cannot run even if an escape were missed; and the template escapes every string.
+The template escapes every string. In addition, the page's content security policy forbids all
+loading and all scripts except those with listed hashes, so text from data cannot run.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ def build(
 ) -> Path:
     """Write the report of a study, a run or an evaluation.
 
-    Beside the page it writes ``scores.csv`` and ``report.md`` (NAME.md for another NAME.html), and
-    for a study ``table.json``. Everything is read from rows and JSON; no model is loaded.
+    Also writes ``scores.csv`` and ``report.md`` (NAME.md for NAME.html), and ``table.json`` for a
+    study. No model is loaded.
 
     Args:
         folder: A study, run or evaluation folder (docs/formats.md).
         out: The HTML file to write; ``report.html`` in the folder by default.
-        examples: Examples under attack that the page holds at most, >= 0.
-        margin: Points that a difference must reach to matter; 0 asks for none.
-        detect: Points that the study should detect: the page then says how many seeds that takes.
+        examples: Maximum number of attacked examples on the page, >= 0.
+        margin: Smallest relevant difference in points; 0 turns it off.
+        detect: Difference in points to detect; the page reports the number of seeds it needs.
 
     Returns:
-        The file that was written.
+        The HTML file.
 
     Raises:
-        CheckpointError: The folder is none of these or damaged, or ``out`` cannot be written.
+        CheckpointError: If the folder is none of these or damaged, or ``out`` cannot be written.
     """
     source = read(folder)
     comparison = compare(source, margin=margin, detect=detect)
@@ -88,12 +88,12 @@ def build(
 
 
 def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> str:
-    """Return the page as text.
+    """Return the HTML of the page.
 
     Args:
         source: The folder that was read.
         comparison: Its scores.
-        examples: Examples under attack that it holds at most.
+        examples: Maximum number of attacked examples.
     """
     shown, table, runs = gallery(source, most=examples), overview(comparison), view.runs(source)
     apart: dict[str, bool] = {Question.WRONG: shown is not None, Question.COST: bool(runs)}
@@ -130,10 +130,9 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
 
 
 def _normal(script: str) -> str:
-    """Return a script as a browser will hash it: one kind of line end."""
     script = script.replace("\r\n", "\n").replace("\r", "\n")
     if "</script" in script.lower():
-        raise ValueError("A script of the page holds its own end tag and cannot be inlined.")
+        raise ValueError("A script of the page contains its own end tag and cannot be inlined.")
     return script
 
 
@@ -143,7 +142,7 @@ def _hash(script: str) -> str:
 
 
 def _keys(section: Section, comparison: Comparison) -> list[tuple[str, Markup]]:
-    """Return the columns that a section's curves and bars are of, each with its sign."""
+    """Return the legend of a section: columns with their symbols."""
     charts = [figure.chart for figure in section.figures]
     curves_and_bars = [chart for chart in charts if not isinstance(chart, HeatMap)]
     bars = all(isinstance(chart, Bars) for chart in curves_and_bars)
@@ -157,9 +156,9 @@ def _keys(section: Section, comparison: Comparison) -> list[tuple[str, Markup]]:
 
 
 def first_screen(source: Source, comparison: Comparison) -> str:
-    """Return the first screen as a block that needs no script, no network and no second file.
+    """Return the first screen as a self-contained HTML block.
 
-    Its styles reach nothing else on the page that holds it.
+    Its styles do not affect the surrounding page.
 
     Args:
         source: The study, run or evaluation folder that was read.
@@ -170,12 +169,7 @@ def first_screen(source: Source, comparison: Comparison) -> str:
 
 
 def screen_values(source: Source, comparison: Comparison) -> dict[str, Any]:
-    """Return what ``first_screen.html`` prints.
-
-    Args:
-        source: The folder that was read.
-        comparison: Its scores.
-    """
+    """Return the template values of ``first_screen.html``."""
     return {
         "title": comparison.title,
         "about": view.about(source, comparison),
@@ -186,7 +180,7 @@ def screen_values(source: Source, comparison: Comparison) -> dict[str, Any]:
 
 
 def templates() -> Environment:
-    """Return the environment of the templates, which escapes every string."""
+    """Return the template environment, which escapes every string."""
     environment = Environment(
         loader=PackageLoader("temper.report", "assets"),
         autoescape=True,
@@ -194,7 +188,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # Names stand in backticks, as on a terminal; the text is escaped before they are marked up.
+    # Names are in backticks; the text is escaped before they become code elements.
     environment.filters["code"] = lambda text: Markup(
         re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
     )
@@ -208,10 +202,10 @@ def export_figures(folder: Path | str) -> list[Path]:
         folder: A study, run or evaluation folder (docs/formats.md).
 
     Returns:
-        The files, ``NN-TITLE.svg`` in the order of the page; earlier figures are replaced.
+        The files, ``NN-TITLE.svg`` in page order; earlier figures are replaced.
 
     Raises:
-        CheckpointError: The folder cannot be read, or the figures cannot be written.
+        CheckpointError: If the folder cannot be read or the figures cannot be written.
     """
     source = read(folder)
     target = Path(folder) / "figures"
@@ -221,7 +215,7 @@ def export_figures(folder: Path | str) -> list[Path]:
     }
     make_folder(target)
     try:
-        # Figures of an earlier report that this one has not would be taken for its own.
+        # Remove figures of an earlier report.
         for file in target.iterdir():
             if re.fullmatch(r"\d{2,}-[a-z0-9-]*\.svg", file.name) and file not in drawn:
                 file.unlink()

@@ -1,6 +1,6 @@
-"""Draw a figure as SVG: on the page in its colors, or as a file that stands alone.
+"""Draw a figure as SVG, for the page or as a separate file.
 
-All lengths are pixels of a figure that is `WIDTH` wide; the page stretches it to its place.
+Lengths are pixels of a figure `WIDTH` wide; the page scales it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def svg(figure: Figure, *, alone: bool = False) -> str:
 
     Args:
         figure: The figure.
-        alone: Whether it stands in a file of its own: with its title, its legend and its colors.
+        alone: Whether it is a separate file with title, legend and colors.
 
     Returns:
         An ``svg`` element; text from data is escaped.
@@ -67,12 +67,7 @@ def svg(figure: Figure, *, alone: bool = False) -> str:
 
 
 def sample(look: Look, *, bar: bool) -> str:
-    """Draw the sign of a column, for a key next to its name.
-
-    Args:
-        look: The column's.
-        bar: Whether the figures are bars alone.
-    """
+    """Draw the legend symbol of a column, as a bar or a line."""
     root = Element("svg", {"class": "figure sample", "viewBox": "0 0 30 12", "aria-hidden": "true"})
     _sample(root, look, bar=bar)
     return ElementTree.tostring(root, encoding="unicode")
@@ -172,12 +167,11 @@ def _curve(
 
 
 def _legend(root: Element, chart: Lines, alone: bool, height: float) -> float:
-    """Add the names of the curves below, where no key of the page says them; return the height."""
     named = [curve for curve in chart.curves if not curve.faint]
     columns = [curve.column for curve in named]
-    # The keys of the page tell columns apart, and not what else a dash stands for.
-    told = None not in columns and len(set(columns)) == len(columns)
-    if len(named) < 2 or (told and not alone):
+    # The page's legend explains columns only, not other dash patterns.
+    by_key = None not in columns and len(set(columns)) == len(columns)
+    if len(named) < 2 or (by_key and not alone):
         return height
     for curve in named:
         height += _entry(root, height, curve.name, curve.look, bar=False, marked=curve.marked)
@@ -187,7 +181,6 @@ def _legend(root: Element, chart: Lines, alone: bool, height: float) -> float:
 def _entry(
     root: Element, y: float, name: str, look: Look, *, bar: bool, marked: bool = True
 ) -> float:
-    """Add a sign with its name; return their height."""
     entry = _add(root, "g", transform=f"translate(12 {y + 2:g})")
     _sample(entry, look, bar=bar, marked=marked)
     return max(_LINE, _text(entry, name, 38, 10, wrap=58)) + 2
@@ -293,7 +286,7 @@ def _heat_map(root: Element, chart: HeatMap) -> tuple[float, float]:
 def _shade(
     value: float, numbers: Sequence[float], limits: tuple[float, float] | None
 ) -> tuple[float, str]:
-    """Return how full a cell's color is, from 0 to 1, and which one it is."""
+    """Return how much a cell is shaded, from 0 to 1, and the kind of color."""
     low, high = limits or (min(numbers), max(numbers))
     if limits is not None and low < 0:
         fraction, kind = (value / high, "gain") if value >= 0 else (value / low, "loss")
@@ -303,7 +296,7 @@ def _shade(
 
 
 def _limits(axis: Axis, values: Iterable[float]) -> tuple[float, float]:
-    """Return the ends of an axis: as asked for, else those of the data with a little room."""
+    """Return the limits of an axis: as given, else those of the data with some margin."""
     if axis.limits is not None:
         return axis.limits
     known = [value for value in values if math.isfinite(value) and not (axis.log and value <= 0)]
@@ -315,12 +308,12 @@ def _limits(axis: Axis, values: Iterable[float]) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, *, most: int) -> list[float]:
-    """Return round numbers within two ends: multiples of 1, 2 or 5 times a power of ten.
+    """Return round numbers in a range: multiples of 1, 2 or 5 times a power of ten.
 
     Args:
         low: The lower end.
         high: The upper end.
-        most: Steps between them at most, >= 5 to have two numbers at least.
+        most: Maximum number of steps; >= 5 gives at least two numbers.
 
     Example:
         >>> ticks(0.13, 0.87, most=5)
@@ -337,7 +330,7 @@ def ticks(low: float, high: float, *, most: int) -> list[float]:
 
 
 def _powers(low: float, high: float) -> list[float]:
-    """Return powers of ten within the ends, of few with their double and fivefold."""
+    """Return powers of ten in a range; if there are few, also their multiples by 2 and 5."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     times = (1, 2, 5) if last - first < 4 else (1,)
     every = max(1, (last - first) // 6)
@@ -370,7 +363,6 @@ def _text(
     class_: str | None = None,
     wrap: int = 0,
 ) -> float:
-    """Add text, line by line where it is wrapped; return its height."""
     lines = textwrap.wrap(text, wrap) if wrap else [text]
     for index, line in enumerate(lines):
         at = {"x": f"{x:.1f}", "y": f"{y + index * _LINE:.1f}"}
@@ -379,12 +371,12 @@ def _text(
 
 
 def _clean(text: str) -> str:
-    """Return text without what XML cannot hold."""
+    """Remove characters that XML does not allow."""
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
 
 
 def _colors() -> str:
-    """Return the style of a file: the page's, in the colors of the light theme."""
+    """Return the styles of a separate file: those of the page's light theme."""
     texts = [asset("temper.report", f"{name}.css") for name in ("first_screen", "figure")]
     # The part before the first media query is the light theme.
     light = "".join(text.split("@media")[0] for text in texts)

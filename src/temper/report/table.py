@@ -1,4 +1,4 @@
-"""Compare columns over seeds: means, paired differences, intervals, and what is significant."""
+"""Compare columns over seeds: means, paired differences, intervals and significance."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FILE = "paired.json"
 
 
 class PairedScoreRecord(NamedRecord):
-    """Hold the interval of one score's difference against the reference; n examples."""
+    """The interval of one score's difference from the reference; n examples."""
 
     low: Number
     high: Number
@@ -57,7 +57,7 @@ class PairedScoreRecord(NamedRecord):
 
 
 class RowVarianceRecord(NamedRecord):
-    """Hold how much one score's difference varies with the rows; see `RowVariance`."""
+    """How much one score's difference varies with the rows; see `RowVariance`."""
 
     rows: Number
     columns: tuple[Number, Number]
@@ -73,7 +73,7 @@ class PairedColumnRecord(Record):
 
 
 class PairedRecord(Record):
-    """Hold ``paired.json``."""
+    """``paired.json``."""
 
     resamples: int
     columns: dict[str, PairedColumnRecord] = Field(default_factory=dict)
@@ -82,10 +82,10 @@ class PairedRecord(Record):
 
 @dataclass(frozen=True)
 class Paired:
-    """Say how a column differs from the reference over the examples of one seed.
+    """Difference of a column from the reference over the examples of one seed.
 
     Args:
-        seed: The seed that both have.
+        seed: The common seed.
         low, high: 95% interval of the difference.
         p: Two-sided p of the difference.
         examples: Number of examples.
@@ -100,11 +100,11 @@ class Paired:
 
 @dataclass(frozen=True)
 class OverRows:
-    """Say how much a column's difference over some seeds varies with the rows.
+    """How much a column's difference over some seeds varies with the rows.
 
     Args:
-        seeds: The seeds that both were run at.
-        variance: Of the difference.
+        seeds: The common seeds.
+        variance: Variance of the difference.
     """
 
     seeds: frozenset[int]
@@ -117,17 +117,17 @@ RowsSay = Mapping[tuple[str, ScoreKey], Paired | OverRows]
 def read_paired(
     folder: Path, *, against: str | None = None
 ) -> dict[tuple[str, ScoreKey], Paired | OverRows]:
-    """Read what a study kept of its rows.
+    """Read the paired statistics that a study stores.
 
     Args:
         folder: The study's folder.
-        against: Column of equal compute that the others are compared with; None for the reference.
+        against: Baseline of equal compute; None for the reference.
 
     Returns:
-        By column and score; empty where the study kept nothing.
+        Statistics by column and score; empty if none were stored.
 
     Raises:
-        CheckpointError: The file is damaged.
+        CheckpointError: If the file is damaged.
     """
     file = folder / FILE
     if not file.exists():
@@ -137,7 +137,7 @@ def read_paired(
     columns = record.columns if against is None else record.equal_compute.get(against, {})
     for column, kept in columns.items():
         for one in kept.scores:
-            # A file without the seed is of no use, and says nothing wrong.
+            # Ignore a file without a seed.
             if kept.seed is not None:
                 result[column, ScoreKey.of(one)] = Paired(
                     kept.seed, one.low, one.high, one.p, one.n
@@ -151,31 +151,30 @@ def read_paired(
 def comparison(
     folder: Path | str, *, margin: float = MARGIN, detect: float | None = None
 ) -> Comparison:
-    """Compare the columns of a study, from its rows and JSON alone.
+    """Compare the columns of a study from its rows and JSON files.
 
     Args:
         folder: A study folder; a run or evaluation folder gives its scores without differences.
-        margin: Points that a difference must reach to matter; 0 asks for none.
-        detect: Points that the study should detect: the answer then says how many seeds that takes.
+        margin: Smallest relevant difference in points; 0 turns it off.
+        detect: Difference in points to detect; the answer reports the number of seeds it needs.
 
     Returns:
-        Every score of every column with its mean and standard deviation over seeds, and the
-        difference against the reference over the seeds that both have, with a 95% interval over
-        seeds and rows (`temper.functional.effects`) and Holm's correction over the columns: from
-        three seeds on, or two where the study kept what its rows say; of one seed over examples. A
-        score that lacks a seed which both columns were evaluated at, or has too few rows, has no
-        verdict and says why.
+        Every score of every column with mean and standard deviation over seeds, and the difference
+        from the reference over common seeds. The 95% interval is over seeds and rows
+        (`temper.functional.effects`), with Holm's correction over the columns; it needs three
+        seeds, or two if the study stored row statistics. With one seed it is over examples. A score
+        that lacks a common seed, or has too few rows, has no verdict and a reason.
 
     Raises:
-        CheckpointError: The folder is no such folder, is damaged, or its runs had different tasks.
-        SettingError: The margin, or what to detect, is no number of points.
+        CheckpointError: If it is not such a folder, is damaged, or its runs had different tasks.
+        SettingError: If the margin or the difference to detect is invalid.
     """
     check_margin(margin)
     return compare(read(folder), margin=margin, detect=detect)
 
 
 def compare(source: Source, *, margin: float = MARGIN, detect: float | None = None) -> Comparison:
-    """Compare the columns of a folder that was read already; see `comparison`."""
+    """Compare the columns of a folder that was already read; see `comparison`."""
     check_detect(detect)
     result = _compared(source, margin=margin, detect=detect)
     names = equal_compute(source, result.costs)
@@ -190,7 +189,7 @@ def compare(source: Source, *, margin: float = MARGIN, detect: float | None = No
 def _compared(
     source: Source, *, margin: float, against: str | None = None, detect: float | None = None
 ) -> Comparison:
-    """Compare the columns with the source's reference, without an answer."""
+    """Compare the columns with the source's reference, without a recommendation."""
     scores = _collect(source)
     if source.reference is not None:
         add_relative_improvement(scores, source.reference)
@@ -231,7 +230,6 @@ def _compared(
 
 
 def _costs(source: Source) -> dict[str, TrainingCost]:
-    """Return what a training of each column took, as its runs recorded it."""
     result = {}
     for column in source.columns:
         records = [run.record for run in column.runs.values() if run.record is not None]
@@ -248,7 +246,6 @@ def _costs(source: Source) -> dict[str, TrainingCost]:
 
 
 def _mean(numbers: Iterable[object]) -> float | None:
-    """Return the mean of what are numbers, None where none is."""
     known = [float(number) for number in numbers if isinstance(number, int | float)]
     return mean(known) if known else None
 
@@ -256,16 +253,16 @@ def _mean(numbers: Iterable[object]) -> float | None:
 def _of_means(
     paired: RowsSay, scores: Scores, columns: Sequence[str]
 ) -> dict[tuple[str, ScoreKey], OverRows]:
-    """Say how much differences of means over sets with rows of their own vary with the rows.
+    """Return the row variance of differences of means over sets with disjoint rows.
 
     Args:
         paired: Paired results of the sets' scores.
-        scores: Means over sets, and what each is over.
+        scores: Means over sets and their members.
         columns: Names of the columns.
     """
     result = {}
-    own = [key for key in scores.means if views().of(key.perspective).own_rows]
-    for key, column in product(own, columns):
+    means = [key for key in scores.means if views().of(key.perspective).own_rows]
+    for key, column in product(means, columns):
         kept = [paired.get((column, member)) for member in scores.means[key]]
         sets = [one for one in kept if isinstance(one, OverRows)]
         if len(sets) < len(kept) or len({one.seeds for one in sets}) > 1:
@@ -277,7 +274,7 @@ def _of_means(
 
 
 def _minor(keys: Sequence[ScoreKey]) -> set[ScoreKey]:
-    """Return the scores that stand in a figure and not in tables for people."""
+    """Return the scores that are shown in figures only."""
     groups: dict[str, list[ScoreKey]] = {}
     for key in keys:
         groups.setdefault(key.perspective, []).append(key)
@@ -285,7 +282,6 @@ def _minor(keys: Sequence[ScoreKey]) -> set[ScoreKey]:
 
 
 def _undefined(rows: Sequence[Row]) -> list[str]:
-    """Say which scores have no value, in one line a reason."""
     lacking: dict[str, dict[str, list[str]]] = {}
     for row in rows:
         for column, cell in row.cells.items():
@@ -298,7 +294,7 @@ def _undefined(rows: Sequence[Row]) -> list[str]:
         if not others:
             messages.append(f"{name}: undefined for {listed(columns)}. {reason}")
             continue
-        concerned = list(dict.fromkeys(each for own in result.values() for each in own))
+        concerned = list(dict.fromkeys(each for names in result.values() for each in names))
         messages.append(
             f"{len(result)} scores are undefined for {listed(concerned)}, the first of them "
             f"{name}: {reason}"
@@ -335,7 +331,7 @@ WITHOUT_ROWS = (
 
 
 def _notices(source: Source) -> list[str]:
-    """Gather the runs' notices, each once, with the runs that it holds for."""
+    """Gather the runs' notices, each once, with the runs it applies to."""
     runs_of: dict[str, list[str]] = {}
     for run in source.runs:
         name = f"{run.column}, seed {run.seed}"
@@ -344,7 +340,7 @@ def _notices(source: Source) -> list[str]:
             notices.append(
                 f"{run.record.truncated:.1%} of the training rows were cut at the maximum length"
             )
-        # An evaluation's own notices say which share of its sets was cut.
+        # The evaluation's notices report truncated rows of its sets.
         notices += list(run.scores.notices) if run.scores is not None else []
         if run.scores is not None and not run.rows_kept:
             notices.append(WITHOUT_ROWS)
@@ -358,7 +354,6 @@ def _notices(source: Source) -> list[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Name a few runs, and of many the first and how many they are."""
     if len(names) <= NAMED:
         return "; ".join(names)
     return f"{len(names)} runs, the first {names[0]}"
@@ -440,9 +435,9 @@ def _with_differences(
         reference: The column that the others are compared with.
         higher: Direction of the score.
         common: Seeds at which both a column and the reference were evaluated.
-        of_rows: Whether the score's n counts rows, of which a verdict needs some.
+        of_rows: Whether the score's n counts rows; a verdict needs a minimum of rows.
         paired: Paired results of each column's difference.
-        margin: Difference that would matter, None of a score that has none.
+        margin: Smallest relevant difference; None if the score has none.
     """
     base = cells[reference]
     result = {
@@ -467,7 +462,6 @@ def _with_differences(
 
 
 def _fewest(*cells: Cell) -> int | None:
-    """Return the fewest rows behind some scores, None where not known."""
     return min((cell.fewest for cell in cells if cell.fewest is not None), default=None)
 
 
@@ -521,14 +515,7 @@ def _judged(found: Difference, *, higher: bool | None, margin: float | None) -> 
 
 
 def _verdict(low: float, high: float, *, higher: bool | None, margin: float | None) -> Verdict:
-    """Return the verdict of a difference from its 95% interval.
-
-    Args:
-        low: Its lower end.
-        high: Its upper end.
-        higher: Direction of the score.
-        margin: Difference that would matter, None of a score that has none.
-    """
+    """Return the verdict of a difference from its 95% interval, direction and margin."""
     if low > 0.0 or high < 0.0:
         if higher is None:
             return "higher" if low > 0.0 else "lower"
@@ -550,15 +537,7 @@ CSV_COLUMNS = (
 
 
 def write(comparison: Comparison, folder: Path | str) -> tuple[Path, Path]:
-    """Write ``table.json`` (everything) and ``scores.csv`` (one line a score, column and seed).
-
-    Args:
-        comparison: What to write.
-        folder: Where to; it exists.
-
-    Returns:
-        The two paths.
-    """
+    """Write ``table.json`` (everything) and ``scores.csv`` (one row per score, column and seed)."""
     folder = Path(folder)
     table = folder / "table.json"
     document = json.dumps(comparison.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
@@ -567,14 +546,9 @@ def write(comparison: Comparison, folder: Path | str) -> tuple[Path, Path]:
 
 
 def write_scores(comparison: Comparison, folder: Path | str) -> Path:
-    """Write ``scores.csv``, one line a score, column and seed.
+    """Write ``scores.csv``, one row per score, column and seed.
 
-    Args:
-        comparison: What to write.
-        folder: Where to; it exists.
-
-    Returns:
-        The file. Intervals and n stand where the seed's own are known: not over several seeds.
+    With several seeds, interval and n of each seed are left empty.
     """
     scores = Path(folder) / "scores.csv"
     lines = io.StringIO(newline="")

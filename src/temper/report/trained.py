@@ -1,4 +1,4 @@
-"""The first screen of a run that was trained and not evaluated: its dev scores, and what to do."""
+"""The first screen of a run without evaluation: its validation scores, and next steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def verdict(source: Source, comparison: Comparison) -> Headline:
 
 
 def with_seen(shown: Headline, comparison: Comparison) -> Headline:
-    """Put the report of rows that the models were trained on before the verdict.
+    """Put the report of scored training rows before the recommendation.
 
     Args:
         shown: The first screen.
@@ -39,11 +39,11 @@ def with_seen(shown: Headline, comparison: Comparison) -> Headline:
 
 
 def trained(record: RunRecord, folder: str) -> Headline:
-    """Say what the training's own dev rows scored; nothing else is known of such a run.
+    """Return the first screen of a run with validation scores only.
 
     Args:
         record: The run's record.
-        folder: Where it lies, to name what measures it.
+        folder: Its folder, used in suggested commands.
     """
     times, rows = record.times, record.data.get("train", {}).get("rows")
     took = [f"`{record.method}` was trained"]
@@ -62,7 +62,6 @@ def trained(record: RunRecord, folder: str) -> Headline:
 
 
 def _value(task: str, told: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return what a task's dev rows scored: name, number with its interval, and what it is."""
     metric, kept = str(told["metric"]), told["kept"]
     score = kept.get("dev")
     rows = (data.get(task, {}) if task else data).get("dev", {}).get("rows")
@@ -80,14 +79,14 @@ def _value(task: str, told: Mapping[str, Any], data: Mapping[str, Any]) -> tuple
 
 
 def _next(record: RunRecord, folder: str) -> str:
-    """Say what measures the rest, by the rows that were scored while it trained."""
+    """Return the commands that measure the rest, depending on the task."""
     wanted = record.settings.get("data", {}).get("eval_rows")
     command = f"temper evaluate {quote(folder)}"
     if "tasks" in (record.model_extra or {}):
         command += "/tasks/NAME"
     elif wanted is not None:
         command += f" --eval-rows {wanted}"
-    # The command comes last and bare, to be copied.
+    # The command comes last and unquoted, so that it can be copied.
     if record.task is not None and record.task.kind in ("completions", "seq2seq"):
         return f"To continue prompts: temper predict {quote(folder)} --data FILE"
     if record.task is not None and record.task.kind == "spans":

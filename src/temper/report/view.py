@@ -1,4 +1,4 @@
-"""Turn a comparison and its folder into the strings that the page's template prints.
+"""Turn a comparison and its folder into the strings of the page's template.
 
 Nothing here is markup: the template escapes every string.
 """
@@ -31,17 +31,17 @@ LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
 
 @dataclass(frozen=True)
 class TableCell:
-    """Hold one cell of the comparison table.
+    """One cell of the comparison table.
 
     Args:
         main: The number.
         beside: The text next to it: the standard deviation.
         below: The text below it: the interval.
-        decimals: Digits after the point, by which the page aligns numbers.
-        verdict: Of a difference, empty otherwise.
-        mark: The verdict as a sign.
-        detail: All there is to know, for hover and focus.
-        order: Number to sort by, None where there is none.
+        decimals: Number of decimals, for alignment.
+        verdict: Verdict of a difference; empty otherwise.
+        mark: Symbol of the verdict.
+        detail: Tooltip.
+        order: Sort key; None if there is none.
     """
 
     main: str
@@ -55,7 +55,7 @@ class TableCell:
 
 
 def groups(comparison: Comparison) -> list[tuple[str, list[tuple[Row, list[TableCell]]]]]:
-    """Return the table's rows by group, in the order of the comparison, each with its cells.
+    """Return the table's rows by group, each with its cells.
 
     Args:
         comparison: All scores.
@@ -85,24 +85,14 @@ def _value(row: Row, column: str) -> TableCell:
 
 
 def mark_of(row: Row, column: str) -> str:
-    """Return the mark of a value that differs significantly from the reference's, else nothing.
-
-    Args:
-        row: A score of all columns.
-        column: One of them.
-    """
+    """Return the mark of a value that differs significantly from the reference's; else empty."""
     difference = row.cells[column].difference
     verdict = None if difference is None else difference.verdict
     return f" {MARKS[verdict]}" if verdict in ("better", "worse") else ""
 
 
 def value_detail(row: Row, column: str) -> str:
-    """Write all there is to know about a number: n, spread or interval, and the run of each seed.
-
-    Args:
-        row: A score.
-        column: Whose.
-    """
+    """Return the tooltip of a number: n, spread or interval, and the run of each seed."""
     cell, unit = row.cells[column], row.unit
     what = views().of(row.key.perspective).counts
     if not cell.seeds:
@@ -164,7 +154,7 @@ def _difference(row: Row, column: str, difference: Difference) -> TableCell:
         verdict=verdict,
         mark=MARKS.get(difference.verdict, "?"),
         detail="; ".join([f"{difference.verdict}: {parts[0]}", *parts[1:]]),
-        # Sorting by a difference puts the best first, whichever way the score points, if any.
+        # Sorting by a difference puts the best first for scores of either direction.
         order=None if difference.mean is None else sign * difference.mean * unit.scale,
     )
 
@@ -176,7 +166,7 @@ def _probability(value: float | None) -> str:
 
 
 def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Write nested settings as dotted names and JSON values.
+    """Return nested settings as dotted names and JSON values.
 
     Example:
         >>> flatten({"method": {"name": "uegr", "epsilon": 0.5}})
@@ -194,11 +184,11 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fact:
-    """Hold one line of a table of settings or versions.
+    """One row of a table of settings or versions.
 
     Args:
         name: Its name.
-        values: Its value in every column, a dash where there is none.
+        values: Its value by column; a dash if there is none.
         differs: Whether the columns differ.
     """
 
@@ -208,14 +198,14 @@ class Fact:
 
 
 def _facts(source: Source, read: Callable[[RunRecord], dict[str, str]]) -> list[Fact]:
-    """Gather what a run says, column by column; a column whose runs disagree shows every value.
+    """Collect facts of runs by column; a column whose runs disagree shows every value.
 
     Args:
         source: The folder.
-        read: From a run's record to names and values.
+        read: Returns names and values of a run's record.
 
     Returns:
-        Facts in first-seen order, those in which columns differ first.
+        The facts, those that differ between columns first.
     """
     columns: list[dict[str, list[str]]] = []
     for column in source.columns:
@@ -236,7 +226,7 @@ def _facts(source: Source, read: Callable[[RunRecord], dict[str, str]]) -> list[
 
 
 def facts(source: Source) -> dict[str, list[Fact]]:
-    """Gather settings, versions and data of every column, by heading; none that is empty."""
+    """Return settings, versions and data of every column, by heading; empty ones are left out."""
     records: dict[str, Callable[[RunRecord], dict[str, str]]] = {
         "Settings": lambda record: flatten(record.settings),
         "Versions": lambda record: {
@@ -250,7 +240,7 @@ def facts(source: Source) -> dict[str, list[Fact]]:
 
 
 def costs(source: Source) -> list[tuple[str, str, str]]:
-    """Return column, seconds a step and ratio to the reference, where measured."""
+    """Return column, seconds per step and ratio to the reference, if measured."""
     return [
         (
             column.name,
@@ -263,7 +253,7 @@ def costs(source: Source) -> list[tuple[str, str, str]]:
 
 
 def runs(source: Source) -> list[dict[str, str]]:
-    """Return one line a run: what every number of the report comes from."""
+    """Return one row per run: its folder, seed and other details."""
     return [
         {
             "run": run.name,
@@ -285,7 +275,7 @@ def _time(run: Run, name: str) -> str:
 
 
 def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
-    """Return what was compared, as terms and values for the head of the page."""
+    """Return terms and values for the head of the page."""
     messages = [("model", source.model)]
     if source.data is not None:
         messages.append(("data", _data_name(source.data)))
@@ -309,7 +299,6 @@ def _data_name(told: Any) -> str:
 
 
 def _sizes(rows: Iterable[Row]) -> dict[str, int]:
-    """Return how many examples each set has."""
     sizes: dict[str, int] = {}
     for row in rows:
         if not views().of(row.key.perspective).averaged or not row.key.set:
@@ -321,7 +310,7 @@ def _sizes(rows: Iterable[Row]) -> dict[str, int]:
 
 
 SEEDS = 3
-"""Seeds from which on a best mean is marked."""
+"""Minimum number of seeds to mark a best mean."""
 _IMPROVEMENTS = {
     SUMMARY.name: "Relative improvement",
     AFTER.name: "Relative improvement, with post-hoc methods",
@@ -331,14 +320,13 @@ _IMPROVEMENTS = {
 
 @dataclass(frozen=True)
 class Overview:
-    """Hold the overview as strings.
+    """The overview table as strings.
 
     Args:
-        header: Headings; the first is that of the methods.
-        lines: One a method: its name and a text for each score.
-        best: For each score the places of the lines with the best mean, from three seeds on.
-        differing: For each score what a line's difference from the reference is marked by, if it is
-            significant.
+        header: Headings; the first is for the methods.
+        lines: One row per method: its name and a text for each score.
+        best: Indices of the rows with the best mean of each score, with at least three seeds.
+        differing: Mark of each significant difference from the reference, by score and row.
         reference: The column that the others are compared with.
     """
 
@@ -350,13 +338,13 @@ class Overview:
 
     @property
     def turned(self) -> bool:
-        """Whether it reads better with a line a score: few methods, and scores by the dozen."""
+        """Whether to show one row per score: for few methods and many scores."""
         return len(self.lines) <= NAMED
 
     def markdown(self) -> str:
-        """Return the table in Markdown, the best of each score in bold.
+        """Return the table in Markdown, the best mean of each score in bold.
 
-        With a line a score, it also marks significant differences.
+        With one row per score, significant differences are marked too.
         """
         names = [f"`{texts[0]}`" for texts in self.lines]
         cells = [
@@ -367,10 +355,12 @@ class Overview:
             for index, texts in enumerate(self.lines)
         ]
         if not self.turned:
-            return pipe_table(self.header, [[n, *own] for n, own in zip(names, cells, strict=True)])
+            return pipe_table(
+                self.header, [[n, *cell] for n, cell in zip(names, cells, strict=True)]
+            )
         columns = list(zip(cells, self.differing, strict=True))
         rows = [
-            [escaped(heading), *(own[score] + marks[score] for own, marks in columns)]
+            [escaped(heading), *(cell[score] + marks[score] for cell, marks in columns)]
             for score, heading in enumerate(self.header[1:])
         ]
         table = pipe_table(["score", *names], rows)
@@ -379,18 +369,17 @@ class Overview:
 
 
 def overview(comparison: Comparison) -> Overview:
-    """Choose the leading scores of each perspective and write a line for each column.
+    """Choose the primary scores of each perspective and write a row for each column.
 
-    Whatever would tell another story stands by itself: each attack, recipe of a text attack, kind
-    of token corruption and detector of anomalies, calibration before and after temperature scaling.
-    Several sets stand with their mean, several radii with the middle one, the layers with the
-    logits, or the last one without them.
+    Each attack, text attack recipe, kind of token corruption and OOD detector, and calibration
+    before and after temperature scaling, has a column. Several sets are shown by their mean,
+    several radii by the middle one, layers by the logits, or the last layer if there are none.
 
     Args:
         comparison: All scores.
 
     Returns:
-        The overview; no scores next to the names where there are none.
+        The overview; no scores next to the names if there are none.
     """
     rows = [row for view in views() for row in leading(comparison, view.name)]
     return Overview(
@@ -403,18 +392,13 @@ def overview(comparison: Comparison) -> Overview:
 
 
 def leading(comparison: Comparison, perspective: str) -> list[Row]:
-    """Return the rows by which a perspective is summed up, see `overview`.
-
-    Args:
-        comparison: All scores.
-        perspective: Its name; one without scores has no rows.
-    """
+    """Return the primary rows of a perspective; see `overview`."""
     view = views().of(perspective)
     return view.sums_up(comparison.of(perspective, view.lead(comparison.metric)))
 
 
 def error_of(row: Row, reference: str) -> float | None:
-    """Return what lies between the reference and a perfect score, None where that says nothing.
+    """Return the distance from the reference to a perfect score; None if that is undefined.
 
     Args:
         row: The score.
@@ -431,7 +415,7 @@ def error_of(row: Row, reference: str) -> float | None:
 def _heading(row: Row) -> str:
     label = _IMPROVEMENTS.get(row.key.perspective, row.label)
     if short := views().of(row.key.perspective).short:
-        # Scores of other groups are called alike.
+        # Other groups have scores of the same name.
         label = f"{short}: {label[:1].lower()}{label[1:]}"
     return row.heading(label)
 
@@ -442,7 +426,7 @@ def _best(comparison: Comparison, row: Row) -> frozenset[int]:
         for index, name in enumerate(comparison.columns)
         if (mean := row.cells[name].mean) is not None
     }
-    # One seed or two show nothing, and a value that all share distinguishes none.
+    # One or two seeds are not enough, and a value common to all columns is not best.
     seeds = min((len(cell.seeds) for cell in row.cells.values()), default=0)
     if len(set(means.values())) < 2 or seeds < SEEDS or row.higher_is_better is None:
         return frozenset()

@@ -137,7 +137,6 @@ class Batcher:
         return taken
 
     def _passes(self, batch: list[_Waiting]) -> list[list[_Waiting]]:
-        """Cut a batch into passes of requests of similar length."""
         passes: list[list[_Waiting]] = []
         room = 0
         for each in sorted(batch, key=lambda each: max(map(self._length, each.rows))):
@@ -168,6 +167,6 @@ class Batcher:
         replies = iter(result)
         for each in part:
             self._working -= len(each.rows)
-            own = [next(replies) for _ in each.rows]
+            results = [next(replies) for _ in each.rows]
             if not each.reply.cancelled():
-                each.reply.set_result(own)
+                each.reply.set_result(results)

@@ -87,7 +87,6 @@ class Metrics:
         self._metrics["shift_p"].set(shift.p)
 
     def _estimated(self, scores: UnlabeledScores | None) -> None:
-        """Set the estimated scores; NaN if there are none."""
         for name in ("accuracy", "macro_f1"):
             estimate = getattr(scores, name, None)
             for bound in ("value", "low", "high"):
@@ -127,9 +126,11 @@ class ShiftWindow:
             return None
         parts, self._parts = self._parts, []
         last = np.arange(count - self._rows, count)
-        own = joined(range(count), [part.own for part in parts if part.own is not None]).take(last)
+        predictions = joined(
+            range(count), [part.own for part in parts if part.own is not None]
+        ).take(last)
         states = [part.states for part in parts if part.states is not None]
-        shift = self._classifier.shift(own, np.concatenate(states)[last])
+        shift = self._classifier.shift(predictions, np.concatenate(states)[last])
         assert shift is not None
         anomaly = np.array([answer.anomaly for part in parts for answer in part])[last]
-        return shift, unlabeled_scores(self._classifier.calibration, own, anomaly, shift)
+        return shift, unlabeled_scores(self._classifier.calibration, predictions, anomaly, shift)

@@ -23,7 +23,7 @@ LEAST_TOKEN = 16
 
 
 def token_of_environment() -> str | None:
-    """Return the token that requests must bear, None where none is set.
+    """Return the token that requests must bear, None if none is set.
 
     Raises:
         SettingError: It is too short, or no header can hold it.
@@ -44,7 +44,7 @@ def bind(settings: ServiceSettings, *, token: str | None) -> socket.socket:
 
     Args:
         settings: Host and port.
-        token: What requests must bear; None where nothing is.
+        token: What requests must bear; None if nothing is.
 
     Returns:
         The socket, which does not listen yet.

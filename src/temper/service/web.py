@@ -237,11 +237,10 @@ class Service:
                 if len(text) > longest:
                     raise HTTPException(
                         413,
-                        f"`{name}`, place {index}: {len(text):,} characters, at most {longest:,}.",
+                        f"`{name}`, index {index}: {len(text):,} characters, at most {longest:,}.",
                     )
 
     def _answer(self, key: Key, rows: list[Row]) -> list[dict[str, Any]]:
-        """Answer a batch; runs in the model's thread."""
         paired, coverage = key
         texts, pairs = (list(column) for column in zip(*rows, strict=True))
         examples = Examples("texts", texts, pairs if paired else None)

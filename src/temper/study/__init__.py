@@ -1,1 +1,1 @@
-"""A study: a grid of methods and seeds, trained and judged alike, resumed where it stopped."""
+"""A study: a grid of methods and seeds, trained and evaluated the same way, and resumable."""

@@ -1,9 +1,8 @@
 """Alternatives to fine-tuning, which `temper tune` compares with its recipes.
 
-An encoder, the mean of its last hidden states scaled to length 1 (Sentence-BERT's), and a
-multinomial logistic regression with an l2 penalty, whose strength five folds of the training rows
-choose: on the encoder as it is, or on one that the package ``setfit`` has trained on pairs of texts
-(Tunstall et al. 2022).
+The mean of an encoder's last hidden states, scaled to length 1 (Sentence-BERT), is the input of a
+multinomial logistic regression with an l2 penalty, chosen on five folds of the training rows. The
+encoder is frozen, or trained on pairs of texts by the package ``setfit`` (Tunstall et al. 2022).
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ from temper.training.passes import PLAIN
 from temper.training.prepared import label_names
 
 STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
-"""Values of C, from which the folds choose."""
+"""Values of C to choose from."""
 CHOOSING: Final = 5
 CHOICE_TOLERANCE: Final = 1e-4
-"""As scikit-learn's: exact models of 10,000 rows took minutes, to choose a strength alone."""
+"""Scikit-learn's tolerance: with 10,000 rows, exact models take minutes."""
 BATCH: Final = 64
 PAIRED_ROWS: Final = 2000
-"""Rows that SetFit's pairs are drawn from: its list of pairs grows with their square."""
+"""Maximum rows for SetFit, whose number of pairs grows quadratically."""
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """A way to a classifier that is no recipe: nothing about it is searched.
+    """A classifier that is not a recipe and has no settings to search.
 
     Args:
-        name: Its name, also of its column.
-        title: Its name in words.
-        length: What training its encoder costs, plain fine-tuning at the given settings being 1.
+        name: Name, also of its column.
+        title: Display name.
+        length: Training cost of its encoder, relative to plain fine-tuning with the given settings.
     """
 
     name: str
@@ -59,21 +58,21 @@ class Alternative:
 
     @property
     def seeded(self) -> bool:
-        """Whether another seed makes another model."""
+        """Whether the result depends on the seed."""
         return self.length > 0
 
     def cost(self, run: RunConfig, rows: int) -> float:
-        """Return what it costs, plain fine-tuning being 1: one more pass embeds each row.
+        """Return the training cost relative to plain fine-tuning, embedding included.
 
         Args:
-            run: Plain fine-tuning at the given settings.
-            rows: Rows that it trains on.
+            run: Plain fine-tuning with the given settings.
+            rows: Number of training rows.
         """
         return self.length + 1 / (PLAIN * passes_over_rows(run, rows))
 
 
 def passes_over_rows(config: RunConfig, rows: int) -> float:
-    """Return the number of times that a run sees a row, out of ``rows`` training rows."""
+    """Return the number of times that a run reads each of ``rows`` training rows."""
     train = config.train
     per_step = train.batch_size * train.accumulation
     steps = train.max_steps or math.ceil(train.epochs * math.ceil(rows / per_step))
@@ -85,7 +84,7 @@ SETFIT: Final = Alternative("setfit", "SetFit", length=3.0)
 
 
 def alternatives(run: RunConfig, rows: Examples) -> list[Alternative]:
-    """Return those that suit a model and rows, and are installed.
+    """Return the installed alternatives that suit the model and the rows.
 
     Args:
         run: Plain fine-tuning of the model.
@@ -100,20 +99,20 @@ def alternatives(run: RunConfig, rows: Examples) -> list[Alternative]:
 def fit_alternative(
     alternative: Alternative, run: RunConfig, rows: Examples, *, seed: int
 ) -> ClassifierPredictor:
-    """Fit one.
+    """Fit an alternative.
 
     Args:
-        alternative: It.
-        run: Plain fine-tuning at the given settings, which says model, length of a text, device
-            and, by its steps, how long an encoder is trained.
-        rows: Labeled rows of a classification.
+        alternative: The alternative.
+        run: Plain fine-tuning with the given settings: model, maximum length, device, and training
+            steps of an encoder.
+        rows: Rows with class labels.
         seed: Seed of the pairs and of the folds that choose the penalty.
 
     Returns:
-        The classifier, as a checkpoint is asked.
+        The classifier.
 
     Raises:
-        ModelError: The model cannot be loaded, or is no encoder.
+        ModelError: If the model cannot be loaded or is not an encoder.
     """
     names, length = label_names(rows), run.data.max_length
     predictor = frozen_predictor(
@@ -127,8 +126,8 @@ def fit_alternative(
         contrast(
             network.encoder,
             predictor.tokenizer,
-            [rows.text[place] for place in order],
-            [(rows.labels or ())[place] for place in order],
+            [rows.text[index] for index in order],
+            [(rows.labels or ())[index] for index in order],
             max_length=length,
             steps=steps,
             seed=seed,
@@ -145,19 +144,19 @@ def fit_alternative(
 def frozen_predictor(
     model: str, *, classes: Sequence[str], max_length: int, device: str, seed: int = 0
 ) -> ClassifierPredictor:
-    """Load an encoder with a new linear layer, whose embeddings `embeddings` reads.
+    """Load an encoder with a new linear layer; `embeddings` reads its embeddings.
 
     Args:
         model: Hub id, folder or short name of an encoder.
         classes: Names of the classes.
-        max_length: Tokens a text is cut to.
-        device: Where it runs.
+        max_length: Maximum number of tokens of a text.
+        device: Device to run on.
         seed: Seed of the linear layer's weights.
 
     Raises:
-        ModelError: The model cannot be loaded, or is no encoder.
+        ModelError: If the model cannot be loaded or is not an encoder.
     """
-    # The head is fitted later, so the checkpoint's is not read.
+    # The head is fitted later, so that of the checkpoint is ignored.
     classifier, tokenizer = load_classifier(model, labels=classes, device=device, new_head=True)
     with seeded(seed):
         network = mean_pooled(classifier, classes)
@@ -168,7 +167,7 @@ def embeddings(predictor: ClassifierPredictor, rows: Examples) -> FloatArray:
     """Return the embedding of each row, [n, D], each of length 1.
 
     Args:
-        predictor: What `frozen_predictor` loaded.
+        predictor: Result of `frozen_predictor`.
         rows: The texts.
     """
     network: Any = predictor.model
@@ -194,9 +193,9 @@ def logistic_regression(
     Args:
         features: [n, D].
         labels: Class indices, [n].
-        classes: How many there are.
+        classes: Number of classes.
         strength: C of scikit-learn's ``LogisticRegression``, > 0.
-        tolerance: Largest entry of the mean loss's gradient at which it ends.
+        tolerance: Largest gradient entry of the mean loss at convergence.
 
     Returns:
         (W [classes, D], b [classes]).
@@ -226,21 +225,21 @@ def logistic_regression(
 def choose_strength(
     features: FloatArray, labels: IntegerArray, of_row: IntegerArray, *, classes: int
 ) -> tuple[float, FloatArray]:
-    """Choose the strength of a regression by the loss of each fold under the other folds' model.
+    """Choose the strength by cross-validated loss.
 
     Args:
         features: [n, D].
         labels: Class indices, [n].
         of_row: Fold of each row, [n].
-        classes: How many there are.
+        classes: Number of classes.
 
     Returns:
-        The best of `STRENGTHS`, and the log-probabilities of all rows that it had, [n, C].
+        The best of `STRENGTHS`, and its out-of-fold log-probabilities, [n, C].
     """
     tried = [(strength, np.zeros((len(labels), classes))) for strength in STRENGTHS]
     for strength, logs in tried:
         for fold in np.unique(of_row):
-            held, rest = of_row == fold, of_row != fold
+            held_out, rest = of_row == fold, of_row != fold
             if not rest.any():
                 continue
             weight, bias = logistic_regression(
@@ -250,6 +249,6 @@ def choose_strength(
                 strength=strength,
                 tolerance=CHOICE_TOLERANCE,
             )
-            logs[held] = log_softmax(features[held] @ weight.T + bias, axis=1)
+            logs[held_out] = log_softmax(features[held_out] @ weight.T + bias, axis=1)
     indices = np.arange(len(labels))
     return max(tried, key=lambda each: float(each[1][indices, labels].sum()))

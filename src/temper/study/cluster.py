@@ -1,11 +1,11 @@
 """Do the runs of a study as Ray tasks, which Ray repeats if a machine is lost.
 
-Ray Tune keeps trials in folders and records of its own, so it does not fit a fixed list of runs
-whose folders are named by their settings.
+Ray Tune has its own folders and records, so it does not fit a fixed list of runs in folders named
+by their settings.
 
 If the machines share the study's folder, a repeated run resumes from its last checkpoint. With an
-object store, a run is done in a temporary folder of its machine and copied to the store at its
-end, so a run whose machine is lost starts again.
+object store, a run is done in a temporary folder and copied to the store at its end; a run whose
+machine is lost starts again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from temper.study.workers import load_work, run_in_words
 from temper.training.config import run_key
 
 LOST = 180.0
-"""Seconds in which the lock of a lost machine is waited for."""
+"""Seconds to wait for the lock of a lost machine."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,16 @@ class Job:
 def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Cluster | None]]:
     """Yield the folder of this machine for a study, and the cluster for its runs.
 
-    For a URL the folder is a copy of the store without weights, which is removed when the process
-    ends. Changes of this process are written to the store before runs begin and at the end.
+    For a URL, the folder is a temporary copy of the store without weights. Changes are written to
+    the store before runs begin and at the end.
 
     Args:
         out: A folder, or the URL of a store.
         cluster: Machines that do the runs.
 
     Raises:
-        SettingError: A URL without a cluster, or of a kind that is not known.
-        WriteError: The store cannot be written to.
+        SettingError: If a URL is given without a cluster, or its scheme is unknown.
+        WriteError: If the store cannot be written to.
     """
     if not is_url(out):
         # Other machines need the absolute path.
@@ -85,8 +85,8 @@ def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Clu
         return
     if cluster is None:
         raise SettingError(
-            f"--out {shown(out)} is a URL, to which only the machines of a cluster write. Give "
-            "the cluster's address as --cluster, or a folder."
+            f"--out {shown(out)} is a URL, which needs a cluster. Give the cluster's address as "
+            "--cluster, or a local folder as --out."
         )
     made = Path(tempfile.mkdtemp(prefix="temper-")).resolve()
     atexit.register(shutil.rmtree, made, ignore_errors=True)
@@ -110,10 +110,10 @@ def on_cluster(
         progress: Receives the runs that begin, and their notices.
 
     Yields:
-        A finished run and the median seconds of its step, in the order of finishing.
+        Finished runs with the median seconds of a step, in order of completion.
 
     Raises:
-        SettingError: No machine has the resources of a run.
+        SettingError: If no machine has the resources of a run.
         TemperError: The first error of a run.
     """
     jobs = [Job(work.folder, cell) for cell in work.folder.config.order()]
@@ -125,7 +125,7 @@ def on_cluster(
 def do_runs(
     jobs: Sequence[Job], cluster: Cluster, progress: Progress
 ) -> Generator[tuple[Job, float | None]]:
-    """Do runs on a connected cluster, and yield each as it ends with the seconds of its step.
+    """Do runs on a connected cluster; yield each finished run with the seconds of a step.
 
     Args:
         jobs: The runs.
@@ -133,13 +133,13 @@ def do_runs(
         progress: Receives the runs that begin, and their notices.
 
     Raises:
-        TemperError: The first error of a run, or one was lost too often with its machine.
+        TemperError: The first error of a run, or if a run was lost too often with its machine.
     """
     ray, store, task = load_ray(), cluster.store, cluster.task(_do_run)
     if store is not None:
         store.push()
     for folder in {job.folder.path for job in jobs}:
-        # A machine that does not see it must not begin.
+        # Machines check for the folder before they begin.
         folder.mkdir(parents=True, exist_ok=True)
     shared = (store, cluster.cpus, plugins.loaded(), temper.__version__)
     pending, running = list(jobs), dict[Any, Job]()
@@ -149,7 +149,7 @@ def do_runs(
                 job = pending.pop(0)
                 progress.runs(len(jobs) - len(pending), len(jobs), run_in_words(job.cell))
                 running[task.remote(job, *shared)] = job
-            # A limit, because machines may join.
+            # With a time limit, because machines may join.
             done, _ = ray.wait(list(running), timeout=10.0)
             for reference in done:
                 job = running.pop(reference)
@@ -161,13 +161,13 @@ def do_runs(
     except ray.exceptions.RayError as error:
         raise cause_of(error) from error
     except SystemExit as error:
-        # Ray replaces the exit code of a signal by 1.
+        # Ray replaces the exit code of a signal with 1.
         raise Terminated from error
     finally:
         if running:
             for reference in running:
                 ray.cancel(reference)
-            # Each saves a checkpoint first.
+            # Each run saves a checkpoint first.
             ray.wait(list(running), num_returns=len(running), timeout=GRACE + 10.0)
 
 
@@ -175,7 +175,7 @@ def do_runs(
 
 
 class _Notices(Progress):
-    """Keep the notices of a run for the study's process."""
+    """Collects the notices of a run for the study's process."""
 
     def __init__(self) -> None:
         self.kept: list[str] = []
@@ -190,7 +190,6 @@ _loaded: dict[str, Work] = {}
 def _do_run(
     job: Job, store: Store | None, threads: int, imports: tuple[str, ...], version: str
 ) -> tuple[float | None, list[str]]:
-    """Do a run, and return the seconds of its step and its notices."""
     check_version(version)
     torch.set_num_threads(threads)
     warnings.simplefilter("ignore")
@@ -212,7 +211,7 @@ def _do_run(
         )
     if store is not None:
         return _do_stored(work, job.cell, store, progress), progress.kept
-    # A file server keeps the lock of a lost machine for a while.
+    # A file server may keep the lock of a lost machine for some time.
     until = monotonic() + LOST
     while True:
         try:
@@ -224,7 +223,7 @@ def _do_run(
 
 
 def _do_stored(work: Work, cell: GridCell, store: Store, progress: Progress) -> float | None:
-    """Do a run in a temporary folder; copy it from the store before and to the store after."""
+    """Do a run in a temporary folder, copied from and to the store."""
     with tempfile.TemporaryDirectory(prefix="temper-") as made:
         here = Store(store.url, Path(made))
         path = here.folder / work.folder.path.relative_to(store.folder)

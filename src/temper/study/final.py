@@ -1,8 +1,8 @@
-"""Carry out a search, and compare its winner with tuned plain fine-tuning on the reported rows.
+"""Carry out a search, and compare its winner with tuned plain fine-tuning on the test rows.
 
 ``OUT/tune.json`` has the request and the result; ``journal.log`` is Optuna's, ``trials`` has the
-runs, ``final`` the comparison with its report, and ``winner.toml`` settings for
-`temper train --config`.
+runs, ``final`` the comparison with its report, and ``winner.toml`` settings for `temper train
+--config`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from temper.study.work import evaluation_sets
 
 RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"
 GIVEN = "plain_given"
-"""Column of plain fine-tuning with the given settings, if tuned plain fine-tuning won."""
+"""Column of plain fine-tuning with the given settings, used if tuned plain fine-tuning wins."""
 
 
 def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
 
     Args:
         request: The user's request.
-        folder: The out folder.
+        folder: The output folder.
         progress: Receives trials, runs and notices.
 
     Returns:
@@ -60,8 +60,8 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
     search = Search(request, recipes, splits, folds, folder, progress)
     if splits.train.kind != "classification" and set(search.weights) != {ACCURACY}:
         raise SettingError(
-            "Calibration and robustness are parts of a goal only if each text has one class. Give "
-            "--goal accuracy."
+            "Calibration and robustness need texts with exactly one class each. Give --goal "
+            "accuracy."
         )
     identity = _identity(search)
     before = read_json(folder / RECORD) if (folder / RECORD).exists() else {}
@@ -72,7 +72,7 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
         progress.notice(f"Up to date: {folder}")
         return before
     if request.budget.unit == "runs":
-        # Every model is trained on every fold at least once.
+        # At least one training per model and fold.
         used = search.fold_rows * len(request.models)
         replace(search, request=replace(request, used=used)).allowed()
     record = {"key": digest(identity), "request": identity}
@@ -81,7 +81,7 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
     with held_folder(folder), nullcontext() if cluster is None else cluster.connection():
         write_json(folder / RECORD, {**record, **kept, "status": "searching"})
         if request.models:
-            # Decided once: another model would not fit the trials that are kept.
+            # Decided once: the stored trials belong to this model.
             kept = kept or compare_models(search)
             write_json(folder / RECORD, {**record, **kept, "status": "searching"})
             request = request.of_model(kept["models"][0]["model"], used=kept["used"])
@@ -90,18 +90,17 @@ def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, A
 
 
 def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
-    """Search, compare, and return the whole record."""
     request, folder, progress = search.request, search.folder, search.progress
     ranking, allowed = run_search(search)
     winner = ranking[0]
     plain = next(each for each in ranking if each.recipe.name == PLAIN)
     columns = [plain.column] if winner is plain else [plain.column, winner.column]
     if winner is plain and winner.settings["train"]:
-        # The report then shows the gain of tuning itself.
+        # The report then shows the gain from tuning alone.
         columns = [Column(GIVEN, plain.recipe.method), *columns]
     progress.notice(
-        f"The search is over: {winner.recipe.name} is best on the dev folds. Final comparison: "
-        f"training on all {len(search.splits.train):,} rows."
+        f"The search is over: {winner.recipe.name} is best on the validation folds. Final "
+        f"comparison: training on all {len(search.splits.train):,} rows."
     )
     record |= {
         "recipes": allowed.recipes,
@@ -125,7 +124,7 @@ def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fitting(request: Request, progress: Progress) -> dict[str, Recipe]:
-    """Return the recipes that fit the model and the data; a named recipe must fit."""
+    """Return the recipes that suit model and data; a recipe named by the user must."""
     fitting = {}
     for name, recipe in request.recipes.items():
         try:
@@ -140,7 +139,7 @@ def _fitting(request: Request, progress: Progress) -> dict[str, Recipe]:
 
 
 def _identity(search: Search) -> dict[str, Any]:
-    """Return the inputs that decide a search; the budget may grow until it is finished."""
+    """Return the inputs that identify a search; the budget may grow."""
     request, run = search.request, search.plain_run
     return {
         "model": model_identity(run.model),
@@ -170,7 +169,6 @@ def _line(candidate: Candidate) -> dict[str, Any]:
 
 
 def _summary(goal: str, winner: Candidate, plain: Candidate, study: Study) -> str:
-    """Say what was gained and what it costs."""
     if winner.recipe.name == PLAIN:
         rate = winner.settings["train"].get("learning_rate")
         if rate is None:
@@ -207,11 +205,11 @@ def _with_alternatives(
                     break
                 first, seconds = folder, time.monotonic() - begun
             else:
-                # Without draws the result is the same for every seed.
+                # Without random draws the result is the same for every seed.
                 shutil.rmtree(folder, ignore_errors=True)
                 shutil.copytree(first, folder)
             record = dict(Checkpoint.of(path / plain[str(seed)]).run or {})
-            # It has no files of a model.
+            # An alternative has no model files.
             record.pop("files", None)
             record |= {"method": each.name, "seed": seed, "key": key, "passes": None}
             table = {"method": {"name": each.name}, "train": {}}
@@ -238,7 +236,7 @@ def _evaluate(
     folder: Path,
 ) -> str:
     """Fit and evaluate an alternative unless its folder has the result; return its key."""
-    # The given settings, not those of tuned plain fine-tuning.
+    # Use the given settings, not the tuned ones.
     run, train, name = search.plain_run, search.splits.train, alternative.name
     evaluate, out = plan.evaluate, folder / "evaluation"
     cost = alternative.cost(run, len(train))
@@ -254,11 +252,11 @@ def _evaluate(
 
 
 def toml_of(tree: Mapping[str, Any], *, above: tuple[str, ...] = ()) -> str:
-    """Write nested settings as TOML; what is None is left out.
+    """Return nested settings as TOML; None is left out.
 
     Args:
-        tree: Tables of texts, numbers, booleans and lists of these.
-        above: Names of the tables that this one stands in.
+        tree: Tables of strings, numbers, booleans and lists.
+        above: Names of the enclosing tables.
 
     Example:
         >>> print(toml_of({"model": "minilm", "train": {"epochs": 2.0}}), end="")
@@ -267,7 +265,7 @@ def toml_of(tree: Mapping[str, Any], *, above: tuple[str, ...] = ()) -> str:
         epochs = 2.0
     """
     plain = {name: value for name, value in tree.items() if not isinstance(value, Mapping)}
-    # JSON's texts, numbers and lists are TOML's too; a DEL may stand in JSON alone.
+    # JSON strings, numbers and lists are valid TOML, except for an unescaped DEL.
     lines = [
         f"{name} = {json.dumps(value, ensure_ascii=True).replace(chr(127), chr(92) + 'u007f')}\n"
         for name, value in plain.items()
@@ -275,6 +273,6 @@ def toml_of(tree: Mapping[str, Any], *, above: tuple[str, ...] = ()) -> str:
     ]
     for name, table in tree.items():
         if isinstance(table, Mapping) and table:
-            place = (*above, name)
-            lines.append(f"[{'.'.join(place)}]\n{toml_of(table, above=place)}")
+            path = (*above, name)
+            lines.append(f"[{'.'.join(path)}]\n{toml_of(table, above=path)}")
     return "".join(lines)

@@ -426,7 +426,6 @@ class Search:
         return held_out_probabilities(config, rows, self.choice.rows.select(held), self.progress)
 
     def _key(self, trial: Trial, train: IntegerArray) -> tuple[str, Alternative | None, bytes]:
-        """Name the classifier that a training on some rows starts from."""
         return trial.model, trial.candidate.start, train.tobytes()
 
     def _write_start(

@@ -1,4 +1,4 @@
-"""Goals of a search: their parts and weights, and how a dev fold measures them."""
+"""Goals of a search: weighted parts, and their measurement on a validation fold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "token_corruption": {"kinds": ["random"], "rates": [0.1]},
     },
 }
-"""Parts of a goal, each with its perspectives and their settings on a dev fold."""
+"""The perspectives and settings that measure each part on a validation fold."""
 GOALS: Final[Mapping[str, Mapping[str, float]]] = {
     "accuracy": {ACCURACY: 1.0},
     "robust": {ROBUSTNESS: 1.0},
@@ -30,13 +30,13 @@ GOALS: Final[Mapping[str, Mapping[str, float]]] = {
     "balanced": dict.fromkeys(PARTS, 1.0),
 }
 ATTACKED: Final = 100
-"""Attacked rows of a fold, and of the final comparison if no perspectives are given."""
+"""Attacked rows per fold, and of the final comparison by default."""
 LEAST_ERROR: Final = 0.01
-"""Smallest error of the baseline that improvements are relative to."""
+"""Lower bound of the baseline's error in relative improvements."""
 
 
 def goal_weights(goal: str) -> dict[str, float]:
-    """Read ``--goal``.
+    """Parse ``--goal``.
 
     Args:
         goal: A name of `GOALS`, or weights as in ``accuracy=2,calibration=1``.
@@ -45,7 +45,7 @@ def goal_weights(goal: str) -> dict[str, float]:
         The weight of each part, adding up to 1.
 
     Raises:
-        SettingError: A name is unknown, or a weight is no number above 0.
+        SettingError: If a name is unknown, or a weight is not a positive number.
 
     Example:
         >>> goal_weights("accuracy=3,calibration=1")
@@ -54,8 +54,7 @@ def goal_weights(goal: str) -> dict[str, float]:
     if "=" not in goal:
         if goal not in GOALS:
             raise SettingError(
-                f"{unknown('goal', goal, GOALS)} Weights of your own are written --goal "
-                "accuracy=2,calibration=1."
+                f"{unknown('goal', goal, GOALS)} Or give weights: --goal accuracy=2,calibration=1."
             )
         given = dict(GOALS[goal])
     else:
@@ -77,11 +76,7 @@ def goal_weights(goal: str) -> dict[str, float]:
 
 
 def fold_evaluation(parts: Collection[str]) -> dict[str, Any]:
-    """Return the settings of a dev fold's evaluation, the table ``evaluate``.
-
-    Args:
-        parts: The parts to measure.
-    """
+    """Return the evaluation settings of a validation fold, the table ``evaluate``."""
     measured = {name: settings for part in parts for name, settings in PARTS[part].items()}
     sections = {name: settings for name, settings in measured.items() if settings}
     limit = {"attack_rows": ATTACKED} if ROBUSTNESS in parts else {}
@@ -91,18 +86,18 @@ def fold_evaluation(parts: Collection[str]) -> dict[str, Any]:
 def part_scores(evaluation: Path, parts: Collection[str]) -> dict[str, float]:
     """Read the score of each part; 1 is perfect.
 
-    Accuracy is the task's own score, of completions the (geometric) mean probability of a token,
-    ``exp(-loss)``; calibration one minus half the Brier score (it is at most 2)
-    after temperature scaling in two folds, if possible; robustness the mean accuracy under PGD on
-    the embeddings and under random tokens. The Brier score is proper: unlike ECE, it cannot be won
-    by predicting the class frequencies for every row.
+    Accuracy is the task's metric; for completions the geometric mean token probability
+    ``exp(-loss)``. Calibration is one minus half the Brier score, after cross-fitted temperature
+    scaling if possible. Robustness is the mean accuracy under PGD on embeddings and under random
+    tokens. The Brier score is proper: unlike ECE, predicting the class frequencies does not
+    optimize it.
 
     Args:
         evaluation: Folder of an evaluation by `fold_evaluation`.
         parts: The parts to read; accuracy is always read.
 
     Raises:
-        DataError: A score has no value on these rows.
+        DataError: If a score is undefined on these rows.
     """
     content = read_json(evaluation / "scores.json")
     metric = content["task"]["metric"]
@@ -129,8 +124,8 @@ def part_scores(evaluation: Path, parts: Collection[str]) -> dict[str, float]:
     for part, scores in result.items():
         if not scores:
             raise DataError(
-                f"The part {part!r} of the goal has no score on a dev fold ({evaluation}). Give "
-                "more rows, or another --goal."
+                f"The part {part!r} of the goal has no score on a validation fold ({evaluation}). "
+                "Give more rows, or another --goal."
             )
     return {part: fmean(scores) for part, scores in result.items()}
 
@@ -140,7 +135,7 @@ def improvement(
 ) -> float:
     """Return the mean fraction of the baseline's error that is removed.
 
-    ``sum_p w_p (s_p - r_p) / (1 - r_p)``, as the average relative improvement of a report.
+    ``sum_p w_p (s_p - r_p) / (1 - r_p)``, the average relative improvement of a report.
 
     Args:
         scores: Score of each part.
@@ -167,7 +162,7 @@ class Budget:
     """The budget of a search, including the final comparison.
 
     Args:
-        amount: Seconds, or plain runs: trainings on all rows with plain fine-tuning.
+        amount: Seconds, or plain runs: plain fine-tunings on all rows.
         unit: Unit of the amount.
     """
 
@@ -176,13 +171,13 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Read ``--budget``.
+        """Parse ``--budget``.
 
         Args:
             text: For example ``30m``, ``2h``, ``90s`` or ``12runs``.
 
         Raises:
-            SettingError: It has another form, or is 0.
+            SettingError: If it is invalid or 0.
 
         Example:
             >>> Budget.parse("30m"), Budget.parse("12runs")
@@ -198,5 +193,4 @@ class Budget:
         return cls(float(match[1]) * _SECONDS[match[2]], "seconds")
 
     def text(self, amount: float) -> str:
-        """Write an amount in words."""
         return f"{amount:.3g} runs" if self.unit == "runs" else f"{amount / 60:.3g} minutes"

@@ -1,8 +1,8 @@
 """The first stage of ``temper tune --models``: which model to fine-tune.
 
-Every model is fine-tuned plainly on the dev folds with the given learning rate, then with half and
-with twice that rate while half of the budget lasts. The goal's mean improvement over the first
-model decides; the recipes are then searched for that model alone.
+Every model is fine-tuned plainly on the validation folds with the given learning rate, then with
+half and with twice that rate while half of the budget lasts. The goal's mean improvement over the
+first model decides; the recipes are then searched for that model alone.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from temper.study.search import FOLDS, Candidate, Search
 RATES: Final = (1.0, 0.5, 2.0)
 """Factors of the given learning rate; every model is trained with the first."""
 BUDGET: Final = 0.5
-"""Part of the budget after which no further rate is tried."""
+"""Fraction of the budget after which no further rate is tried."""
 TIMED_ROWS: Final = 100
 TIMINGS: Final = 3
 
 
 def compare_models(search: Search) -> dict[str, Any]:
-    """Fine-tune the models of a request on the dev folds.
+    """Fine-tune the models of a request on the validation folds.
 
     Args:
         search: A search for any of the models.
 
     Returns:
-        ``used``, the cost in the unit of the budget, and ``models``, a line per model and rate, the
-        best first. A line has ``model``, ``learning_rate``, ``improvement``, the mean score of each
+        ``used``, the cost in units of the budget, and ``models``, an entry per model and rate, best
+        first. Each has ``model``, ``learning_rate``, ``improvement``, the mean score of each
         measured part of a goal (1 is perfect), ``train_seconds`` of a fold, and ``predict_ms``,
         milliseconds per row (None if the weights are in an object store).
 
     Raises:
-        TemperError: A run with the given learning rate failed.
+        TemperError: If a run with the given learning rate fails.
     """
     models, lines = search.request.models, list[dict[str, Any]]()
     spent, baseline = 0.0, list[dict[str, float]]()
@@ -52,14 +52,14 @@ def compare_models(search: Search) -> dict[str, Any]:
             limit = BUDGET * search.request.budget.amount
             if not first and spent + cost[model] > limit:
                 continue
-            own = replace(search, request=search.request.of_model(model))
-            rate = float(f"{factor * own.plain_run.train.learning_rate:.3g}")
+            model_search = replace(search, request=search.request.of_model(model))
+            rate = float(f"{factor * model_search.plain_run.train.learning_rate:.3g}")
             settings = {"method": {}, "train": {} if first else {"learning_rate": rate}}
-            candidate = Candidate(own.recipes[PLAIN], settings)
-            jobs = [own.job(candidate, fold) for fold in range(FOLDS)]
+            candidate = Candidate(model_search.recipes[PLAIN], settings)
+            jobs = [model_search.job(candidate, fold) for fold in range(FOLDS)]
             begun = time.monotonic()
             try:
-                own.run(jobs)
+                model_search.run(jobs)
             except NonFiniteError as error:
                 if first:
                     raise
@@ -68,10 +68,12 @@ def compare_models(search: Search) -> dict[str, Any]:
             elapsed = time.monotonic() - begun
             seconds = [_train_seconds(job) for job in jobs]
             in_runs = search.request.budget.unit == "runs"
-            # Of runs that were finished before a stop, only the training is known.
+            # For runs finished before a stop, only the training time is known.
             cost[model] = search.fold_rows if in_runs else max(elapsed, sum(seconds))
             spent += cost[model]
-            scores = [part_scores(job.run.path / "evaluation", own.measured) for job in jobs]
+            scores = [
+                part_scores(job.run.path / "evaluation", model_search.measured) for job in jobs
+            ]
             baseline = baseline or scores
             line: dict[str, Any] = {
                 "model": model,
@@ -82,7 +84,7 @@ def compare_models(search: Search) -> dict[str, Any]:
                 ),
                 **{part: fmean(score[part] for score in scores) for part in scores[0]},
                 "train_seconds": fmean(seconds),
-                "predict_ms": _predict_ms(own, jobs[0]),
+                "predict_ms": _predict_ms(model_search, jobs[0]),
             }
             lines.append(line)
             search.progress.notice(
@@ -98,7 +100,6 @@ def _train_seconds(job: Job) -> float:
 
 
 def _predict_ms(search: Search, job: Job) -> float | None:
-    """Return the median time of a prediction, in milliseconds per row."""
     cluster = search.request.cluster
     if cluster is not None and cluster.store is not None:
         return None

@@ -1,4 +1,4 @@
-"""The plan of a study: columns (a method and what it changes) times seeds, on the same data."""
+"""The plan of a study: columns (a method with settings) times seeds, on the same data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from temper.settings import Faults, Tree, override, parse_assignment, section
 from temper.training.config import RunConfig, without_unread
 
 PLACES = ("model", "data", "train", "architecture", "evaluate")
-# A column may be called after a composition: r_drop+at.
+# A column may have the name of a composition: r_drop+at.
 COLUMN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 # Settings by which a column may differ in training rows and network.
 VARIANT_SETTINGS = {*(("data", name) for name in AUGMENTATION), ("architecture", "dropout")}
@@ -27,13 +27,13 @@ OPENING, CLOSING = "[{", "]}"
 
 @dataclass(frozen=True)
 class Column:
-    """One side of the comparison.
+    """A method with settings, compared in a study.
 
     Args:
-        name: Its name in the table; letters, digits, ``_``, ``.``, ``-`` and ``+``.
+        name: Name in the table; letters, digits, ``_``, ``.``, ``-`` and ``+``.
         method: A method of ``temper list methods``, or several with ``+`` between.
-        settings: What this column sets apart from the study's settings, nested:
-            ``{"method": {...}, "train": {...}}``.
+        settings: Settings that differ from the study's, nested: ``{"method": {...}, "train":
+            {...}}``.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Column:
 
     @classmethod
     def of(cls, method: str) -> Column:
-        """Return the column of a method with its default settings, called after it.
+        """Return the column of a method with default settings and the method's name.
 
         Args:
             method: A method of ``temper list methods``, or several with ``+`` between.
@@ -56,7 +56,7 @@ class Column:
 
     @classmethod
     def parse(cls, text: str) -> Column:
-        """Read ``NAME=METHOD,key=value,...`` of ``--variant``.
+        """Parse ``NAME=METHOD,key=value,...`` of ``--variant``.
 
         Args:
             text: For example ``plain_x3=plain,train.epochs=9``.
@@ -65,7 +65,7 @@ class Column:
             The column.
 
         Raises:
-            SettingError: Where the text has another form or sets what all columns must share.
+            SettingError: If the text is invalid or sets something that all columns must share.
 
         Example:
             >>> Column.parse("plain_x3=plain,train.epochs=9").settings
@@ -86,15 +86,15 @@ class Column:
     def changed(
         cls, name: str, method: str, assignments: Sequence[tuple[tuple[str, ...], Any]]
     ) -> Column:
-        """Return the column of a method with settings of its own.
+        """Return the column of a method with changed settings.
 
         Args:
-            name: Its name in the table.
+            name: Name in the table.
             method: A method, or several with ``+`` between.
             assignments: Paths of settings and their values.
 
         Raises:
-            SettingError: Where it sets what all columns must share.
+            SettingError: If it sets something that all columns must share.
         """
         for path, _ in assignments:
             is_free = (
@@ -103,7 +103,7 @@ class Column:
             if not is_free and path not in VARIANT_SETTINGS:
                 raise SettingError(
                     f"Variant {name!r} sets `{'.'.join(path)}`, but a variant may set "
-                    "`method.KEY`, `train.KEY`, `data.augment` and what belongs to it "
+                    "`method.KEY`, `train.KEY`, `data.augment` and its settings "
                     f"({', '.join(f'`data.{name}`' for name in AUGMENTATION[1:])}) and "
                     "`architecture.dropout` only: model, data and seeds are shared."
                 )
@@ -116,11 +116,11 @@ class StudyConfig:
 
     Args:
         base: Nested settings that all runs share: ``model``, ``data``, ``train``, and
-            ``architecture`` of a network that is trained from scratch.
+            ``architecture`` for a network trained from scratch.
         columns: The columns; the first is the reference of every difference.
         seeds: The seeds; runs of one seed share data order and head initialization.
         evaluate: Settings of the evaluation on every run.
-        sets: Where the sets come from that every run is judged on next to dev.
+        sets: Additional datasets that every run is evaluated on.
         runs: The checked settings of every run, by column name and seed.
     """
 
@@ -146,13 +146,13 @@ class StudyConfig:
             tree: Nested settings: ``model``, ``data``, ``train``, ``architecture``, ``evaluate``.
             columns: One or more columns with distinct names.
             seeds: One or more distinct seeds.
-            sets: Where the sets come from that every run is judged on; None for dev alone.
+            sets: Additional datasets to evaluate on; None for the validation set only.
 
         Returns:
             The plan.
 
         Raises:
-            SettingError: Where anything is wrong; it lists every fault once.
+            SettingError: If anything is wrong; lists all faults.
         """
         sets = sets or SetSources()
         tree = sets.completed(tree)
@@ -193,13 +193,13 @@ class StudyConfig:
 
     @property
     def data(self) -> DataSettings:
-        """What all runs together read: that of a run with unlabeled text, where there is one."""
+        """The data settings of all runs: those of a run with unlabeled text, if there is one."""
         tables = [run.data for run in self.runs.values()]
         return next((data for data in tables if data.unlabeled is not None), tables[0])
 
     @property
     def any_run(self) -> RunConfig:
-        """A run, which has the settings that all runs share."""
+        """Any run, for its common settings."""
         return next(iter(self.runs.values()))
 
     def with_column(self, column: Column) -> StudyConfig:
@@ -209,7 +209,7 @@ class StudyConfig:
             column: A column of another name.
 
         Raises:
-            SettingError: A setting of the column is wrong.
+            SettingError: If a setting of the column is wrong.
         """
         runs = {(column.name, seed): _run(self.base, column, seed) for seed in self.seeds}
         return replace(self, columns=(*self.columns, column), runs=self.runs | runs)
@@ -217,8 +217,7 @@ class StudyConfig:
     def order(self) -> list[tuple[str, int]]:
         """Return column and seed of the runs: all columns of one seed, then the next seed.
 
-        A study that is stopped half-way then holds whole pairs, and a machine that slows down
-        during the study slows all columns alike.
+        A stopped study then has complete pairs, and a machine that slows down affects all columns.
         """
         return [(column.name, seed) for seed in self.seeds for column in self.columns]
 
@@ -229,19 +228,18 @@ def columns_of(
     *,
     recipes: Iterable[str] = (),
 ) -> list[Column]:
-    """Read ``--methods``, ``--recipes`` and ``--variant``.
+    """Parse ``--methods``, ``--recipes`` and ``--variant``.
 
     Args:
         chosen: Methods, or compositions of some: names, or settings of the methods' own classes.
-        variants: Texts as `Column.parse` reads them; or name to a table of settings, whose
-            ``method`` is a name.
+        variants: Texts for `Column.parse`, or tables of settings by name, each with a ``method``.
         recipes: Names of recipes.
 
     Returns:
         The columns, methods first and variants last.
 
     Raises:
-        SettingError: Where a method is unknown or a variant has another form; it lists every fault.
+        SettingError: If a method is unknown or a variant is invalid; lists all faults.
     """
     columns, faults = [_column(method) for method in chosen], Faults()
     for name in recipes:
@@ -271,9 +269,9 @@ def _column(method: str | Method) -> Column:
 
 def _variant(name: str, settings: Mapping[str, Any]) -> Column:
     given = settings.get("method")
-    own = dict(given) if isinstance(given, Mapping) else {"name": given}
-    method = own.pop("name", None)
-    tables = {**settings, "method": own}
+    method_settings = dict(given) if isinstance(given, Mapping) else {"name": given}
+    method = method_settings.pop("name", None)
+    tables = {**settings, "method": method_settings}
     if not isinstance(method, str) or not COLUMN.fullmatch(name):
         raise SettingError(
             f"Variant {name!r} must be a name of letters, digits, '_', '.', '-' and '+' with a "
@@ -288,7 +286,7 @@ def _variant(name: str, settings: Mapping[str, Any]) -> Column:
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """Split at commas that stand outside brackets and quotes.
+    """Split at commas outside of brackets and quotes.
 
     Example:
         >>> split_outside_brackets("plain,train.class_weights=[1.0, 2.0],train.epochs=9")

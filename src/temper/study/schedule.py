@@ -1,4 +1,4 @@
-"""Run a study on this machine, keeping what is finished; then report."""
+"""Run a study on this machine, reuse finished runs, and write the report."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from temper.training.passes import PLAIN, passes_of
 from temper.training.prepared import label_names, make_network, with_head
 
 PAIRED = "paired.json"
-"""Paired results of the columns' differences; see `_pair_columns`."""
+"""File of the paired statistics; see `_pair_columns`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,11 +64,10 @@ class Study(Result):
     """A finished study.
 
     Args:
-        folder: Where it lies.
+        folder: Its folder.
         page: Its report.
         comparison: Its table.
-        store: Its object store; the folder is then a copy without weights, which is removed when
-            this process ends.
+        store: Its object store; the folder is then a temporary copy without weights.
     """
 
     folder: Path
@@ -83,7 +82,7 @@ class Study(Result):
 
     @property
     def scores(self) -> pandas.DataFrame:
-        """A line for each score, column and seed, as ``scores.csv`` holds them."""
+        """One row per score, column and seed, as in ``scores.csv``."""
         return pandas.read_csv(self.folder / "scores.csv")
 
     def _read(self) -> tuple[folders.Source, report.Comparison]:
@@ -95,10 +94,10 @@ class Study(Result):
         Args:
             column: Name of its column.
             seed: Its seed.
-            device: Where it runs; None takes a GPU where there is one.
+            device: Device; None uses a GPU if there is one.
 
         Raises:
-            CheckpointError: The study has no such run.
+            CheckpointError: If the study has no such run.
         """
         runs = read_json(self.folder / "study.json")["runs"]
         if str(seed) not in runs.get(column, {}):
@@ -122,31 +121,32 @@ def run_study(
 ) -> Study:
     """Train and evaluate every run of a plan, and write the report.
 
-    Finished runs and evaluations are recognized by their keys and left as they are; a stopped run
-    goes on from its last checkpoint. All columns of one seed see the same rows in the same order
-    and start from the same head.
+    Finished runs and evaluations, identified by their keys, are reused; a stopped run resumes from
+    its last checkpoint. All columns of a seed read the same rows in the same order and start from
+    the same head.
 
     Args:
         config: The checked plan.
-        out: The study's folder; made once all data, methods and keys are known to fit.
-        workers: Processes that do the runs; 1 does them here, one after the other.
-        cluster: Machines that do the runs, in place of workers; their ``out`` is as
-            `temper.study.cluster.opened` gives it.
-        equal_compute: Whether plain fine-tuning of the costliest column's compute is added.
-        margin: Points that a difference must reach to matter.
-        detect: Points that the study should detect; None states none.
-        progress: Hears of runs, steps and evaluations.
+        out: The study's folder; created after all checks.
+        workers: Number of worker processes; 1 does the runs in this process.
+        cluster: Ray cluster in place of workers; ``out`` then comes from
+            `temper.study.cluster.opened`.
+        equal_compute: Whether to add plain fine-tuning with the compute of the most expensive
+            column.
+        margin: Smallest relevant difference in points.
+        detect: Difference in points to detect, if any.
+        progress: Receives runs, steps and evaluations.
 
     Returns:
         The study, with its table and report.
 
     Raises:
-        TemperError: Where data, model or a method does not fit, the folder holds something else, or
-            a loss is not finite.
+        TemperError: If data, model or a method does not fit, the folder has other content, or a
+            loss is not finite.
     """
     check_workers(workers)
     if cluster is not None and workers > 1:
-        raise SettingError("Give either --workers, processes here, or --cluster.")
+        raise SettingError("Give either --workers (local processes) or --cluster.")
     store = None if cluster is None else cluster.store
     progress = progress or Progress()
     path = Path(out)
@@ -160,14 +160,14 @@ def run_study(
     folder.check()
     work = Work(folder, splits, sets)
     with held_folder(path) as is_new:
-        # Another process may have written it since it was looked at.
+        # Another process may have written it since the first check.
         folder.check()
         if store is None:
             check_runs_room(folder, workers=workers)
         try:
             _do_all(work, _runs(work, workers, cluster, progress))
         except (TemperError, KeyboardInterrupt, SystemExit):
-            # A model that cannot be loaded shows with the first run, and leaves nothing.
+            # If the model of the first run cannot be loaded, remove the empty study.
             if is_new and not (path / "runs").exists():
                 (path / "study.json").unlink(missing_ok=True)
             raise
@@ -175,22 +175,22 @@ def run_study(
 
 
 def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
-    """Refuse a study whose models have no room, before the first is trained.
+    """Raise an error, before training, if there is no room for the models of a study.
 
-    Every run leaves its weights, and those under way have a checkpoint to resume from: the weights
-    again, and two numbers for each.
+    Every run stores its weights. A run in progress also has a checkpoint of three times that size:
+    weights and two optimizer moments.
 
     Args:
         folder: The study's folder.
-        workers: Runs that are under way at once.
+        workers: Number of concurrent runs.
 
     Raises:
-        WriteError: The file system has less room than they take at the least.
+        WriteError: If the file system has less room than the minimum.
     """
     begins = [
         settings
         for cell, settings in folder.config.runs.items()
-        # Adapters are small, and the size of a network from scratch is known once it is built.
+        # Adapters are small, and the size of a network from scratch is unknown before it is built.
         if settings.architecture is None
         and settings.train.adapter is None
         and not folder.run(cell).path.exists()
@@ -203,17 +203,17 @@ def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
 
 
 def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, EvaluationSets]:
-    """Load what the runs of a plan are trained and judged on, and check that all of it fits.
+    """Load the data of a plan, and check that all of it fits.
 
     Args:
         config: The checked plan.
         progress: Receives the notices about the data.
 
     Returns:
-        The rows to train on, and the sets.
+        The splits, and the evaluation sets.
 
     Raises:
-        TemperError: Where data, model or a method does not fit.
+        TemperError: If data, model or a method does not fit.
     """
     splits = load_splits(config.data)
     for (column, _), run in config.runs.items():
@@ -225,7 +225,7 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
     progress.notice_all(sets.seen)
     progress.info_all(splits_read_as(splits))
     progress.notice_all(splits.notices)
-    # The evaluation does the same; here a wrong label or model shows before hours of training.
+    # The evaluation checks this too; here a wrong label or model is found before training.
     check_before_training(sets.data, config.evaluate, with_head(config.any_run, splits).train)
     check_named_models(config.evaluate, regression=splits.train.kind == "regression")
     progress.notice_all(notice for notice in sets.notices if notice not in sets.seen)
@@ -241,11 +241,10 @@ def finish_study(work: Work, *, margin: float = MARGIN, detect: float | None = N
 
 
 def _do_all(work: Work, runs: Generator[tuple[GridCell, float | None]]) -> None:
-    """Do all runs, and write of each that is finished what a step took."""
     folder = work.folder
     seconds: dict[str, dict[int, float | None]] = {name: {} for name, _ in folder.config.order()}
     folder.write(cost={})
-    # Closed here, so that no worker outlives an error in what follows.
+    # Closed here, so no worker outlives an error in what follows.
     with closing(runs) as finished:
         for (column, seed), taken in finished:
             seconds[column][seed] = taken
@@ -255,7 +254,6 @@ def _do_all(work: Work, runs: Generator[tuple[GridCell, float | None]]) -> None:
 def _runs(
     work: Work, workers: int, cluster: Cluster | None, progress: Progress
 ) -> Generator[tuple[GridCell, float | None]]:
-    """Do all runs, and yield each that is finished with the seconds that a step took."""
     if cluster is not None:
         yield from on_cluster(work, cluster, progress=progress)
         return
@@ -274,12 +272,12 @@ def step_cost(
     """Compare the columns' median step times.
 
     Args:
-        seconds: Column to seed to the median seconds of a step, None where it is not known.
+        seconds: Median seconds of a step, by column and seed; None if unknown.
         reference: Column that the others are divided by.
 
     Returns:
-        Column to ``step_seconds`` (median over its seeds) and ``over_reference`` (median over the
-        seeds that both have; left out where there is none).
+        ``step_seconds`` (median over seeds) and ``over_reference`` (median over common seeds, if
+        any), by column.
 
     Example:
         >>> step_cost({"plain": {0: 1.0}, "uegr": {0: 2.5}}, reference="plain")["uegr"]
@@ -299,12 +297,12 @@ def step_cost(
 
 
 def _pair_columns(work: Work) -> None:
-    """Keep the paired results of each column's difference from the reference.
+    """Store paired statistics of each column's difference from the reference.
 
-    Of one seed that is the difference over examples; of several how much it varies with the rows,
-    which the report adds to what it varies with the seeds. The same is kept of the difference from
-    each further column of plain fine-tuning, for the comparison at equal compute. It is written
-    next to the plan. What was written before is kept for evaluations that have not changed.
+    With one seed, this is the difference over examples; with several, the variance over rows, which
+    the report adds to the variance over seeds. Differences from other columns of plain fine-tuning
+    are stored too, for the comparison at equal compute. Existing statistics are reused for
+    unchanged evaluations.
     """
     folder, config = work.folder, work.folder.config
     file = folder.path / PAIRED
@@ -362,10 +360,10 @@ def _pair_columns(work: Work) -> None:
 
 
 def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) -> StudyConfig:
-    """Add plain fine-tuning that is as long as the costliest column is costly.
+    """Add plain fine-tuning with the compute of the most expensive column.
 
-    The column is the reference with K times its epochs or steps, and `_xK` behind its name; K is
-    the forward passes of the costliest column's training over those of the reference, rounded.
+    The column is the reference with K times its epochs or steps and the suffix `_xK`; K is the
+    rounded ratio of forward passes in training of the most expensive column to the reference.
 
     Args:
         config: A plan whose first column is the reference.
@@ -377,7 +375,7 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
         costs 1.5 times as much, or plain fine-tuning of that length is among the columns.
 
     Raises:
-        TemperError: The model cannot be loaded, or its head does not fit.
+        TemperError: If the model cannot be loaded or its head does not fit.
     """
     reference = config.columns[0]
     if not _plain(reference) or all(_plain(column) for column in config.columns):
@@ -388,7 +386,7 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
     times = math.floor(result.get(costliest, 0.0) + 0.5)
     name = f"{reference.name}_x{times}"
     longest = max(result[column.name] for column in config.columns if _plain(column))
-    # A column of that name stands for what its author says.
+    # Do not replace a column of the same name.
     if times < 2 or longest >= times - 0.5 or name in [column.name for column in config.columns]:
         return config
     train = config.runs[reference.name, config.seeds[0]].train
@@ -405,19 +403,19 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
 
 
 def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
-    """Return what training each column takes, in forward passes relative to the reference.
+    """Return the training cost of each column in forward passes, relative to the reference.
 
-    The passes of a step are counted on one network, and multiplied by steps and trainings.
+    The passes of a step are counted on a network, and multiplied by the number of steps.
 
     Args:
         config: A plan whose first column is plain fine-tuning.
         splits: The rows to train on.
 
     Returns:
-        The cost by column name; without columns whose passes cannot be counted.
+        The cost by column name, without columns whose passes cannot be counted.
 
     Raises:
-        TemperError: The model cannot be loaded, or its head does not fit.
+        TemperError: If the model cannot be loaded or its head does not fit.
     """
     runs = {column.name: config.runs[column.name, config.seeds[0]] for column in config.columns}
     reference = runs[config.reference]

@@ -1,8 +1,8 @@
-"""Search recipes and their settings with Optuna, on dev folds of the training rows.
+"""Search recipes and their settings with Optuna, on validation folds of the training rows.
 
-A trial trains on one fold after the other. TPE (Bergstra et al. 2011) proposes its settings, and
-the median rule stops it early. The draws of a trial depend on the seed and on the trials finished
-before it only, so a stopped trial is repeated with the same settings; its finished runs are reused.
+TPE (Bergstra et al. 2011) proposes the settings of a trial, which trains on one fold after the
+other; the median rule stops it early. Random draws depend only on the seed and on earlier trials,
+so a stopped trial is repeated with the same settings and reuses its finished runs.
 """
 
 from __future__ import annotations
@@ -50,37 +50,37 @@ from temper.training.passes import PLAIN as PASSES
 
 PARTS: Final = 5
 FOLDS: Final = 3
-"""Parts of the training rows, and how many of them evaluate trials."""
+"""Number of folds of the training rows that trials are evaluated on."""
 TRIAL_ROWS: Final = 1000
 FOLD_ROWS: Final = 500
-"""Most rows a trial trains and is evaluated on."""
+"""Maximum training and validation rows of a trial."""
 LEAST_ROWS: Final = 50
 
 
 def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
-    """Cut the folds that evaluate trials from the training rows.
+    """Split validation folds from the training rows.
 
     Args:
-        splits: The rows; no fold may contain the reported ones, ``dev`` and ``test``.
+        splits: The splits; no fold may contain rows of ``dev`` or ``test``.
         seed: Seed of the draws.
 
     Returns:
-        For each fold, the rows to train on and, as ``dev``, the rows to evaluate on.
+        Splits of each fold: training rows, and validation rows as ``dev``.
 
     Raises:
-        DataError: There are too few rows, or a fold contains a reported row.
+        DataError: If there are too few rows, or a fold contains a reported row.
     """
     if len(splits.train) < LEAST_ROWS:
         raise DataError(
-            f"The search needs at least {LEAST_ROWS} training rows for its dev folds, got "
+            f"The search needs at least {LEAST_ROWS} training rows for its validation folds, got "
             f"{len(splits.train)}. Give more rows."
         )
     parts = folds(splits.train, PARTS, seed=seed)
     result = []
     for number in range(FOLDS):
-        held = set(parts[number].rows)
+        hashes = set(parts[number].rows)
         rest = splits.train.select(
-            index for index, row in enumerate(splits.train.rows) if row not in held
+            index for index, row in enumerate(splits.train.rows) if row not in hashes
         )
         judged = parts[number].sample(min(FOLD_ROWS, len(parts[number])), seed=seed)
         fold = Splits(
@@ -94,29 +94,29 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
 
 
 def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
-    """Refuse a fold with reported rows, or with rows in both of its parts.
+    """Raise an error if a fold contains reported rows, or rows in both of its parts.
 
     Args:
-        fold: The rows to train on and to evaluate on.
+        fold: Splits of the fold.
         reported: The rows of the final comparison.
 
     Raises:
-        DataError: A text is on both sides.
+        DataError: If a text is on both sides.
     """
     for name, rows in (("train", fold.train), ("dev", fold.dev)):
         shared = sum(len(rows.overlap(other)) for other in reported)
         if shared:
             raise DataError(
-                f"{shared} {name} rows of a dev fold are reported rows too, so the search would "
-                "use test rows. Remove these texts from the training rows."
+                f"{shared} {name} rows of a validation fold are also reported rows, so the search "
+                "would use test rows. Remove these texts from the training rows."
             )
     if shared := len(fold.dev.overlap(fold.train)):
-        raise DataError(f"{shared} rows of a dev fold are also training rows of the fold.")
+        raise DataError(f"{shared} rows of a validation fold are also training rows of the fold.")
 
 
 @dataclass(frozen=True)
 class FoldFolder(StudyFolder):
-    """The study folder of a trial's run on a dev fold.
+    """The study folder of a trial's run on a validation fold.
 
     Args:
         fold: Number of the fold.
@@ -125,17 +125,16 @@ class FoldFolder(StudyFolder):
     fold: int
 
     def splits(self) -> Splits:
-        """Load the rows of the fold."""
         return dev_folds(super().splits(), seed=self.config.data.seed)[self.fold]
 
 
 SPREAD: Final = 4.0
-"""A trial multiplies the given learning rate by a factor between 1 / SPREAD and SPREAD."""
+"""Maximum factor by which a trial multiplies or divides the given learning rate."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What `temper.tune` was called with.
+    """The arguments of `temper.tune`.
 
     Args:
         base: Nested settings of all runs: ``model``, ``data``, ``train``, ``architecture``, and
@@ -143,12 +142,12 @@ class Request:
         sets: Additional datasets of the final comparison.
         recipes: Recipes by name, plain fine-tuning first.
         named: Whether the user named the recipes; then one that does not fit is an error.
-        goal: The goal as written.
+        goal: The goal, unparsed.
         budget: The budget.
         seeds: Seeds of the final comparison.
-        models: Models to compare on the dev folds first; empty for the model of ``base``.
+        models: Models to compare on the validation folds first; empty for the model of ``base``.
         cluster: The Ray cluster; None for this process.
-        used: What comparing models has cost, in the unit of the budget.
+        used: Cost of comparing models, in units of the budget.
     """
 
     base: Tree
@@ -164,15 +163,13 @@ class Request:
 
     @property
     def left(self) -> float:
-        """What remains of the budget for trials and the final comparison."""
+        """Remaining budget for trials and the final comparison."""
         return self.budget.amount - self.used
 
     def of_model(self, model: str, *, used: float = 0.0) -> Request:
-        """Return the request for another model."""
         return replace(self, base={**self.base, "model": model}, used=used)
 
     def comparison(self, columns: Sequence[Column], seeds: Sequence[int]) -> StudyConfig:
-        """Return the plan of the final comparison."""
         evaluate = self.base.get("evaluate", {})
         if "perspectives" not in evaluate:
             attack = {"pgd": {"steps": 5}}
@@ -189,7 +186,7 @@ class Candidate:
         recipe: The recipe.
         settings: Tables ``method`` and ``train``.
         length: Training steps, relative to the given settings.
-        value: Mean improvement over the baseline on the dev folds.
+        value: Mean improvement over the baseline on the validation folds.
         trial: Number of the trial.
     """
 
@@ -212,14 +209,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Allowed:
-    """The budget.
+    """What the budget allows.
 
     Args:
         recipes: Names of the recipes, plain fine-tuning first.
         seeds: Seeds of the final comparison.
         alternatives: Names of the alternatives in the final comparison.
-        trial: Forecast of a trial of plain fine-tuning, in the unit of the budget.
-        reserve: Forecast of the final comparison.
+        trial: Estimated cost of a trial of plain fine-tuning, in units of the budget.
+        reserve: Estimated cost of the final comparison.
     """
 
     recipes: Sequence[str]
@@ -237,8 +234,8 @@ class Search:
         request: The user's request.
         recipes: The recipes that fit the model and the data.
         splits: The rows.
-        folds: The dev folds.
-        folder: The out folder.
+        folds: The validation folds.
+        folder: The output folder.
         progress: Receives notices.
     """
 
@@ -251,12 +248,11 @@ class Search:
 
     @cached_property
     def weights(self) -> dict[str, float]:
-        """Weights of the goal's parts."""
         return goal_weights(self.request.goal)
 
     @cached_property
     def measured(self) -> tuple[str, ...]:
-        """The parts that are measured on a dev fold: accuracy, calibration and the goal's."""
+        """The parts measured on a validation fold: accuracy, calibration and the goal's."""
         always = [ACCURACY, CALIBRATION]
         if self.splits.train.kind != "classification":
             always.remove(CALIBRATION)
@@ -288,17 +284,16 @@ class Search:
         return model_identity(self.plain_run.model)
 
     def job(self, candidate: Candidate, fold: int) -> Job:
-        """Return the run of a candidate on a fold."""
         config = self._config(candidate, fold)
         ((cell, run),) = config.runs.items()
         key = run_key(run, self.folds[fold], identity=self._identity)
         return Job(FoldFolder(self.folder / "trials", config, {cell: key}, fold), cell)
 
     def run(self, jobs: Sequence[Job]) -> None:
-        """Train and evaluate; finished runs are kept.
+        """Train and evaluate, reusing finished runs.
 
         Raises:
-            TemperError: A run failed.
+            TemperError: If a run fails.
         """
         cluster = self.request.cluster
         if cluster is not None:
@@ -317,13 +312,13 @@ class Search:
             trial: Measured seconds of a trial of plain fine-tuning; None for a budget in runs.
 
         Raises:
-            SettingError: It is too small; the message has the smallest possible budget.
+            SettingError: If it is too small; the message has the minimum.
         """
         budget, left, run = self.request.budget, self.request.left, 1.0
         if trial is None:
             trial = self.fold_rows
         else:
-            # Folds of few rows take most of their time to evaluate, as does a final run.
+            # With few rows, evaluation takes most of the time, as in a final run.
             run = trial / min(1.0, self.fold_rows)
         costs = {name: Candidate(recipe).cost for name, recipe in self.recipes.items()}
         rivals = sorted((name for name in costs if name != PLAIN), key=costs.__getitem__)
@@ -345,23 +340,23 @@ class Search:
         rows, beside = len(self.splits.train), {}
         for each in self.alternatives:
             cost = (seeds if each.seeded else 1) * each.cost(self.plain_run, rows) * run
-            # Most of the budget is for trials.
+            # Keep most of the budget for trials.
             if cost <= (left - least(names[0], seeds)) / 2:
                 beside[each.name] = cost
-        # Either side of the comparison may be as expensive as the most expensive recipe.
+        # Both sides of the comparison may be the most expensive recipe.
         reserve = 2 * seeds * max(1.0, costs[names[-1]]) * run + sum(beside.values())
         return Allowed([PLAIN, *names], seeds, list(beside), trial, reserve)
 
 
 def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
-    """Run trials until the budget is used.
+    """Run trials until the budget is used up.
 
     Returns:
-        The candidates that finished all folds, the best first; and what the budget allowed.
+        The candidates that finished all folds, best first, and what the budget allowed.
 
     Raises:
-        SettingError: The budget is too small.
-        TemperError: A run failed.
+        SettingError: If the budget is too small.
+        TemperError: If a run fails.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(
@@ -408,14 +403,13 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
 
 
 def _finished(study: Any) -> list[Any]:
-    """Return the finished trials; failed and running ones were stopped, and are repeated."""
     states = (TrialState.COMPLETE, TrialState.PRUNED)
     finished: list[Any] = study.get_trials(deepcopy=False, states=states)
     return finished
 
 
 def _allowed(search: Search, study: Any) -> Allowed:
-    """Return what the budget allows, decided once: Optuna needs one set of recipes."""
+    """Return what the budget allows, decided once, because Optuna needs a fixed set of recipes."""
     if "allowed" not in study.user_attrs:
         result = _measured(search, _finished(study)[0])
         study.set_user_attr("allowed", vars(result))
@@ -431,7 +425,7 @@ def _allowed(search: Search, study: Any) -> Allowed:
 
 
 def _measured(search: Search, baseline: Any) -> Allowed:
-    """Return what the budget allows, given a trial with at least one finished fold."""
+    """Return what the budget allows, from a trial with at least one finished fold."""
     if search.request.budget.unit == "runs":
         return search.allowed()
     return search.allowed(FOLDS * _spent([baseline]) / len(baseline.user_attrs["scores"]))
@@ -444,7 +438,8 @@ def _spent(trials: Iterable[Any]) -> float:
 def _enqueue(search: Search, study: Any, allowed: Allowed) -> None:
     """Enqueue the recipe of the next trial, unless the sampler is to choose it.
 
-    Every recipe starts with its own settings. Plain fine-tuning gets the budget of any other.
+    Every recipe starts with its default settings. Plain fine-tuning gets the same budget as the
+    others.
     """
     if study.get_trials(states=(TrialState.WAITING,)):
         return
@@ -474,7 +469,7 @@ def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
     """Train and evaluate a candidate on the folds.
 
     Returns:
-        Its mean improvement over the baseline; None if it failed or was stopped early.
+        Mean improvement over the baseline; None if it failed or was stopped early.
     """
     study, finished = trial.study, _finished(trial.study)
     scores = list[dict[str, float]]()
@@ -517,7 +512,7 @@ def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
 
 
 def _seconds(study: Any, jobs: Sequence[Job], elapsed: float) -> float:
-    """Return the seconds of runs; those of runs finished before a stop are kept in the study."""
+    """Return the seconds of runs; those of runs finished before a stop are stored in the study."""
     name = "+".join(job.key for job in jobs)
     if name not in study.user_attrs:
         training = [(job.run.record() or {}).get("times", {}) for job in jobs]
@@ -527,7 +522,6 @@ def _seconds(study: Any, jobs: Sequence[Job], elapsed: float) -> float:
 
 
 def _suggest(search: Search, trial: Any, allowed: Allowed) -> Candidate:
-    """Return the candidate of a trial."""
     recipe = search.recipes[trial.suggest_categorical("recipe", list(allowed.recipes))]
     train = search.plain_run.train
     factor = trial.suggest_float("rate", 1 / SPREAD, SPREAD, log=True)

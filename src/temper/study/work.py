@@ -1,4 +1,4 @@
-"""A study's folder and its runs: the plan in ``study.json``; train, evaluate, return step times."""
+"""The folder and the runs of a study: the plan in ``study.json``; training and evaluation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StudyFolder:
     """The folder of one study.
 
     Args:
-        path: Where it lies, or shall lie.
+        path: Its folder, which need not exist yet.
         config: The plan.
         keys: Key of every run.
     """
@@ -47,31 +47,30 @@ class StudyFolder:
     keys: Mapping[GridCell, str]
 
     def splits(self) -> Splits:
-        """Load the rows that the runs are trained on."""
         return load_splits(self.config.data)
 
     def load(self) -> Work:
-        """Load what the runs share.
+        """Load the data used by all runs.
 
         Raises:
-            TemperError: Something cannot be read.
+            TemperError: If data cannot be read.
         """
         splits = self.splits()
         return Work(self, splits, evaluation_sets(self.config, splits))
 
     def run(self, cell: GridCell) -> RunFolder:
-        """Return the folder of a run; its key is part of the name: other settings lie elsewhere."""
+        """Return the folder of a run; the key of its settings is part of the name."""
         column, seed = cell
         return RunFolder(self.path / "runs" / f"{column}-s{seed}-{self.keys[cell]}")
 
     def check(self) -> None:
-        """Refuse a folder that holds something else than this study.
+        """Raise an error if the folder has other content than this study.
 
-        Columns and seeds may be added to a study, or left out. A column that is in both must be the
-        same, or one name would stand for two things in one folder.
+        Columns and seeds may be added or left out. A common column must have the same settings.
 
         Raises:
-            CheckpointError: Where the folder is no study or has other settings; it names them.
+            CheckpointError: If the folder is not a study or has other settings, which the message
+                names.
         """
         file = self.path / "study.json"
         check_study_room(self.path)
@@ -86,19 +85,19 @@ class StudyFolder:
                 continue
             record = RunFolder(self.path / before).record()
             if record is None:
-                # It was planned and never begun, so that its name stands for nothing yet.
+                # A column that was planned but never started may change.
                 continue
             what = difference_in_words(
                 {"model": record.get("model"), **record.get("settings", {})},
                 {"model": run.model, **run.settings()},
             )
             raise CheckpointError(
-                f"{self.path} holds a study in which column {column!r} had other settings: {what}. "
-                "Give another --out, or give the changed column a name of its own with --variant."
+                f"{self.path} has a study in which column {column!r} had other settings: {what}. "
+                "Give another --out, or rename the changed column with --variant."
             )
 
     def _check_shared(self, planned: Mapping[str, Mapping[str, str]]) -> None:
-        """Refuse a folder whose runs have begun and of which this study has none."""
+        """Raise an error if the folder has runs, but none of this study."""
         if any(str(seed) in planned.get(column, {}) for column, seed in self.config.runs):
             return
         begun = [
@@ -108,16 +107,12 @@ class StudyFolder:
         ]
         if begun:
             raise CheckpointError(
-                f"{self.path} holds a study of other columns or seeds ({', '.join(begun)}), of "
-                "which this one has none. Give another --out, or name one of them too."
+                f"{self.path} has a study with other columns or seeds ({', '.join(begun)}). Give "
+                "another --out, or add one of them."
             )
 
     def write(self, *, cost: Mapping[str, Mapping[str, float]]) -> None:
-        """Write ``study.json`` in one go.
-
-        Args:
-            cost: Cost of a step of each column, as far as it is known.
-        """
+        """Write ``study.json`` atomically, with the known step costs of columns."""
         config = self.config
         suite = config.sets.found_suite
         runs: dict[str, dict[str, str]] = {}
@@ -150,12 +145,12 @@ class StudyFolder:
 
 @dataclass(frozen=True)
 class Work:
-    """Objects that the runs of a study share.
+    """Data used by all runs of a study.
 
     Args:
         folder: The study's folder, with its plan.
-        splits: The rows that all runs are trained on.
-        sets: What they are judged on.
+        splits: The rows to train on.
+        sets: The sets to evaluate on.
     """
 
     folder: StudyFolder
@@ -163,28 +158,23 @@ class Work:
     sets: EvaluationSets
 
     def do(self, cell: GridCell, *, progress: Progress) -> float | None:
-        """Train and evaluate one run; what is finished of it is left.
+        """Train and evaluate a run, reusing finished parts.
 
         Args:
-            cell: Which.
-            progress: Hears of its steps and of its evaluation.
+            cell: Column and seed.
+            progress: Receives its steps and of its evaluation.
 
         Returns:
-            The median seconds of a step, None where a kill left only the evaluation to do.
+            Median seconds of a step; None if training was already finished.
 
         Raises:
-            TemperError: Where model or method does not fit, or a loss is not finite.
+            TemperError: If model or method does not fit, or a loss is not finite.
         """
         run, settings = self.folder.run(cell), self.folder.config.runs[cell]
         train(settings, run.path, splits=self.splits, progress=progress)
         return self.evaluate(cell, progress=progress)
 
     def is_done(self, cell: GridCell) -> bool:
-        """Say whether a run is trained and evaluated.
-
-        Args:
-            cell: Which.
-        """
         run = self.folder.run(cell)
         is_trained = (run.record() or {}).get("status") == "finished"
         return is_trained and stored_key(run.path / "evaluation") == self._evaluation_key(cell)
@@ -196,14 +186,14 @@ class Work:
         return evaluation_key(key, self.sets, config.evaluate, max_length=max_length)
 
     def evaluate(self, cell: GridCell, *, progress: Progress) -> float | None:
-        """Evaluate a run that is trained, unless that is done.
+        """Evaluate a trained run, unless that is done.
 
         Args:
-            cell: Which.
-            progress: Hears of its evaluation.
+            cell: Column and seed.
+            progress: Receives its evaluation.
 
         Returns:
-            The median seconds of a step of its training; None where they are not known.
+            Median seconds of a training step; None if unknown.
         """
         folder, settings = self.folder.run(cell), self.folder.config.runs[cell]
         run, record, evaluate = folder.path, folder.record() or {}, self.folder.config.evaluate
@@ -230,25 +220,27 @@ class Work:
             run=run_key,
             progress=progress,
         )
-        told = TrackedRun(run, settings.settings(), int(record["times"]["steps"]))
+        tracked_run = TrackedRun(run, settings.settings(), int(record["times"]["steps"]))
         try:
-            with tracked(told, settings.train.report_to, progress.notice) as trackers:
-                trackers.send(score_values(read_json(out / "scores.json")["scores"]), told.step)
+            with tracked(tracked_run, settings.train.report_to, progress.notice) as trackers:
+                trackers.send(
+                    score_values(read_json(out / "scores.json")["scores"]), tracked_run.step
+                )
         except SettingError as error:
-            # The scores lie on the disk, and the run is whole without its tracker.
-            progress.notice(f"The scores of {run.name} are not sent. {error}")
+            # The scores are stored, so a failed tracker is not an error.
+            progress.notice(f"The scores of {run.name} were not sent. {error}")
         return seconds
 
 
 def evaluation_sets(config: StudyConfig, splits: Splits) -> EvaluationSets:
-    """Load what every run of a plan is judged on.
+    """Load the sets that the runs of a plan are evaluated on.
 
     Args:
         config: The plan.
         splits: Its rows.
 
     Raises:
-        TemperError: Where a set is wrong.
+        TemperError: If a set is wrong.
     """
     trained = set(splits.train.rows)
     return load_sets(

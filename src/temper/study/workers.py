@@ -1,8 +1,8 @@
-"""Runs of a study side by side: processes that each train and judge one run after another.
+"""Run the runs of a study in parallel worker processes.
 
-A worker loads the data once and answers with what a step took. Steps, evaluations and notices come
-back through a queue. Where one run fails, or the study is stopped, the others stop at their next
-step, and the next call resumes them.
+A worker loads the data once and returns step times; progress and notices come back through a queue.
+If a run fails, or the study is stopped, the others stop at their next step; the next call resumes
+them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,13 @@ from temper.stopping import GRACE, raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
 
 WAIT = 0.2
-"""Seconds between two reads of the workers' messages, and between two reported steps of a run."""
+"""Seconds between two reads of the workers' messages, and between reported steps of a run."""
 SAVED = 1.5 * GRACE
-"""Seconds after which a worker that was told to end has saved what it had."""
+"""Seconds after which a terminated worker has saved its state."""
 
 
 def check_workers(workers: int) -> None:
-    """Refuse a number of workers that is none.
-
-    Raises:
-        SettingError: It is below 1.
-    """
+    """Raise a SettingError unless there is at least one worker."""
     if workers < 1:
         raise SettingError(f"--workers is the number of processes, at least 1, got {workers}.")
 
@@ -54,17 +50,16 @@ def side_by_side(
 ) -> Iterator[tuple[GridCell, float | None]]:
     """Do all runs of a study in several processes.
 
-    The threads of this process are shared out among them, and so are the GPUs. Warnings of other
-    libraries are not shown. A script that calls this has its calls under
-    ``if __name__ == "__main__"``, because each worker imports it.
+    Threads and GPUs are divided between the workers. Warnings of other libraries are not shown. A
+    script must call this under ``if __name__ == "__main__"``, because each worker imports it.
 
     Args:
         work: The study.
-        workers: Processes, at least 2; no more than there are runs are started.
-        progress: Hears which runs are under way, their steps taken together, and notices.
+        workers: Number of processes, at least 2; no more than there are runs are started.
+        progress: Receives active runs, the sum of their steps, and notices.
 
     Yields:
-        A run that is finished and the median seconds of its step, in the order of finishing.
+        Finished runs with the median seconds of a step, in order of completion.
 
     Raises:
         TemperError: The first error of a run.
@@ -77,7 +72,7 @@ def side_by_side(
     for number in range(workers):
         numbers.put(number)
     stop = context.Event()
-    # Each worker loads data of its own.
+    # Each worker loads its own copy of the data.
     machine = (plugins.loaded(), max(1, torch.get_num_threads() // workers), _gpus())
     shared = SharedProgress(progress, len(order))
     children: dict[int, BaseProcess] = {}
@@ -92,7 +87,7 @@ def side_by_side(
         while waiting:
             done, _ = wait(waiting, timeout=WAIT, return_when=FIRST_COMPLETED)
             shared.hear(messages)
-            # A process that has ended is among them no longer; its exit code is still of use.
+            # Keep ended processes, whose exit codes are needed.
             children |= {child.pid: child for child in active_children() if child.pid is not None}
             for future in done:
                 cell = waiting.pop(future)
@@ -100,7 +95,7 @@ def side_by_side(
                 shared.end(cell)
                 yield cell, seconds
     except BrokenProcessPool as error:
-        # The pool ends the other workers, which save their steps in hand first.
+        # The pool ends the other workers, which first save their steps.
         late = _end_within(SAVED, children.values())
         pool.shutdown(wait=True, cancel_futures=True)
         shared.hear(messages)
@@ -111,17 +106,16 @@ def side_by_side(
         try:
             pool.shutdown(wait=True, cancel_futures=True)
         except BaseException:
-            # A second signal waits for no checkpoint.
+            # A second signal does not wait for checkpoints.
             for child in active_children():
                 child.kill()
             raise
 
 
 def _end_within(seconds: float, children: Iterable[BaseProcess]) -> list[BaseProcess]:
-    """Kill, and return, the processes that have not ended by themselves after some seconds.
+    """Wait some seconds, then kill and return the remaining processes.
 
-    A process that is killed keeps its locks of the pool's queues; an idle one holds that which the
-    others wait for to hear that they shall end.
+    A killed process keeps its locks on the pool's queues, so an idle one may block the others.
     """
     until = monotonic() + seconds
     late = [
@@ -135,29 +129,29 @@ def _end_within(seconds: float, children: Iterable[BaseProcess]) -> list[BasePro
 
 
 def _loss_in_words(children: Mapping[int, BaseProcess], running: Mapping[int, GridCell]) -> str:
-    """Say which workers died, of what and with which run, and what to do."""
+    """Describe which workers died, how and in which run, and what to do."""
     lost = []
     for pid, child in children.items():
         code = child.exitcode
-        # SIGTERM is how the pool ends the others.
+        # The pool ends the others with SIGTERM.
         if code is None or code >= 0 or code == -signal.SIGTERM:
             continue
         run = f" of {run_in_words(running[pid])}" if pid in running else ""
         lost.append(f"The worker{run} was ended by {signal.Signals(-code).name}.")
     return (
-        f"{' '.join(lost) or 'A worker died.'} SIGKILL is what a machine sends that runs out of "
-        "memory. Finished runs are kept; give the same command again, with fewer --workers where "
-        "memory is short."
+        f"{' '.join(lost) or 'A worker died.'} A machine that runs out of memory sends SIGKILL. "
+        "Finished runs are kept. Run the same command again, with fewer --workers if memory is "
+        "short."
     )
 
 
 def run_in_words(cell: GridCell) -> str:
-    """Return what a run is called where people read."""
+    """Return the display name of a run."""
     return f"{cell[0]}, seed {cell[1]}"
 
 
 class SharedProgress:
-    """Tell one listener of several runs.
+    """Combines the progress of several runs.
 
     Args:
         progress: The listener.
@@ -172,7 +166,7 @@ class SharedProgress:
         self._steps: dict[GridCell, tuple[int, int]] = {}
 
     def hear(self, messages: Any) -> None:
-        """Pass on what the workers have said since."""
+        """Forward new messages of the workers."""
         while True:
             try:
                 message = messages.get_nowait()
@@ -200,12 +194,12 @@ class SharedProgress:
 
 
 class WorkerProgress(Progress):
-    """Send what a run says to the study's process, and stop the run where that wants it.
+    """Sends the progress of a run to the study's process; stops the run on request.
 
     Args:
         cell: The run.
         messages: The queue.
-        stop: Set where the study is stopped.
+        stop: Set when the study is stopped.
     """
 
     def __init__(self, cell: GridCell, messages: Any, stop: Any) -> None:
@@ -214,36 +208,34 @@ class WorkerProgress(Progress):
         self._is_told = False
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """Tell of a step, from time to time."""
+        """Report a step, rate-limited."""
         self._check()
-        # A step of a small network is a matter of milliseconds.
+        # A step of a small network takes milliseconds, so limit the rate of messages.
         if monotonic() - self._last_message >= WAIT or done == total:
             self._last_message = monotonic()
             self._messages.put((self._cell, "steps", (done, total)))
 
     def evaluation(self, done: int, total: int, what: str) -> None:
-        """Tell of a part of an evaluation."""
+        """Report a part of an evaluation."""
         self._check()
         self._messages.put((self._cell, "evaluation", (done, total, what)))
 
     def info(self, text: str) -> None:
-        """Send an informational message."""
         self._messages.put((self._cell, "info", (text,)))
 
     def notice(self, text: str) -> None:
-        """Tell what there is to say."""
         self._messages.put((self._cell, "notice", (text,)))
 
     def _check(self) -> None:
         if self._stop.is_set() and not self._is_told:
             self._is_told = True
-            # A training takes it as a wish and saves first; all else ends.
+            # Training saves a checkpoint first; anything else ends at once.
             signal.raise_signal(signal.SIGTERM)
 
 
 @dataclass(frozen=True)
 class _Worker:
-    """Objects that a worker's initializer keeps for its runs."""
+    """Objects that a worker keeps between runs."""
 
     folder: StudyFolder
     imports: tuple[str, ...]
@@ -252,7 +244,7 @@ class _Worker:
 
     @cached_property
     def work(self) -> Work:
-        """The data, loaded in the first run: an error of the initializer would break the pool."""
+        """The data; an error while loading in the initializer would break the pool."""
         return load_work(self.folder, self.imports)
 
 
@@ -260,14 +252,14 @@ _worker: _Worker
 
 
 def load_work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
-    """Load what the runs of a study share, in another process than the study's.
+    """Load the data of a study in a worker process.
 
     Args:
         folder: The study's folder, with its plan.
-        imports: A user's modules that the study's process has imported.
+        imports: User modules imported by the study's process.
 
     Raises:
-        TemperError: Something cannot be imported or read.
+        TemperError: If something cannot be imported or read.
     """
     plugins.load_all(imports)
     return folder.load()
@@ -283,9 +275,9 @@ def _start_worker(
     numbers: Any,
     stop: Any,
 ) -> None:
-    """Begin a worker: its share of the machine, and the study that it works for."""
+    """Initialize a worker: signals, threads, GPUs and the study."""
     global _worker
-    # Ctrl-C reaches every process of a terminal; the study's own decides what it means.
+    # Ctrl-C reaches every process of a terminal; the study's process handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_terminated()
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -303,14 +295,13 @@ def _start_worker(
 
 
 def _do_run(cell: GridCell) -> float | None:
-    """Do one run in a worker."""
     progress, work = WorkerProgress(cell, _worker.messages, _worker.stop), _worker.work
     _worker.messages.put((cell, "begin", os.getpid()))
     return work.do(cell, progress=progress)
 
 
 def _end_with_parent() -> None:
-    """End this process where the study's has died and will ask for nothing more."""
+    """End this process if the study's process has died."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
@@ -318,7 +309,6 @@ def _end_with_parent() -> None:
 
 
 def _gpus() -> tuple[str, ...]:
-    """Return the names of the GPUs that this process may use."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return tuple(name for name in named.split(",") if name)

@@ -7,8 +7,8 @@ row's score is the loss of its label under the mean of these predictions.
 References:
     Chong, Hong and Manning, "Detecting Label Errors by Using Pre-trained Language Models", EMNLP
     2022 (arXiv 2205.12702): out-of-fold loss of a fine-tuned model.
-    Differs: the mean over epochs, and with a linear model on frozen embeddings. Both make errors
-    of their own, which cost precision where one model alone ranks the rows.
+    Differs: the mean over epochs, and with a linear model on frozen embeddings. The two models make
+        different errors, so their mean is more precise than either one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OutOfFold:
     """Predictions for each row by models that were not trained on it.
 
     Args:
-        rows: The rows, with names of the classes.
+        rows: The rows, with class names.
         fine_tuned: Mean probabilities of the fine-tuned models over the epochs, [n, C].
         linear: Probabilities of the linear models on frozen embeddings, [n, C].
     """
@@ -56,7 +56,7 @@ class OutOfFold:
 
 
 def label_losses(probabilities: FloatArray, labels: IntegerArray) -> FloatArray:
-    """Return the loss ``-log p[label]`` of each row, [n]; finite for a probability of 0.
+    """Return the loss ``-log p[label]`` of each row, [n]; finite even for probability 0.
 
     Args:
         probabilities: Out-of-fold probabilities, [n, C].
@@ -81,15 +81,15 @@ def out_of_fold(
     """Predict each row by models that were trained on the other folds only.
 
     Args:
-        config: How each model is trained; its seed is that of the folds too.
+        config: Training settings of each model; its seed is also used for the folds.
         rows: Rows with class labels; equal texts are in one fold.
-        embedder: The encoder whose frozen embeddings the linear models read; None is the model.
+        embedder: Encoder of the frozen embeddings; None uses the model.
         folds: Folds, >= 2.
         progress: Receives the steps and notices.
 
     Raises:
-        DataError: The rows have no classes, or are too few.
-        TemperError: Model or method do not fit, or a loss is not finite.
+        DataError: If the rows have no classes or are too few.
+        TemperError: If model or method do not fit, or a loss is not finite.
     """
     progress = progress or Progress()
     if rows.kind != "classification" or rows.labels is None:
@@ -105,7 +105,7 @@ def out_of_fold(
     names = tuple(label_names(rows))
     rows = replace(rows, label_names=names)
     of_row = np.asarray(fold_of_rows(rows, folds, seed=config.seed))
-    # First, because an encoder that does not fit fails here at once.
+    # First, so that an unsuitable encoder fails at once.
     frozen = frozen_predictor(
         embedder or config.model,
         classes=names,
@@ -115,16 +115,16 @@ def out_of_fold(
     labels = np.asarray(rows.labels, dtype=np.int64)
     _, logs = choose_strength(embeddings(frozen, rows), labels, of_row, classes=len(names))
     fine_tuned = np.zeros((len(rows), len(names)))
-    # A checkpoint's head may name the classes otherwise, or be of another task.
+    # A checkpoint's head may have other classes or be for another task.
     train = config.train.model_copy(update={"new_head": True})
     present = np.unique(of_row)
     for number, fold in enumerate(present, start=1):
-        held = np.flatnonzero(of_row == fold)
+        held_out = np.flatnonzero(of_row == fold)
         progress.runs(number, len(present), f"fold {number}")
         run_seed = derive_seed(config.seed, "fold", number) % 2**32
         run = config.model_copy(update={"seed": run_seed, "train": train})
-        fine_tuned[held] = held_out_probabilities(
-            run, rows.select(np.flatnonzero(of_row != fold)), rows.select(held), progress
+        fine_tuned[held_out] = held_out_probabilities(
+            run, rows.select(np.flatnonzero(of_row != fold)), rows.select(held_out), progress
         ).mean(axis=0)
     return OutOfFold(rows, fine_tuned, np.exp(logs))
 
@@ -135,7 +135,7 @@ def held_out_probabilities(
     """Train on some rows; return the probabilities of the others after each epoch, [E, n, C].
 
     Args:
-        config: How the model is trained; nothing is written.
+        config: Training settings; nothing is written.
         train: The rows to train on.
         held: The rows to predict.
         progress: Receives the steps and notices.
@@ -162,9 +162,7 @@ class _Epochs(Listener):
         self.probabilities: list[FloatArray] = []
 
     def on_step_end(self, args: object, state: Any, control: object, **_: object) -> None:
-        """Report the step."""
         self.progress.steps(state.global_step, state.max_steps, loss=None)
 
     def on_epoch_end(self, args: object, state: object, control: object, **_: object) -> None:
-        """Predict the rows."""
         self.probabilities.append(self.predictor.predict(self.held).probabilities)

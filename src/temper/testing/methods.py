@@ -199,14 +199,14 @@ def resumption(subject: Subject) -> Iterator[str]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     stepper = subject.prepared(model)
     subject.step(stepper, optimizer, 0)
-    saved, held = stepper.state_dict(), optimizer.state_dict()
+    saved, optimizer_state = stepper.state_dict(), optimizer.state_dict()
     stepper.remove_hooks()
     for kind in {type(leaf) for leaf in tree_leaves(saved)} - {Tensor, int, float, bool, str}:
         yield f"The state holds a {kind.__name__}: only tensors and plain values can be saved."
     other = tiny_bert()
     other.load_state_dict(model.state_dict())
     optimizer = torch.optim.AdamW(other.parameters(), lr=1e-2)
-    optimizer.load_state_dict(held)
+    optimizer.load_state_dict(optimizer_state)
     stepper = subject.stepper(other)
     stepper.load_state_dict(saved)
     stepper.begin_epoch(0)
@@ -353,9 +353,9 @@ def memory(subject: Subject) -> Iterator[str]:
     optimizer.zero_grad()
     stepper.backward(rows(5, 3))
     stepper.step(optimizer)
-    held = [leaf for leaf in tree_leaves(stepper.state_dict()) if isinstance(leaf, Tensor)]
+    tensors = [leaf for leaf in tree_leaves(stepper.state_dict()) if isinstance(leaf, Tensor)]
     inside = sum(stepper.params.tensors[name].numel() for name in stepper.params.blocks)
-    weights, kept = _bytes(model.parameters()), _bytes(held)
+    weights, kept = _bytes(model.parameters()), _bytes(tensors)
     memory = entry(name_of(subject.config)).memory
     copies = 2 if "two copies" in memory else 1
     # Beside the copies, a byte for each entry that a mask covers, and some scalars.

@@ -60,8 +60,8 @@ def check_perspective(
     """
     data = tiny_data() if data is None else data
     with registered_for_a_while(perspective):
-        own = {perspective.name: dict(settings)} if settings else {}
-        asked = EvaluationSettings(perspectives=(perspective.name,), bootstrap=20, **own)
+        sections = {perspective.name: dict(settings)} if settings else {}
+        asked = EvaluationSettings(perspectives=(perspective.name,), bootstrap=20, **sections)
         predictor = tiny_classifier()
         before = snapshot(predictor)
         measured = evaluate(predictor, data, asked)
@@ -80,7 +80,6 @@ def check_perspective(
 
 
 def _of_declaration(perspective: Perspective) -> Iterator[str]:
-    """Yield the errors of its description."""
     for name in ("title", "summary"):
         if not getattr(perspective, name).strip():
             yield f"`{name}` says nothing."
@@ -122,7 +121,7 @@ def _of_measurement(
 
 
 def _differing(found: Evaluation, again: Evaluation, tolerance: float) -> Iterator[str]:
-    """Say which rows depend on their batch or on where they stand."""
+    """Return which rows depend on their batch or on where they stand."""
     others = {block.condition: block for block in to_blocks(again.rows)}
     blocks = {block.condition: block for block in to_blocks(found.rows)}
     if others.keys() != blocks.keys():
@@ -141,7 +140,6 @@ def _differing(found: Evaluation, again: Evaluation, tolerance: float) -> Iterat
 
 
 def _by_row(block: Block) -> dict[str, dict[str, Any]]:
-    """Return what a block holds, by the row's hash."""
     columns: dict[str, Any] = {"probabilities": block.probabilities, **block.measured}
     if block.value is not None:
         columns["value"] = block.value
@@ -163,8 +161,8 @@ def _of_report(
     measured: Evaluation,
 ) -> Iterator[str]:
     """Compare three models and say where a report leaves the perspective out."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as index:
+        folder = Path(index)
         _write_study(folder, data, asked, measured)
         result = comparison(folder)
         rows = result.of(perspective.name)
@@ -199,7 +197,6 @@ def _of_report(
 def _write_study(
     folder: Path, data: EvaluationData, asked: EvaluationSettings, first: Evaluation
 ) -> None:
-    """Write a study of three models, of which the first is evaluated already."""
     columns = []
     for number, name in enumerate(COLUMNS):
         result = evaluate(tiny_classifier(seed=number), data, asked) if number else first

@@ -1,9 +1,9 @@
 """Check that a predictor keeps its contracts, before evaluations are believed.
 
-`check_predictor` asks what every perspective relies on: finite answers of the promised kind, one a
-row and in the rows' order, the same in any batch and at any repetition, and a model that is
-afterwards as it was. Its further outputs (token ids, embeddings, hidden states)
-is checked where it offers it.
+`check_predictor` asks what every perspective relies on: finite answers of the promised kind, one
+per row and in the rows' order, the same in any batch and at any repetition, and a model that is
+afterwards as it was. Its further outputs (token ids, embeddings, hidden states) is checked where it
+offers it.
 """
 
 from __future__ import annotations
@@ -116,7 +116,6 @@ class _Check:
         self.answers = np.zeros((0, 0))
 
     def faults(self) -> list[str]:
-        """Return all faults; without answers there is nothing more to compare."""
         before = copy.deepcopy(self.examples)
         result = self._collect("predict", self._kind)
         if not len(self.answers):
@@ -159,7 +158,6 @@ class _Check:
         return self.predictor.predict(examples, batch_size=batch_size).decoded
 
     def _kind(self) -> Iterator[str]:
-        """Check form and kind of the answers."""
         result = cast("object", self.predictor.predict(self.examples))
         n, gives, names = len(self.examples), self.predictor.gives, self.predictor.label_names
         if not isinstance(result, Prediction):
@@ -213,18 +211,16 @@ class _Check:
         for size in (1, self.batch_size):
             if self._far(self._ask(examples, size), answers):
                 yield f"With batch_size={size} answers differ by more than {self.tolerance:g}."
-        alone = np.concatenate([self._ask(examples.select([place])) for place in order[:3]])
+        alone = np.concatenate([self._ask(examples.select([index])) for index in order[:3]])
         if self._far(alone, answers[order[:3]]):
             yield "A row asked alone gets another answer than among others."
 
     def _without_labels(self) -> Iterator[str]:
-        """Check that labels are not looked at."""
         bare = replace(self.examples, labels=None, label_names=None, kind="unlabeled")
         if self._far(self._ask(bare), self.answers):
             yield "Without labels the answers are others: a predictor must not look at labels."
 
     def _tokens(self) -> Iterator[str]:
-        """Check that token ids lead to the same answers."""
         predictor = self.predictor
         assert isinstance(predictor, TokenPredictor)
         encoded = predictor.encoded(self.examples)
@@ -258,7 +254,7 @@ class _Check:
         with predictor.session() as session:
             for part in session.parts(self.examples, batch_size=self.batch_size):
                 seen += part.indices
-                if part.rows != [self.examples.rows[place] for place in part.indices]:
+                if part.rows != [self.examples.rows[index] for index in part.indices]:
                     yield "`parts` gives rows under hashes of others."
                 logits = session.logits(part).detach().double().cpu().numpy()
                 if plain is None:
@@ -302,14 +298,14 @@ class _Check:
             yield "A `delta` on one row changes the logits of others."
 
     def _states(self) -> Iterator[str]:
-        """Check that hidden states come for every row, in one form whatever the batch."""
+        """Check that hidden states come for every row, in one form for any batch."""
         predictor = self.predictor
         assert isinstance(predictor, StatePredictor)
         result: list[list[Tensor]] = []
         for size in (len(self.examples), self.batch_size):
             rows: dict[int, list[Tensor]] = {}
             for states in predictor.states(self.examples, batch_size=size):
-                if states.rows != [self.examples.rows[place] for place in states.indices]:
+                if states.rows != [self.examples.rows[index] for index in states.indices]:
                     yield "`states` gives rows under hashes of others."
                 for layer in states.layers:
                     if layer.dim() != 2 or len(layer) != len(states.indices):
@@ -320,17 +316,17 @@ class _Check:
                         return
                     if layer.dtype != torch.float32 or not bool(torch.isfinite(layer).all()):
                         yield "Hidden states must be finite and in fp32."
-                for line, place in enumerate(states.indices):
-                    if place in rows:
+                for line, index in enumerate(states.indices):
+                    if index in rows:
                         yield "`states` gives a row twice."
-                    rows[place] = [layer[line] for layer in states.layers]
+                    rows[index] = [layer[line] for layer in states.layers]
             if sorted(rows) != list(range(len(self.examples))):
                 yield "`states` does not give every row once."
                 return
             if len({len(layers) for layers in rows.values()}) > 1 or not rows[0]:
                 yield "`states` must give every row the same layers, one or more."
                 return
-            ordered = [rows[place] for place in sorted(rows)]
+            ordered = [rows[index] for index in sorted(rows)]
             result.append([torch.stack(layer) for layer in zip(*ordered, strict=True)])
         for one, two in zip(*result, strict=True):
             if float((one - two).abs().max()) > self.tolerance * max(1.0, float(one.abs().max())):
@@ -338,7 +334,6 @@ class _Check:
                 return
 
     def _same(self, outputs: FloatArray, what: str) -> Iterator[str]:
-        """Compare logits [n, C], or values [n, 1], with the answers."""
         head = Regression() if self.predictor.gives == "values" else Classification()
         decoded = head.decode(outputs)
         if decoded.shape != self.answers.shape:
@@ -407,9 +402,9 @@ def _hooks(module: nn.Module) -> list[int]:
 
     Transformers installs them when a model is first asked for its hidden states.
     """
-    own = "output_capturing_hook"
+    name = "output_capturing_hook"
     hooks = module._forward_hooks.items()
-    return [number for number, hook in hooks if getattr(hook, "__name__", "") != own]
+    return [number for number, hook in hooks if getattr(hook, "__name__", "") != name]
 
 
 def _modules(predictor: object) -> dict[str, nn.Module]:

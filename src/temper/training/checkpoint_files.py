@@ -164,7 +164,7 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
 
 
 def rank_in(folder: Path | str, rank: int) -> int:
-    """Return whose state of a checkpoint a process goes on with.
+    """Return whose state of a checkpoint a process continues with.
 
     It is its own. Where fewer processes wrote the checkpoint than go on, several take up one state:
     what they draw is keyed by their own number.

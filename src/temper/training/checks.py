@@ -89,12 +89,12 @@ def check_device_map(model: Any) -> None:
     spread = getattr(unwrap(model), "hf_device_map", None) or {}
     # A number is a GPU's; what lies on the disk has no device.
     indices = {
-        str(place) if place == "disk" else str(torch.device(place)) for place in spread.values()
+        str(device) if device == "disk" else str(torch.device(device)) for device in spread.values()
     }
     if len(indices) > 1:
         raise SettingError(
             f"The model lies on several devices ({', '.join(sorted(indices))}: `device_map`), and "
-            "methods train one that lies on one. Load it without, and share it out by "
+            "methods train one that lies on one. Load it without, and shard it by "
             "TrainingArguments(fsdp=True) (`train.fsdp`)."
         )
 
@@ -223,15 +223,18 @@ def _check_labels(model: Any, rows: Any) -> None:
         )
     names = getattr((getattr(rows, "features", None) or {}).get(column), "names", None)
     config = getattr(innermost(unwrap(model)), "config", None)
-    own = [str(name) for _, name in sorted((getattr(config, "id2label", None) or {}).items())]
-    if names is None or not are_named(names) or not are_named(own):
+    class_names = [
+        str(name) for _, name in sorted((getattr(config, "id2label", None) or {}).items())
+    ]
+    if names is None or not are_named(names) or not are_named(class_names):
         return
-    if match_names(names, own) != list(range(len(names))):
+    if match_names(names, class_names) != list(range(len(names))):
         raise DataError(
             f"The labels of train_dataset are named {', '.join(names)}, and the outputs of the "
-            f"model (config.id2label) {', '.join(own)}: index 0 would be learned as {own[0]!r}. "
-            f"Renumber the rows, rows.align_labels_with_mapping(model.config.label2id, {column!r})"
-            ", or set config.id2label to the rows' names if the head is newly trained."
+            f"model (config.id2label) {', '.join(class_names)}: index 0 would be learned as "
+            f"{class_names[0]!r}. Renumber the rows, "
+            f"rows.align_labels_with_mapping(model.config.label2id, {column!r}), or set "
+            "config.id2label to the rows' names if the head is newly trained."
         )
 
 
@@ -369,7 +372,7 @@ def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
 
 
 def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:
-    """Refuse to drop the short last step where there is no other.
+    """Refuse to drop the short last step if there is no other.
 
     Args:
         drop_last: Whether it is dropped.

@@ -91,7 +91,7 @@ class RunConfig(BaseModel):
             The checked run.
 
         Raises:
-            SettingError: Where anything is wrong; it lists every fault, not only the first.
+            SettingError: If anything is wrong; it lists every fault, not only the first.
         """
         result = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
         table = tree.get("method", {})
@@ -158,12 +158,12 @@ class RunConfig(BaseModel):
 
     def settings(self) -> Tree:
         """Return the resolved settings as ``run.json`` holds them."""
-        own = {} if self.architecture is None else {"architecture": self.architecture}
+        network = {} if self.architecture is None else {"architecture": self.architecture}
         return {
             "method": self.method,
             "train": self.train.model_dump(mode="json"),
             "data": self.data.model_dump(mode="json"),
-            **own,
+            **network,
         }
 
     def key(
@@ -240,7 +240,7 @@ def teachers_of(method: methods.Method) -> tuple[str, ...]:
 
 
 def weights_size(name: str) -> int | None:
-    """Return the bytes of a model's weights; None where they lie in no folder of this machine.
+    """Return the bytes of a model's weights; None if they lie in no folder of this machine.
 
     Args:
         name: Hub id, folder, or short name of a model that is not trained from scratch.
@@ -311,7 +311,7 @@ def _without_name(table: Mapping[str, Any]) -> Tree:
 
 
 def is_scratch(model: object) -> bool:
-    """Tell whether a model's name stands for a network that is trained from scratch.
+    """Return whether a model's name stands for a network that is trained from scratch.
 
     Args:
         model: A name as `RunConfig` takes it, not checked yet.
@@ -379,7 +379,7 @@ def settings_class(model: object) -> type[ArchitectureSettings]:
 
 
 def check_method(model: str, config: Method) -> None:
-    """Refuse a method that holds on to pre-trained weights, where there are none.
+    """Refuse a method that holds on to pre-trained weights, if there are none.
 
     Args:
         model: The network's name.
@@ -388,7 +388,7 @@ def check_method(model: str, config: Method) -> None:
     Raises:
         SettingError: If it, or one of a composition, does.
     """
-    of_composed = config.shares if isinstance(config, Composed) else ()
+    of_composed = config.parts if isinstance(config, Composed) else ()
     parts = [(part.name, part.config) for part in of_composed] or [
         (methods.name_of(config), config)
     ]
@@ -426,7 +426,7 @@ def _suited(method: Mapping[str, Any]) -> Tree:
         suits = type(config).from_scratch(given)
         return {**merged(suits, given, config=type(config)), "name": method["name"]}
     tables = {}
-    for part in config.shares:
+    for part in config.parts:
         table, settings = given.get(part.name, {}), type(part.config)
         suits = settings.from_scratch(table)
         if part.half != "both":
@@ -437,7 +437,7 @@ def _suited(method: Mapping[str, Any]) -> Tree:
 
 
 def wants_unlabeled(method: Method) -> bool:
-    """Tell whether a method trains on rows without labels too, and so needs some."""
+    """Return whether a method trains on rows without labels too, and so needs some."""
     # Switched off, a method reads labels like plain fine-tuning.
     return any(
         member.NEEDS_UNLABELED and not member.plan(Step()).needs_labels
@@ -474,7 +474,7 @@ def check_kept(method: Method, best: str) -> None:
 
     Args:
         method: The method.
-        best: The setting that chooses an epoch, as errors name it; empty where none does.
+        best: The setting that chooses an epoch, as errors name it; empty if none does.
 
     Raises:
         SettingError: If the choice would come to nothing.

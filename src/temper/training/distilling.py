@@ -43,8 +43,8 @@ def teacher_logits(
     """Ask an ensemble: the logarithm of the mean of the models' probabilities.
 
     The models are loaded one after the other and answer in evaluation mode. Their classes are
-    matched by name. Each folder keeps the answers by the rows' hashes, so that no model is asked
-    for a row twice.
+    matched by name. Each folder keeps the answers by the rows' hashes, so no model is asked for a
+    row twice.
 
     Args:
         folders: Runs, or any checkpoints of sequence classifiers, at least one.
@@ -127,19 +127,19 @@ def _answers(
     # Without the file the model is asked again; the folder may not be writable.
     if file.parent.is_dir():
         table = pa.table({"row": list(by_row), "answer": list(by_row.values())})
-        told = json.dumps({**asked, "labels": names}).encode()
+        metadata = json.dumps({**asked, "labels": names}).encode()
         with suppress(OSError, WriteError), replaced(file) as temporary:
-            pq.write_table(table.replace_schema_metadata({_TOLD: told}), temporary)
+            pq.write_table(table.replace_schema_metadata({_TOLD: metadata}), temporary)
     return names, by_row
 
 
 def _kept(file: Path, asked: dict[str, Any]) -> tuple[list[str] | None, dict[str, list[float]]]:
-    """Return the answers in a file; none where they are of other weights or unreadable."""
+    """Return the answers in a file; none if they are of other weights or unreadable."""
     with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
         table = pq.read_table(file)
-        told = json.loads(table.schema.metadata[_TOLD])
-        labels = told.pop("labels")
-        if told == asked:
+        metadata = json.loads(table.schema.metadata[_TOLD])
+        labels = metadata.pop("labels")
+        if metadata == asked:
             columns = table.to_pydict()
             return labels, dict(zip(columns["row"], columns["answer"], strict=True))
     return None, {}

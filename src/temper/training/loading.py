@@ -1,9 +1,9 @@
 """The rows of a training and their loader: one dataset, two phases, or several tasks.
 
-Two phases: an epoch has every batch of labeled rows, then every batch of unlabeled ones. Each
-phase has the batches that its dataset would have by itself, on every process alike, so that no
-batch mixes the two and the labeled ones come as they do without the others. No optimizer step
-mixes them either: a short last one of the first phase is filled up with empty batches.
+Two phases: an epoch has every batch of labeled rows, then every batch of unlabeled ones. Each phase
+has the batches that its dataset would have by itself, on every process alike, so no batch mixes the
+two and the labeled ones come as they do without the others. No optimizer step mixes them either: a
+short last one of the first phase is filled up with empty batches.
 
 Several tasks: the steps of all tasks are shuffled together (Liu et al. 2019, arXiv 1901.11504,
 algorithm 1: the rows of each task are packed into mini-batches, and the mini-batches of all tasks
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, ConcatDataset, Dataset, IterableDataset, Sampler
 
-from temper.data.batches import EqualShares, pack_steps
+from temper.data.batches import EvenBatches, pack_steps
 from temper.errors import DataError, SettingError
 from temper.seeding import derive_seed, generator
 
@@ -52,8 +52,8 @@ class NumberedRows(Dataset[tuple[int, Any]]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, place: int) -> tuple[int, Any]:
-        return place, self.rows[place]
+    def __getitem__(self, index: int) -> tuple[int, Any]:
+        return index, self.rows[index]
 
 
 class RowKeeper:
@@ -96,7 +96,7 @@ def _fault_of(item: Any) -> str:
 
 
 def countable(dataset: Any) -> bool:
-    """Tell whether a dataset has a length and rows by number; a stream has not."""
+    """Return whether a dataset has a length and rows by number; a stream has not."""
     # PyTorch gives every dataset an item access, streams among them.
     return (
         not isinstance(dataset, IterableDataset)
@@ -106,7 +106,7 @@ def countable(dataset: Any) -> bool:
 
 
 def token_counts(dataset: Any, *, column: str = "") -> Sequence[int] | None:
-    """Return the number of tokens of each row, or None where rows do not tell it beforehand.
+    """Return the number of tokens of each row, or None if rows do not tell it beforehand.
 
     Args:
         dataset: Of any kind; its ``lengths``, where it has them, spare a look at every row.
@@ -180,7 +180,7 @@ class JoinedBatches(Sampler[list[int]]):
         parts: For each dataset its batches of row numbers from 0, the same ones each time it is
             iterated at one epoch.
         sizes: Rows of each dataset.
-        seed: Seed of the order of the steps, which are shuffled together anew each epoch; None
+        seed: Seed of the order of the steps, which are shuffled together again each epoch; None
             takes one dataset after the other.
         accumulation: Micro-batches of an optimizer step.
         followers: Samplers and loaders whose ``set_epoch`` is called with each new epoch.
@@ -235,14 +235,13 @@ class JoinedBatches(Sampler[list[int]]):
         if self.seed is not None:
             draw = generator(derive_seed(self.seed, "tasks", self.epoch))
             order = torch.randperm(len(steps), generator=draw).tolist()
-        for place in order:
-            yield from steps[place]
+        for index in order:
+            yield from steps[index]
 
 
 def _collated(
     items: Sequence[tuple[int, Any]], *, collators: Sequence[Any], ends: Sequence[int]
 ) -> dict[str, Any]:
-    """Collate rows of one dataset by its collator; of no rows return nothing."""
     return collators[bisect_right(ends, items[0][0])](items) if items else {}
 
 
@@ -257,7 +256,7 @@ def _as_part(items: Any, *, collator: Any, part: int, tasks: bool) -> dict[str, 
 def join(
     loaders: Sequence[tuple[Any, Any]], *, seed: int | None = None, accumulation: int = 1
 ) -> tuple[Any, JoinedBatches]:
-    """Make one loader of those of several datasets, shares of the processes included.
+    """Make one loader of those of several datasets, fractions of the processes included.
 
     Args:
         loaders: For each dataset the loader of its numbered rows, prepared by Accelerate, and the
@@ -277,14 +276,15 @@ def join(
         sizes=[len(loader.dataset) for loader, _ in loaders],
         seed=seed,
         accumulation=accumulation,
-        # Accelerate reaches its own samplers, and not ours behind the shares of several processes.
+        # Accelerate reaches its own samplers, and not ours behind the fractions of several
+        # processes.
         followers=[each for pair in loaders for each in pair if each is not None],
     )
     collators = [
         partial(_as_part, collator=loader.collate_fn, part=part, tasks=seed is not None)
         for part, (loader, _) in enumerate(loaders)
     ]
-    # Accelerate's class, which knows nothing of shares: the order has taken its own.
+    # Accelerate's class, which knows nothing of fractions: the order has taken its own.
     loader = type(first)(
         NumberedRows(rows),
         device=first.device,
@@ -298,12 +298,12 @@ def join(
     return loader, order
 
 
-def share_equally(loader: Any) -> None:
-    """Let processes share the short last batch of an epoch, instead of filling it up.
+def split_evenly(loader: Any) -> None:
+    """Split the short last batch of an epoch between processes, instead of filling it up.
 
     Args:
         loader: Prepared by Accelerate, before it is iterated; of one process, and of batches that
-            Accelerate does not share out so, it stays as it is.
+            Accelerate does not split this way, it is unchanged.
     """
     shard: Any = getattr(loader, "batch_sampler", None)
     inner = getattr(shard, "batch_sampler", None)
@@ -311,7 +311,7 @@ def share_equally(loader: Any) -> None:
         return
     if shard.split_batches or shard.drop_last or not shard.even_batches:
         return
-    shard.batch_sampler = EqualShares(inner, shares=shard.num_processes)
+    shard.batch_sampler = EvenBatches(inner, processes=shard.num_processes)
     # Batches of any length are then taken as they come.
     shard.batch_size = None
 

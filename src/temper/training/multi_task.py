@@ -79,7 +79,7 @@ class MultiTaskConfig:
             The checked run.
 
         Raises:
-            SettingError: Where anything is wrong; it lists every fault, not only the first.
+            SettingError: If anything is wrong; it lists every fault, not only the first.
         """
         indices = (*PLACES, "tasks")
         result = Faults(unknown("setting", name, indices) for name in tree if name not in indices)
@@ -138,7 +138,6 @@ class MultiTaskConfig:
 
 
 def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
-    """Check the settings of one task."""
     if not isinstance(table, Mapping):
         raise SettingError(
             f"`tasks.{name}` must be a table of settings, got {table!r}. Write "
@@ -177,17 +176,17 @@ def train_tasks(
     Args:
         config: The checked settings.
         out: The run's folder.
-        resume: Whether a stopped run goes on; where False it starts anew.
+        resume: Whether a stopped run goes on; if False, it starts again.
         splits: The data of each task, where the caller has loaded them already.
-        progress: Hears of steps and notices.
+        progress: Receives steps and notices.
 
     Returns:
         The folder: the whole model, and of each task a plain checkpoint with its record in
         ``tasks/NAME``.
 
     Raises:
-        TemperError: Where data, labels, model or method do not fit, the folder holds another run,
-            or a loss is not finite.
+        TemperError: If data, labels, model or method do not fit, the folder holds another run, or a
+            loss is not finite.
         KeyboardInterrupt: On Ctrl-C, after ``run.json`` was given the status ``stopped``.
     """
     check_one_process()
@@ -233,7 +232,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
         Model, tokenizer, method and the encoded rows of all tasks.
 
     Raises:
-        TemperError: Where something does not fit.
+        TemperError: If something does not fit.
     """
     method = methods.build(config.first.method_config())
     kinds = {f"Task {name!r} (`tasks.{name}`)": splits[name].train.kind for name in config.tasks}
@@ -328,11 +327,9 @@ class _ActiveTasks(ActiveRun):
 
     @property
     def plan(self) -> MultiTaskConfig:
-        """The settings as the caller gave them."""
         return self.whole
 
     def record(self, status: str) -> dict[str, Any]:
-        """Return the record as docs/formats.md describes it."""
         of_tasks = {name: self._of_task(name).record(status) for name in self.whole.tasks}
         record = super().record(status)
         del record["task"]
@@ -350,7 +347,6 @@ class _ActiveTasks(ActiveRun):
     def write_model(
         self, model: Any, staging: Path, state: dict[str, Tensor] | None = None
     ) -> None:
-        """Write the whole model, and the plain classifier of each task with its record."""
         super().write_model(model, staging, state)
         # A process that was killed while it published has left some.
         shutil.rmtree(self.folder.path / FOLDER, ignore_errors=True)
@@ -361,7 +357,7 @@ class _ActiveTasks(ActiveRun):
             RunFolder(folder).write_record(record)
 
     def _listed(self) -> str:
-        """Say which tasks there are, where a report has no place for several."""
+        """Return which tasks there are, where a report has no place for several."""
         sizes = [f"{name} ({len(each.train):,} rows)" for name, each in self.of_tasks.items()]
         return (
             f"Trained on {len(sizes)} tasks: {', '.join(sizes)}. The classifier of each is in "
@@ -369,14 +365,13 @@ class _ActiveTasks(ActiveRun):
         )
 
     def few_rows(self, rows: Any) -> dict[str, Tensor]:
-        """Return two rows of the first task as a batch."""
         batch = super().few_rows(rows.parts[self._first])
         return {**batch, TASK: torch.zeros(len(batch["labels"]), dtype=torch.int64)}
 
     def _epochs(self) -> dict[str, Any]:
         result = {name: self.scores.record(name) for name in self.whole.tasks}
-        told = {name: each for name, each in result.items() if each is not None}
-        return {"epochs": told} if told else {}
+        epochs = {name: each for name, each in result.items() if each is not None}
+        return {"epochs": epochs} if epochs else {}
 
     def _of_task(self, name: str) -> ActiveRun:
         """Return the run as one on a single task, to write its record."""

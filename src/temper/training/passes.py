@@ -41,8 +41,8 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
 
     Returns:
         Forward passes a step, the mean over a cycle of a method that does more every so many steps;
-        None where the method cannot be run on these rows, or the weights are quantized: PyTorch
-        does not count the products of bitsandbytes.
+        None if the method cannot be run on these rows, or the weights are quantized: PyTorch does
+        not count the products of bitsandbytes.
     """
     if getattr(model, "is_quantized", False):
         return None
@@ -85,7 +85,6 @@ def cost_in_words(name: str, method: Method, passes: float) -> list[str]:
 def _products(
     model: nn.Module, method: Method | str, batch: Mapping[str, Tensor], numbers: list[int]
 ) -> list[int]:
-    """Return the multiplications of some steps."""
     stepper = Stepper(model, method, total=max(numbers) + 1)
     # A run that is under way: a method that acts on the weights at its beginning leaves them alone.
     stepper.number = numbers[0]

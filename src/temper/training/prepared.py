@@ -39,11 +39,11 @@ class Prepared:
         tokenizer: Its tokenizer.
         method: The method, built from its settings.
         rows: The encoded training rows.
-        class_weights: Weight of each class, None where all weigh alike.
-        unlabeled: The encoded unlabeled rows, None where the method trains on none.
+        class_weights: Weight of each class, None if all weigh alike.
+        unlabeled: The encoded unlabeled rows, None if the method trains on none.
         notices: Notes about the model.
         scored: The rows that are scored after each epoch.
-        selection: The rows that choose the epoch whose weights are kept; None where none does.
+        selection: The rows that choose the epoch whose weights are kept; None if none does.
     """
 
     model: Any
@@ -74,7 +74,7 @@ def prepare(
         Model, tokenizer, method and encoded rows.
 
     Raises:
-        TemperError: Where something does not fit.
+        TemperError: If something does not fit.
     """
     method = methods.build(config.method_config())
     # The caller's own splits may lack what the settings name.
@@ -126,7 +126,7 @@ def unknown_tokens(config: RunConfig, encoded: LazilyEncoded, tokenizer: Any) ->
 def make_network(
     config: RunConfig, rows: Examples, *, labels: Sequence[str] | None, new_head: bool = False
 ) -> tuple[Any, Any, tuple[str, ...]]:
-    """Load a run's model, or build it from the training text where it is trained from scratch.
+    """Load a run's model, or build it from the training text if it is trained from scratch.
 
     Args:
         config: The checked settings.
@@ -184,7 +184,7 @@ def make_network(
 
 
 def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
-    """Say what a network from scratch or an adapter is made of; nothing of others.
+    """Return what a network from scratch or an adapter is made of; nothing of others.
 
     Args:
         config: The checked settings.
@@ -219,7 +219,10 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
 def parameter_counts(model: Any) -> dict[str, int]:
     """Return how many parameters a model has, and how many of them are trained."""
     sizes = [(each.numel(), each.requires_grad) for each in model.parameters()]
-    return {"all": sum(size for size, _ in sizes), "trained": sum(n for n, own in sizes if own)}
+    return {
+        "all": sum(size for size, _ in sizes),
+        "trained": sum(n for n, trained in sizes if trained),
+    }
 
 
 def scored_sets(
@@ -233,8 +236,8 @@ def scored_sets(
 
     Args:
         config: The checked settings.
-        sets: Rows by name; None and rows without labels are left out, and the dev rows where the
-            settings want no scores of theirs.
+        sets: Rows by name; None and rows without labels are left out, and the validation rows where
+            the settings want no scores of theirs.
         tokenizer: The model's tokenizer.
         task: Name of the task, where the model has several.
     """
@@ -322,27 +325,29 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
                 "head is new. Leave it out."
             )
         return splits if given.label_names is None else _named_like(splits, given.label_names)
-    own = label_names(train)
-    occurring = own if train.label_names else sorted({str(label) for label in train.labels or ()})
+    class_names = label_names(train)
+    occurring = (
+        class_names if train.label_names else sorted({str(label) for label in train.labels or ()})
+    )
     outputs = match_names(occurring, head)
     if None not in outputs and are_named(head):
         others = [name for index, name in enumerate(head) if index not in outputs]
         # The labels of named data keep their numbers; the head's outputs are put in their order.
         by_name = are_named(train.label_names)
-        named = _named_like(splits, (*own, *others) if by_name else head)
+        named = _named_like(splits, (*class_names, *others) if by_name else head)
         if others:
             kept = f"{config.model} has classes that do not occur in the data and are kept: "
             named = replace(named, notices=(*named.notices, f"{kept}{', '.join(others)}."))
         return named
-    if len(own) != len(head):
+    if len(class_names) != len(head):
         notice = (
             f"The head of {config.model} has {len(head)} classes, {', '.join(head)}, and the "
-            f"data has {len(own)}, {', '.join(own)}: a new head is drawn."
+            f"data has {len(class_names)}, {', '.join(class_names)}: a new head is drawn."
         )
         return replace(splits, notices=(*splits.notices, notice))
     if not are_named(train.label_names) and are_named(head) and not any(map(is_numeral, head)):
         return _named_like(splits, head)
-    order_of_head(head, own, config.model)
+    order_of_head(head, class_names, config.model)
     return splits
 
 

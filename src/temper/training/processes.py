@@ -224,7 +224,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     faults = Faults()
     if count == 1:
         faults.append(
-            "`train.fsdp` shares a model out between processes, and there is one. Start several "
+            "`train.fsdp` shards a model over processes, but there is only one. Start several "
             "(torchrun --nproc-per-node 2 -m temper train ...), or leave it out."
         )
     beside_fsdp = {
@@ -240,7 +240,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     if train.batch_size % count:
         faults.append(
             f"`train.batch_size` is {train.batch_size}, the rows of a batch over all processes, "
-            f"and {count} processes cannot have equal shares of it. Give a multiple of {count}."
+            f"and {count} processes cannot split it evenly. Give a multiple of {count}."
         )
     if count > 1 and train.device not in ("auto", "cpu", "cuda"):
         faults.append(
@@ -261,10 +261,10 @@ def _missing_gpu() -> str:
     """Say that this process has no GPU of its own on a machine that has some; else nothing."""
     import torch
 
-    place, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-    if not torch.cuda.is_available() or place < gpus:
+    rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if not torch.cuda.is_available() or rank < gpus:
         return ""
     return (
-        f"This machine has {gpus} GPU{'s' if gpus > 1 else ''}, and {place + 1} processes or more. "
+        f"This machine has {gpus} GPU{'s' if gpus > 1 else ''}, and {rank + 1} processes or more. "
         "Start one process a GPU, or set train.device=cpu."
     )

@@ -56,7 +56,7 @@ class Recorder(Listener):
 
     Args:
         folder: The run's folder.
-        progress: Hears of every step.
+        progress: Receives every step.
         on_save: Called when a checkpoint was written.
     """
 
@@ -179,7 +179,7 @@ class ScoredSet:
             batch_size: Rows of a forward pass.
 
         Returns:
-            The score, None where it is undefined.
+            The score, None if it is undefined.
         """
         if self.kind in ("completions", "seq2seq"):
             return self._loss_per_token(model, collate, batch_size)
@@ -222,15 +222,14 @@ class ScoredSet:
             value = float(scores.measure_of(self.metric)(labels, result))
         return value if math.isfinite(value) else None
 
-    def _spans(self, batch: Batch, places: Sequence[int], logits: Tensor) -> list[str]:
-        """Return the predicted answers of a batch of questions."""
+    def _spans(self, batch: Batch, indices: Sequence[int], logits: Tensor) -> list[str]:
         contexts = self.rows.examples.text_pair
         assert contexts is not None
         begins = batch.mask.int().argmax(-1)
         ends = (best_spans(logits)[0] - begins.unsqueeze(1)).tolist()
-        rows = zip(places, ends, strict=True)
+        rows = zip(indices, ends, strict=True)
         spans = [answer_place(self.rows[index], *pair) for index, pair in rows]
-        return texts_at(spans, [contexts[index] for index in places])
+        return texts_at(spans, [contexts[index] for index in indices])
 
     def _loss_per_token(
         self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
@@ -241,7 +240,7 @@ class ScoredSet:
         order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
         with torch.no_grad(), in_mode(model, training=False):
             for start in range(0, len(order), batch_size):
-                rows = [self.rows[place] for place in order[start : start + batch_size]]
+                rows = [self.rows[index] for index in order[start : start + batch_size]]
                 batch = {name: tensor.to(device) for name, tensor in collate(rows).items()}
                 # The first token of a row is predicted from nothing, unless an encoder has read.
                 first = 0 if self.kind == "seq2seq" else 1
@@ -252,21 +251,20 @@ class ScoredSet:
 
 
 def _answers(logits: Tensor, kind: Kind) -> Tensor:
-    """Return what is scored of a batch: classes [B], values [B], or each label's logit [B, L]."""
     if kind == "regression":
         return logits[:, 0]
     return logits if kind == "multi_label" else logits.argmax(-1)
 
 
-def carve(rows: Examples, share: float, *, seed: int) -> tuple[Examples, Examples]:
+def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Examples]:
     """Take rows that choose an epoch out of training rows.
 
-    Each class gives its share, by a hash of the seed and the text: the order of the file does not
-    matter, equal texts stay together, and every class is left something to train on.
+    Each class gives its part, by a hash of the seed and the text: the order of the file does
+    not matter, equal texts stay together, and every class is left something to train on.
 
     Args:
         rows: The training rows.
-        share: In (0, 1).
+        fraction: In (0, 1).
         seed: Any integer.
 
     Returns:
@@ -280,7 +278,7 @@ def carve(rows: Examples, share: float, *, seed: int) -> tuple[Examples, Example
         >>> [len(part) for part in carve(toy, 0.34, seed=0)]
         [4, 2]
     """
-    drawn = rows.draw(max(1, round(share * len(rows))), seed=seed)
+    drawn = rows.draw(max(1, round(fraction * len(rows))), seed=seed)
     texts = {rows.rows[index] for index in drawn}
     chosen = [index for index in range(len(rows)) if rows.rows[index] in texts]
     if rows.kind == "classification" and rows.labels is not None:
@@ -292,9 +290,9 @@ def carve(rows: Examples, share: float, *, seed: int) -> tuple[Examples, Example
     rest = [index for index in range(len(rows)) if index not in taken]
     if not chosen or not rest:
         raise SettingError(
-            f"`train.keep` is 'best', which takes {share:g} of the training rows out to choose the "
-            f"epoch, and {len(rows)} rows are too few for that. Give more rows, raise "
-            "train.keep_share, or use train.keep=last."
+            f"`train.keep` is 'best', which takes {fraction:g} of the training rows out to choose "
+            f"the epoch, and {len(rows)} rows are too few for that. Give more rows, raise "
+            "train.keep_fraction, or use train.keep=last."
         )
     return rows.select(rest), rows.select(chosen)
 
@@ -311,7 +309,7 @@ class EpochScores(Listener):
         collate: Makes a batch of encoded rows.
         batch_size: Rows of a forward pass.
         folder: The run's folder.
-        progress: Hears of every score.
+        progress: Receives every score.
 
     Set ``send`` to hand the scores to trackers: it takes them by name, and the step.
     """
@@ -327,7 +325,7 @@ class EpochScores(Listener):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The epoch that the selection rows choose; None where they choose none."""
+        """The epoch that the selection rows choose; None if they choose none."""
         chooser = next((each for each in self.sets if each.name == SELECTION), None)
         if chooser is None:
             return None
@@ -359,7 +357,7 @@ class EpochScores(Listener):
             )
 
     def record(self, task: str | None = None) -> dict[str, Any] | None:
-        """Return what ``run.json`` holds as ``epochs``; None where nothing is scored.
+        """Return what ``run.json`` holds as ``epochs``; None if nothing is scored.
 
         Args:
             task: The task, where the model has several.
@@ -367,17 +365,17 @@ class EpochScores(Listener):
         sets = [each for each in self.sets if each.task == task]
         if not sets or not self.entries:
             return None
-        told = [
+        epochs = [
             {name: entry[name] for name in ("epoch", "step")}
             | {each.name: entry[each.label] for each in sets}
             for entry in self.entries
         ]
         best = self.best
-        kept = told[-1 if best is None else self.entries.index(best)]
+        kept = epochs[-1 if best is None else self.entries.index(best)]
         # The weights that are published, where the method still acted on those of the epoch.
         finished = {e.name: self._finished[e.label] for e in sets if e.label in self._finished}
         by = "last" if best is None else "best"
-        return {"metric": sets[0].metric, "scores": told, "kept": {"by": by, **kept, **finished}}
+        return {"metric": sets[0].metric, "scores": epochs, "kept": {"by": by, **kept, **finished}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Score the epoch that ended with the checkpoint, where the stop came before its score."""
@@ -451,6 +449,5 @@ class EpochScores(Listener):
 
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:
-    """Return what training changes of a model, by name."""
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     return {**weights, **dict(model.named_buffers())}

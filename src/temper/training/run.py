@@ -63,24 +63,24 @@ def train(
 ) -> Path:
     """Fine-tune one model; the folder is as docs/formats.md says.
 
-    A finished run with the same key is left as it is. A stopped one with the same key goes on from
-    its last checkpoint, to the weights that it would have reached without the stop.
+    A finished run with the same key is left as it is. A stopped one with the same key continues
+    from its last checkpoint, to the weights that it would have reached without the stop.
 
     Args:
         config: The checked settings.
         out: The run's folder; made once the data, the labels, the model and the method are known to
             fit.
-        resume: Whether a stopped run goes on; where False it starts anew.
+        resume: Whether a stopped run goes on; if False, it starts again.
         splits: The data, where the caller has loaded ``config.data`` and told its notices already.
-        progress: Hears of steps and notices.
+        progress: Receives steps and notices.
         processes: Those that train it together, each with the same arguments; None for one.
 
     Returns:
         The folder, now a plain checkpoint with its record.
 
     Raises:
-        TemperError: Where data, labels, model or method do not fit, the folder holds another run,
-            or a loss is not finite.
+        TemperError: If data, labels, model or method do not fit, the folder holds another run, or a
+            loss is not finite.
         KeyboardInterrupt: On Ctrl-C, after a checkpoint was written and ``run.json`` was given the
             status ``stopped``; at SIGTERM `temper.errors.Terminated`, a ``SystemExit``.
     """
@@ -137,7 +137,7 @@ def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Sp
     progress.notice_all(notice for notice in splits.notices if notice not in known)
     selection = None
     if config.train.keep == "best":
-        rest, selection = carve(splits.train, config.train.keep_share, seed=config.data.seed)
+        rest, selection = carve(splits.train, config.train.keep_fraction, seed=config.data.seed)
         notice = (
             f"{len(selection):,} of {len(splits.train):,} training rows choose the epoch whose "
             "weights are kept, and are not trained on (train.keep=best)."
@@ -171,7 +171,7 @@ class ActiveRun:
         folder: Where it is written.
         key: Its key.
         splits: Its data.
-        progress: Hears of steps and notices.
+        progress: Receives steps and notices.
         prepared: The prepared run.
         processes: Those that train it together.
     """
@@ -231,7 +231,7 @@ class ActiveRun:
             self._train(result if resume else None, is_new=is_new)
 
     def _check_goes_on(self, found: dict[str, Any] | None) -> None:
-        """Refuse to go on with another number of processes, whose draws by row are others.
+        """Refuse to continue with another number of processes, whose draws by row are others.
 
         Raises:
             CheckpointError: The stopped run had another number.
@@ -343,8 +343,8 @@ class ActiveRun:
         self.progress.notice_all(bf16_notices(trainer.args.device) if trainer.args.bf16 else ())
         self.device = str(trainer.args.device)
         self.write("running")
-        told = TrackedRun(self.folder.path, self.plan.settings(), step)
-        with tracked(told, self._trackers(), self.progress.notice) as trackers:
+        tracked_run = TrackedRun(self.folder.path, self.plan.settings(), step)
+        with tracked(tracked_run, self._trackers(), self.progress.notice) as trackers:
             trackers.attach(trainer.callback_handler.callbacks)
             self.scores.send = trackers.send
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -359,7 +359,6 @@ class ActiveRun:
                 self._publish(trainer, state)
 
     def _last_step(self, found: dict[str, Any] | None) -> int:
-        """Return the step that the run goes on from, with the folder as it was after it."""
         if found is None:
             self.folder.clear()
         checkpoint = self.folder.last_checkpoint()
@@ -377,7 +376,6 @@ class ActiveRun:
         return Collator(self.prepared.tokenizer)(rows.shortest(2))
 
     def _count_passes(self) -> None:
-        """Report the cost of a step relative to plain fine-tuning."""
         method = self.prepared.method
         self.passes = passes_of(self.prepared.model, method, self.few_rows(self.prepared.rows))
         if self.passes is not None:

@@ -18,7 +18,7 @@ from temper.errors import unknown
 from temper.functional.label_names import GivenNames
 from temper.settings import Device, LabelMap, Tree
 
-KEEP_SHARE = 0.1
+KEEP_FRACTION = 0.1
 """Default fraction of the training rows that choose the epoch, with `keep=best`."""
 
 TRACKERS = (
@@ -50,7 +50,7 @@ def known_tracker(name: str) -> str:
         name: A tracker of Transformers, ``all`` that are installed, or ``none``.
 
     Raises:
-        ValueError: Where it is unknown or not installed; pydantic turns it into a fault.
+        ValueError: If it is unknown or not installed; pydantic turns it into a fault.
 
     Example:
         >>> known_tracker("none")
@@ -216,8 +216,8 @@ class TrainSettings(BaseModel):
         "by rows that are held out of the training rows. The dev rows are not used "
         "for it.",
     )
-    keep_share: float = Field(
-        KEEP_SHARE,
+    keep_fraction: float = Field(
+        KEEP_FRACTION,
         gt=0,
         le=0.5,
         description="With `keep=best`, fraction of the training rows to hold out.",
@@ -258,10 +258,10 @@ class TrainSettings(BaseModel):
 
     @model_validator(mode="after")
     def _keep_share_is_read(self) -> Self:
-        if self.keep == "last" and self.keep_share != KEEP_SHARE:
+        if self.keep == "last" and self.keep_fraction != KEEP_FRACTION:
             raise ValueError(
-                "`train.keep_share` is read with `train.keep` 'best' alone, and it is 'last'. Set "
-                "train.keep=best, or leave it out."
+                "`train.keep_fraction` is read with `train.keep` 'best' alone, and it is 'last'. "
+                "Set train.keep=best, or leave it out."
             )
         return self
 
@@ -282,7 +282,7 @@ class TrainSettings(BaseModel):
         """Return the settings that decide the trained weights; a key is made of them."""
         apart = {"device", "save_steps", "logging_steps", "report_to", "evaluate"}
         if self.keep == "last":
-            apart |= {"keep", "keep_share"}
+            apart |= {"keep", "keep_fraction"}
         apart |= {name for name in ("lora", "peft") if getattr(self, name) is None}
         # Left out if not set, so that the keys of earlier runs stay valid.
         named = ("label_names", "label_map", "new_head")

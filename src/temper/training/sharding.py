@@ -48,7 +48,7 @@ def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
     ]
     if args.world_size == 1:
         faults.append(
-            "`fsdp` shares a model out between processes, and there is one. Start several "
+            "`fsdp` shards a model over processes, but there is only one. Start several "
             "(torchrun --nproc-per-node 2), or leave it out."
         )
     if args.fp16:
@@ -84,12 +84,12 @@ def without_plugin(args: Any) -> Iterator[None]:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Tell whether ``fully_shard`` was called with a model."""
+    """Return whether ``fully_shard`` was called with a model."""
     return bool(sharded_modules(model))
 
 
 def shard(model: nn.Module) -> nn.Module:
-    """Share the weights of a model out between all processes, in place, by FSDP2.
+    """Shard the weights of a model over all processes, in place, by FSDP2.
 
     A unit is a block, and what stands outside the blocks; all processes start from the weights of
     the first.
@@ -192,7 +192,7 @@ class OptimizerState:
             return shards.as_shard(name, value[shards.rows(name)].clone().to(device))
 
         state = {
-            number: {key: part(number, value) for key, value in held.items()}
-            for number, held in saved["state"].items()
+            number: {key: part(number, value) for key, value in values.items()}
+            for number, values in saved["state"].items()
         }
         self.optimizer.load_state_dict({**saved, "state": state})

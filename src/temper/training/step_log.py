@@ -68,7 +68,7 @@ class StepLog:
 
     @property
     def pending(self) -> bool:
-        """Tell whether there are losses that no check has seen."""
+        """Return whether there are losses that no check has seen."""
         return bool(self._fresh)
 
     def finite(self) -> Tensor:
@@ -84,7 +84,7 @@ class StepLog:
         for name, rows, ids in fresh:
             bad = torch.nonzero(~torch.isfinite(rows)).flatten()
             if len(bad):
-                which = [int(place) for place in (bad if ids is None else ids[bad % len(ids)])]
+                which = [int(index) for index in (bad if ids is None else ids[bad % len(ids)])]
                 kind = "rows" if ids is not None else "places in the batch"
                 raise NonFiniteError(
                     f"The loss term {name!r} is not finite at step {step.number}, {kind} {which}. "

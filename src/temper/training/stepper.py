@@ -538,19 +538,19 @@ class Stepper:
 
         Of a sharded model what is kept for each parameter comes sharded like it.
         """
-        held = {"number": self.number, "rule": self.state, "start": dict(self.params.start)}
-        sharded: dict[str, Any] = self.params.by_parameter(held, self.params.as_shard)
+        state = {"number": self.number, "rule": self.state, "start": dict(self.params.start)}
+        sharded: dict[str, Any] = self.params.by_parameter(state, self.params.as_shard)
         return sharded
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave; of a sharded model from what the whole one had."""
         device = next(iter(self.params.tensors.values())).device
-        held = self.params.by_parameter(dict(saved), self.params.part)
-        self.number, self.state = int(held["number"]), moved(held["rule"], device)
-        self.params.start.update(moved(held["start"], device))
+        state = self.params.by_parameter(dict(saved), self.params.part)
+        self.number, self.state = int(state["number"]), moved(state["rule"], device)
+        self.params.start.update(moved(state["start"], device))
 
     def remove_hooks(self) -> None:
-        """Remove every hook from the model; it is then as it came, but for its weights."""
+        """Remove every hook from the model; it is then as it came, except for its weights."""
         self._restore_rates()
         self.network.remove_hooks()
 
@@ -586,7 +586,6 @@ def _by_rate(group: Group, factors: Mapping[int, float]) -> list[Group]:
 
 
 def _rates(params: Parameters, optimizer: torch.optim.Optimizer) -> dict[str, tuple[float, float]]:
-    """Return each parameter's learning rate and weight decay in an optimizer."""
     by_parameter = {
         id(tensor): (float(group["lr"]), float(group.get("weight_decay", 0.0)))
         for group in optimizer.param_groups

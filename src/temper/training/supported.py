@@ -34,7 +34,6 @@ class Support:
 
 
 def _refused(rule: str, value: Any) -> bool:
-    """Say whether a value is one that the rule of the list refuses."""
     if rule == "inside_backward":
         name = str(getattr(value, "value", value))
         return "lomo" in name or "layerwise" in name

@@ -104,7 +104,7 @@ def _mlflow(run: TrackedRun, known: str | None) -> Tracker:
     borrowed = mlflow.active_run() is not None or "MLFLOW_RUN_ID" in os.environ
     if mlflow.active_run() is None:
         mlflow.start_run(run_id=None if borrowed else known, run_name=run.folder.name)
-    own = mlflow.active_run().info.run_id
+    tracker_run = mlflow.active_run().info.run_id
     if known is None:
         # MLflow refuses parameters that change, and long ones.
         mlflow.set_tags({"temper": json.dumps(run.settings)[:5000]})
@@ -115,13 +115,13 @@ def _mlflow(run: TrackedRun, known: str | None) -> Tracker:
     def send(values: Values, step: int) -> None:
         # MLflow allows few characters in names.
         plain = {re.sub(r"[^\w\-. :/]", "_", name): value for name, value in values.items()}
-        mlflow.log_metrics(plain, step=step, run_id=own)
+        mlflow.log_metrics(plain, step=step, run_id=tracker_run)
 
     def close(failed: bool) -> None:
         if not borrowed:
             mlflow.end_run("FAILED" if failed else "FINISHED")
 
-    return Tracker(own, send, close)
+    return Tracker(tracker_run, send, close)
 
 
 KNOWN: dict[str, Callable[[TrackedRun, str | None], Tracker]] = {
@@ -138,7 +138,7 @@ class OpenTrackers:
 
     Args:
         trackers: By name.
-        notice: Hears of a tracker that fails, which does not stop the work.
+        notice: Receives a tracker that fails, which does not stop the work.
     """
 
     trackers: Mapping[str, Tracker]
@@ -177,7 +177,7 @@ def tracked(
     Args:
         run: The run.
         report_to: ``train.report_to``.
-        notice: Hears of a tracker that fails once it is open.
+        notice: Receives a tracker that fails once it is open.
 
     Raises:
         SettingError: A tracker cannot be opened, for want of a login, for instance.

@@ -41,7 +41,7 @@ from temper.training.loading import (
     NumberedRows,
     RowKeeper,
     countable,
-    share_equally,
+    split_evenly,
     token_counts,
     training_loader,
 )
@@ -208,7 +208,6 @@ class RobustTrainer(Trainer):
             )
 
     def _repeat(self, model: nn.Module) -> None:
-        """Repeat the passes of the step's micro-batches, with their draws."""
         for micro, batch in enumerate(self._kept):
             last = micro == len(self._kept) - 1
             self._accumulate(model, batch, micro=micro, synchronise=last)
@@ -349,7 +348,7 @@ class RobustTrainer(Trainer):
 
         Raises:
             SettingError: If there are several, and the scheduler was given or is of a kind that
-                cannot begin anew.
+                cannot begin again.
         """
         starts = [0, *first_steps_of(self.method.rule, num_training_steps)]
         given = self.lr_scheduler is not None
@@ -368,7 +367,6 @@ class RobustTrainer(Trainer):
         return loader
 
     def _numbered(self, dataset: Any) -> tuple[Any, Any]:
-        """Return Transformers' loader of rows that carry their numbers, and its sampler."""
         plain: Any = self.data_collator  # type: ignore[has-type]
         inner, rows = plain, self.train_dataset  # type: ignore[has-type]
         if hasattr(dataset, "remove_columns"):
@@ -380,7 +378,7 @@ class RobustTrainer(Trainer):
             loader = super().get_train_dataloader()
         finally:
             self.data_collator, self.train_dataset = plain, rows
-        share_equally(loader)
+        split_evenly(loader)
         return loader, self.sampler
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Any:
@@ -442,12 +440,12 @@ class RobustTrainer(Trainer):
     def _export_callbacks(self) -> None:
         for callback in [*self.callback_handler.callbacks, self.control]:
             if isinstance(callback, ExportableState):
-                held = self.state.stateful_callbacks
+                callbacks = self.state.stateful_callbacks
                 name = type(callback).__name__
-                if isinstance(held.get(name), list):
-                    held[name].append(callback.state())
+                if isinstance(callbacks.get(name), list):
+                    callbacks[name].append(callback.state())
                 else:
-                    held[name] = callback.state()
+                    callbacks[name] = callback.state()
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write weights, tokenizer and arguments, none of them pickled; all processes call this."""
@@ -467,7 +465,6 @@ class RobustTrainer(Trainer):
         (folder / "training_args.json").write_text(arguments, encoding="utf-8")
 
     def _states(self) -> dict[str, Any]:
-        """Return what a checkpoint holds the state of, in the order in which it is restored."""
         states = {
             "optimizer": sharding.OptimizerState(self.optimizer),
             "scheduler": self.lr_scheduler,
@@ -538,7 +535,7 @@ def task_loss_of(
     batch would.
 
     Args:
-        given: As ``Trainer`` takes it; None where there is none.
+        given: As ``Trainer`` takes it; None if there is none.
         outputs: Makes of ``logits`` the outputs of a model, which it is given.
     """
     if given is None:

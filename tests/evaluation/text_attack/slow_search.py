@@ -71,7 +71,7 @@ def slow_attack(
         candidates: From the words as they stand and a place to words for it.
         target: Class to reach, None for any other than the label.
         kept: Words that stay, in lower case.
-        max_changed: Share of words that may change.
+        max_changed: Fraction of words that may change.
         max_queries: Budget.
         near: Similarity of two texts.
         least: Smallest similarity.
@@ -96,19 +96,19 @@ def slow_attack(
         return max_queries is not None and model.calls >= max_queries
 
     current = worth(ask(text))
-    free = [place for place, word in enumerate(words) if word.lower() not in set(kept)]
+    free = [position for position, word in enumerate(words) if word.lower() not in set(kept)]
     importance: list[float] = []
-    for place in free:
+    for position in free:
         if len(free) > 1 and not spent():
-            importance.append(worth(model(" ".join(words[:place] + words[place + 1 :]))))
+            importance.append(worth(model(" ".join(words[:position] + words[position + 1 :]))))
     order = [free[at] for at in largest_first(importance)] + free[len(importance) :]
     changed = 0
-    for place in order:
+    for position in order:
         if changed >= 1 and changed + 1 > max_changed * len(words) + 1e-9:
             break
         tried: list[tuple[str, float, bool, float]] = []
-        for word in candidates(words, place):
-            whole = " ".join([*words[:place], word, *words[place + 1 :]])
+        for word in candidates(words, position):
+            whole = " ".join([*words[:position], word, *words[position + 1 :]])
             similar = 0.0 if near is None else near(text, whole)
             if (near is None or similar >= least) and not spent():
                 answer = model(whole)
@@ -119,11 +119,11 @@ def slow_attack(
         if winners:
             by = 1 if near is None else 3
             chosen = winners[first_of_the_largest([float(each[by]) for each in winners])]
-            words[place] = chosen[0]
+            words[position] = chosen[0]
             return " ".join(words), model.calls, changed + 1
         chosen = tried[first_of_the_largest([each[1] for each in tried])]
         if chosen[1] > current + NEARLY:
-            words[place], current = chosen[0], chosen[1]
+            words[position], current = chosen[0], chosen[1]
             changed += 1
     if target is not None:
         return text, model.calls, 0

@@ -19,7 +19,7 @@ from temper.data.examples import Examples, row_hash
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Prediction
-from temper.evaluation.text_attack.contract import Ask, Draft, Place, Recipe, TextAttackSettings
+from temper.evaluation.text_attack.contract import Ask, Draft, Position, Recipe, TextAttackSettings
 from temper.evaluation.text_attack.recipes import characters
 from temper.evaluation.text_attack.search import (
     Outcome,
@@ -45,16 +45,18 @@ class Synonyms:
     """Offers other words of the tiny model's vocabulary, as each row's seed and the place say."""
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        return [self.words_for(ask.draft.word(ask.place), ask.seed, ask.place) for ask in asked]
+        return [
+            self.words_for(ask.draft.word(ask.position), ask.seed, ask.position) for ask in asked
+        ]
 
     @staticmethod
-    def words_for(word: str, seed: int, place: Place) -> list[str]:
-        draws = [WORDS[derive_seed(seed, tuple(place), k) % len(WORDS)] for k in range(6)]
+    def words_for(word: str, seed: int, position: Position) -> list[str]:
+        draws = [WORDS[derive_seed(seed, tuple(position), k) % len(WORDS)] for k in range(6)]
         return [each for each in dict.fromkeys(draws) if each != word]
 
 
 class Overlap:
-    """Says that texts are as near as the share of the words that they have in common."""
+    """Says that texts are as near as the fraction of the words that they have in common."""
 
     def similarity(self, texts: Sequence[str], others: Sequence[str]) -> FloatArray:
         return np.array(list(map(self.of, texts, others)))
@@ -142,7 +144,7 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
             row.draft.text,
             row.draft.label,
             ask,
-            lambda words, at, row=row: Synonyms.words_for(words[at], row.seed, Place(0, at)),
+            lambda words, at, row=row: Synonyms.words_for(words[at], row.seed, Position(0, at)),
             target=target,
             kept=[word.lower() for word in settings.protected],
             max_changed=settings.max_changed,
@@ -196,23 +198,23 @@ def test_the_rows_are_asked_about_together_and_in_pieces_that_memory_holds(
 @given(st.text(max_size=40), st.floats(0.01, 1.0), st.integers(1, 30))
 @example("don't stop, won't stop", 0.3, 5)
 @example(" ".join(["lengthy"] * 5000), 0.3, 5)
-def test_bounds_hold_whatever_the_text(text: str, share: float, queries: int) -> None:
+def test_bounds_hold_whatever_the_text(text: str, fraction: float, queries: int) -> None:
     # Every change of a letter raises the loss of class 0, and none ever reaches class 1.
     def answer(texts: list[str]) -> list[list[float]]:
         raised = [min(abs(hash_of(each) - hash_of(text)), 0.4) for each in texts]
         return [[0.95 - each, 0.05 + each] for each in raised]
 
     predictor = CallablePredictor(answer, gives="probabilities")
-    settings = TextAttackSettings(max_changed=share, max_queries=queries, protected=("stop",))
+    settings = TextAttackSettings(max_changed=fraction, max_queries=queries, protected=("stop",))
     row = rows_of(predictor, [text], settings)[0]
     outcome = attack([row], predictor.predict, characters(), settings)[0]
     before, after = row.draft.sides[0], outcome.draft.sides[0]
     moved = [at for at, word in enumerate(before.words) if after.words[at] != word]
     assert before.gaps == after.gaps
-    assert len(moved) == outcome.changed <= max(1, math.floor(share * len(before) + 1e-9))
-    assert {Place(0, at) for at in moved} <= set(row.places)
+    assert len(moved) == outcome.changed <= max(1, math.floor(fraction * len(before) + 1e-9))
+    assert {Position(0, at) for at in moved} <= set(row.positions)
     assert outcome.queries <= queries
-    assert outcome.share == (len(moved) / len(before) if len(before) else 0)
+    assert outcome.fraction == (len(moved) / len(before) if len(before) else 0)
 
 
 def hash_of(text: str) -> float:
@@ -230,10 +232,12 @@ class ByLength:
 
     queries = 3
 
-    def rank(self, drafts: Sequence[Draft], places: Sequence[Sequence[Place]]) -> list[list[float]]:
+    def rank(
+        self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
+    ) -> list[list[float]]:
         return [
-            [float(len(draft.word(place))) for place in own]
-            for draft, own in zip(drafts, places, strict=True)
+            [float(len(draft.word(position))) for position in own]
+            for draft, own in zip(drafts, positions, strict=True)
         ]
 
 
@@ -308,7 +312,7 @@ def test_rows_that_are_done_make_room_and_the_others_keep_no_answers_of_a_round(
     assert any(outcome.changed for outcome in found)
     assert told[-1] == (12, 12)
     # Four of twelve rows begin.
-    assert len(asked[0]) == sum(len(row.places) for row in rows[:4])
+    assert len(asked[0]) == sum(len(row.positions) for row in rows[:4])
     for outcome in found:
         source = outcome.answer.source
         for held in (source.probabilities, source.prediction, source.logits):

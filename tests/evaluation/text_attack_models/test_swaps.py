@@ -13,7 +13,7 @@ from temper.data.words import is_stop_word
 from temper.errors import ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.text_attack.contract import Ask, Draft, Place
+from temper.evaluation.text_attack.contract import Ask, Draft, Position
 from temper.evaluation.text_attack.search import draft_of
 from temper.evaluation.text_attack.swaps import (
     GradientNorms,
@@ -45,14 +45,14 @@ def drafts_of(*, pairs: bool = False, target: int | None = None) -> list[Draft]:
     ]
 
 
-def places_of(draft: Draft) -> list[Place]:
+def places_of(draft: Draft) -> list[Position]:
     return [
-        Place(side, word) for side, words in enumerate(draft.sides) for word in range(len(words))
+        Position(side, word) for side, words in enumerate(draft.sides) for word in range(len(words))
     ]
 
 
 def asks_of(drafts: list[Draft]) -> list[Ask]:
-    return [Ask(draft, place, 0) for draft in drafts for place in places_of(draft)]
+    return [Ask(draft, position, 0) for draft in drafts for position in places_of(draft)]
 
 
 def _bert() -> ClassifierPredictor:
@@ -140,9 +140,9 @@ def test_words_are_those_whose_finite_swap_in_float64_raises_the_loss_most(
     offered = proposer.propose(asked)
     seen = 0
     for ask, words in zip(asked, offered, strict=True):
-        side = ask.draft.sides[ask.place.side]
-        start, _ = side.span(ask.place.word)
-        old = ask.draft.word(ask.place)
+        side = ask.draft.sides[ask.position.side]
+        start, _ = side.span(ask.position.word)
+        old = ask.draft.word(ask.position)
         ids = _ids(exact, ask.draft)
         known = whole.behind(side.text[:start])
         # Which token is the word is found by swapping it for each word and reading the text again.
@@ -153,7 +153,7 @@ def test_words_are_those_whose_finite_swap_in_float64_raises_the_loss_most(
             written = word if whole.cased else _written(word, old)
             if whole.cased and old[0].isupper() and not word[0].isupper():
                 continue
-            changed = _ids(exact, ask.draft.replaced(ask.place, written))
+            changed = _ids(exact, ask.draft.replaced(ask.position, written))
             pieces = enumerate(zip(ids, changed, strict=False))
             differ = [at for at, (one, other) in pieces if one != other]
             if len(ids) == len(changed) and len(differ) == 1 and changed[differ[0]] == number:
@@ -183,7 +183,7 @@ def _ids(predictor: ClassifierPredictor, draft: Draft) -> list[int]:
 def test_neighbors_are_the_words_of_the_largest_cosine(predictor: ClassifierPredictor) -> None:
     every = WordSwaps(Gradients(predictor), candidates=100, neighbors=None)
     near = WordSwaps(Gradients(predictor), candidates=100, neighbors=6)
-    asked = [ask for ask in asks_of(drafts_of()) if ask.draft.word(ask.place) == "film"]
+    asked = [ask for ask in asks_of(drafts_of()) if ask.draft.word(ask.position) == "film"]
     (all_words,), (some,) = every.propose(asked), near.propose(asked)
     table = table_of(predictor.model).numpy()
     words = {word: number for number, word in predictor.whole_words().inside.items()}
@@ -209,7 +209,7 @@ def test_words_beyond_the_cut_are_neither_ranked_nor_offered() -> None:
     (norms,) = GradientNorms(gradients).rank([draft], [places_of(draft)])
     assert [norm > 0 for norm in norms] == [True, True, False, False]
     assert WordSwaps(gradients, neighbors=None).propose(
-        [Ask(draft, Place(0, at), 0) for at in (2, 3)]
+        [Ask(draft, Position(0, at), 0) for at in (2, 3)]
     ) == [[], []]
 
 
@@ -276,7 +276,7 @@ def test_drafts_are_read_once_until_they_change(
     gradients.of([second])
     gradients.of([second, first])
     assert read == [2]
-    gradients.of([first.replaced(Place(0, 0), "film")])
+    gradients.of([first.replaced(Position(0, 0), "film")])
     assert read == [2, 1]
 
 

@@ -75,7 +75,9 @@ def test_all_processes_have_the_same_task_at_the_same_time_and_share_its_rows(
         shown.append(list(loader))
     for together in zip(*shown, strict=True):
         assert len({int(batch["task"][0]) for batch in together}) == 1
-    seen = {value for share in shown for batch in share for value in batch["input_ids"].tolist()}
+    seen = {
+        value for fraction in shown for batch in fraction for value in batch["input_ids"].tolist()
+    }
     assert len(seen) == sum(sizes)
 
 

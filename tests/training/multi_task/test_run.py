@@ -146,7 +146,7 @@ def test_a_finished_run_is_kept_and_another_seed_is_another_run(project: Path, w
 def test_a_network_from_scratch_knows_the_words_of_all_tasks(project: Path) -> None:
     changes = {"model": "text_cnn", "architecture": {"min_frequency": 1, "filters": 4}}
     settings = tree(project, **changes)
-    settings["data"] = {"max_length": 32, "augment": ["lowercase"], "augment_share": 1.0}
+    settings["data"] = {"max_length": 32, "augment": ["lowercase"], "augment_fraction": 1.0}
     out = train_tasks(MultiTaskConfig.of(settings), project / "scratch")
     plain, tokenizer = load_classifier(str(out / "tasks" / "reviews"))
     assert type(plain).__name__ == "TextCNNForSequenceClassification"

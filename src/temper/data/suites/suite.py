@@ -174,7 +174,6 @@ def read_suite(name: str) -> Suite:
 
 
 def _faults(error: ValidationError, path: Path) -> list[str]:
-    """Say of each fault where it is."""
     result = []
     for fault in error.errors():
         where = [str(part) for part in fault["loc"]]
@@ -266,11 +265,11 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
         for name, entry in suite.sets(kind).items():
             indices, lacking = {}, []
             for part, path in entry.paths.items():
-                place = _place(folder, path)
-                if place is None:
+                location = _place(folder, path)
+                if location is None:
                     lacking.append(path)
                 else:
-                    indices[part] = place
+                    indices[part] = location
             if lacking:
                 origin = "" if entry.hub is None else f" (on the Hub as {entry.hub})"
                 missing[name] = f"{', '.join(lacking)} is not under {folder}{origin}"
@@ -331,7 +330,7 @@ def load_set(
 
 
 def _place(root: Path, text: str) -> Place | None:
-    """Return file or folder and split of a path, None where one of them is not there."""
+    """Return file or folder and split of a path, None if one of them is not there."""
     base, _, split = text.partition("@")
     path = root / base
     if not split:
@@ -368,7 +367,7 @@ def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]
     """Name the pairs of each part after it, because parts may number their pairs alike."""
     ids = [{pair for pair in part.pair or () if pair is not None} for part in parts.values()]
     rows = [sum(pair is not None for pair in part.pair or ()) for part in parts.values()]
-    whole = any(len(own) < paired for own, paired in zip(ids, rows, strict=True))
+    whole = any(len(names) < paired for names, paired in zip(ids, rows, strict=True))
     if not whole and sum(map(len, ids)) > len(set().union(*ids)):
         raise DataError(
             f"The parts of set {name!r} must each hold whole contrast pairs, but none holds two "
@@ -396,7 +395,6 @@ def _known(examples: Examples, names: Iterable[str], key: str) -> tuple[str, ...
 
 
 def _renamed(examples: Examples, names: Mapping[str, str]) -> Examples:
-    """Call labels of a set what the task calls them."""
     called = tuple(names.get(name, name) for name in _known(examples, names, "rename"))
     twice = sorted({name for name in called if called.count(name) > 1})
     if twice:
@@ -408,7 +406,6 @@ def _renamed(examples: Examples, names: Mapping[str, str]) -> Examples:
 
 
 def _without(examples: Examples, names: Sequence[str]) -> Examples:
-    """Leave out the rows with some labels."""
     known = _known(examples, names, "without")
     out = {known.index(name) for name in names}
     kept = [index for index, label in enumerate(examples.labels or []) if label not in out]

@@ -35,7 +35,7 @@ class Task:
         labels: Its classes by index; None of a regression, and where nothing is known of them.
         codes: What its published files call the same classes, by index, where that differs.
         rows: Published rows by split, named ``train``, ``dev`` (``dev_matched`` ...) and ``test``;
-            empty where the task is known by name only and cannot be asked for.
+            empty if the task is known by name only and cannot be asked for.
         evaluated: Splits that are together its dev set.
         stand_ins: Split of a partial copy by the split that it may stand for.
 
@@ -97,7 +97,7 @@ def task_of(source: str) -> Task | None:
             in one).
 
     Returns:
-        The task; None where no part of the name is one.
+        The task; None if no part of the name is one.
 
     Example:
         >>> task_of("data/SST-2/").name, task_of("glue:cola").metric, task_of("my_reviews")
@@ -115,7 +115,7 @@ def task_of(source: str) -> Task | None:
 
 
 def task_source(name: str, root: Path | str | None) -> str:
-    """Say where a task is read from.
+    """Return where a task is read from.
 
     Args:
         name: The task's name.
@@ -153,11 +153,11 @@ def task_source(name: str, root: Path | str | None) -> str:
             f"Task {name!r} could be {names} under {root}. Name one: --data {matching[0]}."
         )
     if not matching:
-        held = ", ".join(entry.name for entry in folders[:8]) or "no folders"
+        existing = ", ".join(entry.name for entry in folders[:8]) or "no folders"
         raise SettingError(
-            f"No folder of task {name!r} is under {root}, which holds {held}. Expected one called "
-            f"{name} (case and signs do not matter). Give another `data_root`, or the task's own "
-            "folder as --data."
+            f"No folder of task {name!r} is under {root}, which holds {existing}. Expected one "
+            f"called {name} (case and signs do not matter). Give another `data_root`, or the "
+            "task's own folder as --data."
         )
     return str(matching[0])
 
@@ -174,7 +174,7 @@ def default_metric(
     Args:
         source: The source, as given by the user.
         kind: Kind of the labels.
-        task: The task that was asked for by name, whatever the source is called.
+        task: The task that was asked for by name, for any source is called.
         names: Names of the tags, if words have tags.
 
     Returns:

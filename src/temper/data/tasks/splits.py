@@ -1,4 +1,4 @@
-"""Choose a task's train and dev rows among the splits of a copy, and say what the copy lacks."""
+"""Choose a task's train and validation rows among the splits of a copy; report missing rows."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TaskCopy:
         )
 
     def dev_splits(self, train_split: str | None) -> list[str]:
-        """Name the splits that are together the dev set; none where it is to be carved."""
+        """Name the splits that are together the dev set; none if it is to be carved."""
         others = {name: read for name, read in self.opened.splits.items() if name != train_split}
         wanted = self.settings.eval_split
         if wanted == CARVE and train_split is not None:
@@ -123,8 +123,8 @@ class TaskCopy:
         # Rows of a re-cut are also in the set that it was cut from.
         if train_split == RECUT[0] and RECUT[1] in others:
             return [RECUT[1]]
-        own = [self._find(name, others) for name in self.task.evaluated]
-        kept = [name for name in own if name is not None]
+        evaluated = [self._find(name, others) for name in self.task.evaluated]
+        kept = [name for name in evaluated if name is not None]
         if not kept:
             whole = first_split(others, ("dev",))
             kept = [] if whole is None else [whole]
@@ -174,7 +174,7 @@ class TaskCopy:
             ) from error
 
     def _size(self, split: str, rows: int) -> tuple[str, ...]:
-        """Say where a split has another number of rows than was published."""
+        """Return where a split has another number of rows than was published."""
         task, published = self.task, self._published(split)
         expected = task.rows.get(published)
         if expected is None:

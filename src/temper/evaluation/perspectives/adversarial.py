@@ -1,6 +1,6 @@
 """Adversarial sets: the metric on labeled sets that were made to mislead models, as they lie.
 
-Where a set holds contrast pairs (rows that share a pair's name), ``consistency`` is the share of
+Where a set holds contrast pairs (rows that share a pair's name), ``consistency`` is the fraction of
 pairs of which every row is right.
 """
 
@@ -15,7 +15,7 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
-from temper.functional.proportions import Share
+from temper.functional.proportions import Proportion
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
 
@@ -38,7 +38,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             # Pairs are drawn whole: their rows are no independent examples.
             entries.append(
                 scoring.entry(
-                    block.condition, "consistency", statistic=Share(right), rows=len(right)
+                    block.condition, "consistency", statistic=Proportion(right), rows=len(right)
                 )
             )
     return entries
@@ -51,7 +51,7 @@ def pairs_right(block: Block) -> FloatArray:
         block: n labeled rows of a classification.
 
     Returns:
-        1 or 0 of each pair with two rows or more, by name, [pairs]; empty where there are none.
+        1 or 0 of each pair with two rows or more, by name, [pairs]; empty if there are none.
     """
     if block.pair is None or not block.classifies:
         return np.zeros(0)
@@ -65,7 +65,7 @@ def pairs_right(block: Block) -> FloatArray:
 ADVERSARIAL = Perspective(
     name="adversarial",
     title="Adversarial sets",
-    place=30,
+    order=30,
     question=Question.HOLDS,
     explained="Texts that were written or picked to mislead models of this kind.",
     gain="reaches {ours} {score} on adversarial texts ({reference}: {theirs})",

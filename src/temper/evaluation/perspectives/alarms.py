@@ -2,8 +2,9 @@
 
 Of each detector of `temper.evaluation.perspectives.anomaly`, at a false alarm rate of 5%. The
 threshold is a conformal quantile of dev, in two folds by a hash of the text: each fold's rows, and
-those of the anomaly sets, get that of the other fold's dev rows. Ordinary texts then raise a false
-alarm at most that often, whatever the detector; which share of the anomalies it detects differs.
+those of the anomaly sets, get that of the other fold's validation rows. Ordinary texts then raise a
+false alarm at most that often, for any detector; which fraction of the anomalies it detects
+differs.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from temper.evaluation.perspectives.coverage import rows_drawn, thresholds_of_de
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.functional.proportions import Share
+from temper.functional.proportions import Proportion
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
 from temper.functional.thresholds import Judged
 from temper.functional.units import PERCENT
 
 RATE = 0.05
-"""Share of ordinary texts that may raise an alarm."""
+"""Fraction of ordinary texts that may raise an alarm."""
 STATED = f"{100 * RATE:.0f}%"
 
 
@@ -71,7 +72,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def _alarms(dev: Block, block: Block) -> Judged:
-    """Return the share of rows whose score of anomaly is above the threshold of dev.
+    """Return the fraction of rows whose score of anomaly is above the threshold of dev.
 
     Raises:
         ValueError: There are no scores, or dev has too few rows.
@@ -84,7 +85,7 @@ def _alarms(dev: Block, block: Block) -> Judged:
     def above(limit: float, rows: IntegerArray) -> FloatArray:
         return np.asarray(values[rows] > limit, dtype=np.float64)
 
-    closed = Share(np.asarray(values > thresholds.of_rows(), dtype=np.float64))
+    closed = Proportion(np.asarray(values > thresholds.of_rows(), dtype=np.float64))
     return Judged(thresholds, above, np.arange(len(block)), closed)
 
 
@@ -101,7 +102,7 @@ def by_detector(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Say which detector finds most anomalies, and which fewest, each with its false alarms.
+    """Return which detector finds most anomalies, and which fewest, each with its false alarms.
 
     Args:
         comparison: All scores.
@@ -120,25 +121,25 @@ def in_words(comparison: Comparison) -> str:
                 means[detector] = sum(known) / len(known)
         order = sorted(means, key=lambda detector: -means[detector])
         ends = {"Most anomalies are detected": order[:1], "fewest": order[1:][-1:]}
-        told = [
+        findings = [
             f"{which} {CONDITIONS[detector]}: {PERCENT.text(means[detector])}% {where}, "
             f"at {false[detector].value_text(column)} false alarms on dev"
             for which, named in ends.items()
             for detector in named
         ]
-        return f"{'; '.join(told)}." if told else ""
+        return f"{'; '.join(findings)}." if findings else ""
 
     return comparison.said(say)
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the share of each set that raises an alarm, by detector."""
+    """Draw the fraction of each set that raises an alarm, by detector."""
     result = comparison.of("alarms")
     return labeled_bars(
         comparison,
         {f"{row.key.set}, {CONDITIONS.get(row.key.condition, '')}": row for row in result},
         "Alarms",
-        f"Share of the texts that raise an alarm: of dev at most {STATED} by construction, of "
+        f"Fraction of the texts that raise an alarm: of dev at most {STATED} by construction, of "
         "the others the more the better.",
     )
 
@@ -146,7 +147,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 ALARMS = Perspective(
     name="alarms",
     title="Alarms",
-    place=122,
+    order=122,
     question=Question.KNOWS,
     explained="Detections are the OOD texts that raise an alarm, with a threshold at which "
     f"ordinary texts do so {STATED} of the time.",
@@ -158,7 +159,7 @@ ALARMS = Perspective(
     judged=False,
     ranked=False,
     rescores=("task", "anomaly"),
-    summary="share of ordinary texts and of anomalies that raise an alarm, by detector, with a "
+    summary="fraction of ordinary texts and of anomalies that raise an alarm, by detector, with a "
     "threshold at 5% false alarms",
     scores=(
         ScoreFacts("detections", "Anomalies detected", True, 1.0, NO_ROWS),

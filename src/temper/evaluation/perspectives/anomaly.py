@@ -121,7 +121,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each detector on each anomaly set against the dev rows."""
+    """Score each detector on each anomaly set against the validation rows."""
     blocks = scoring.of("anomaly")
     ordinary = {b.condition.name: b for b in blocks if b.condition.set == "dev"}
     entries = []
@@ -155,7 +155,6 @@ def values_of(block: Block) -> FloatArray:
 
 
 def _of_logits(measurement: Measurement, detector: Detector) -> Judge:
-    """Return a detector that reads logits."""
     if measurement.predictor.gives != "logits":
         raise ValueError(f"it needs logits, and the predictor gives {measurement.predictor.gives}")
 
@@ -233,8 +232,8 @@ class _States:
         for start in range(0, len(examples), PART):
             stop = min(start + PART, len(examples))
             part = examples.select(range(start, stop))
-            own, states = predictor.predict_with_states(part, batch_size=size)
-            answers.append(own)
+            predictions, states = predictor.predict_with_states(part, batch_size=size)
+            answers.append(predictions)
             reduced.append(reduce(states))
             self.measurement.report(stop, len(examples), f"hidden states ({examples.name})")
         return joined(range(len(examples)), answers), np.concatenate(reduced)
@@ -278,7 +277,7 @@ def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatA
         anomalies: Scores of anomalies, [k], k >= 1.
 
     Returns:
-        Shares of ordinary rows and of anomalies that are flagged, through the origin and every
+        Fractions of ordinary rows and of anomalies that are flagged, through the origin and every
         threshold that occurs, [m] each.
 
     Example:
@@ -303,7 +302,7 @@ def roc_curves(source: Source) -> list[Figure]:
     looks = style([column.name for column in source.columns], source.reference)
     curves: dict[str, dict[tuple[str, str], tuple[FloatArray, FloatArray]]] = {}
     for column_name, run in source.first_runs.items():
-        # Max softmax is read from the answers, of dev rows those of the task.
+        # Max softmax is read from the answers, of validation rows those of the task.
         result = {**_scores(run, "task"), **_scores(run, "anomaly")}
         for (name, detector), scores in result.items():
             if name != "dev" and ("dev", detector) in result:
@@ -330,8 +329,8 @@ def roc_curves(source: Source) -> list[Figure]:
                 )
             )
         chart = Lines(
-            Axis("share of ordinary rows flagged", (-0.02, 1.02)),
-            Axis("share of anomalies flagged", (-0.02, 1.02)),
+            Axis("fraction of ordinary rows flagged", (-0.02, 1.02)),
+            Axis("fraction of anomalies flagged", (-0.02, 1.02)),
             tuple(drawn_curves),
             height=340,
         )
@@ -344,7 +343,6 @@ def roc_curves(source: Source) -> list[Figure]:
 
 
 def _scores(run: Run, perspective: str) -> dict[tuple[str, str], FloatArray]:
-    """Return the scores of anomaly by set and detector; NaN are left out."""
     rows = run.rows(["set", "condition", "probabilities"], perspective, optional=["value"])
     result = {}
     for (name, detector), part in rows.groupby(["set", "condition"], sort=False):
@@ -363,7 +361,7 @@ def _scores(run: Run, perspective: str) -> dict[tuple[str, str], FloatArray]:
 ANOMALY = Perspective(
     name="anomaly",
     title="Anomaly detection",
-    place=120,
+    order=120,
     question=Question.KNOWS,
     explained="AUROC is the chance that an OOD text gets a higher OOD score than an "
     "in-distribution one: 50% is guessing, 100% perfect.",

@@ -2,9 +2,9 @@
 
 The rows of dev, of the shift and of the adversarial sets are scored. The temperature of the
 condition ``temperature`` is never fitted on a row that it is applied to: it comes from held-out
-rows, or, where there are none, from dev in two folds. A row's fold is a hash of its text, so equal
+rows, or, if there are none, from dev in two folds. A row's fold is a hash of its text, so equal
 texts stay together; each fold's rows, those of the other sets too, get the temperature of the other
-fold's dev rows.
+fold's validation rows.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Predicti
 
     Args:
         prediction: Answers of a classifier, n rows.
-        temperature: T > 0, one number or one a row, [n].
+        temperature: T > 0, one number or one per row, [n].
     """
     logits = scaled(_logits(prediction), temperature)
     # Probabilities of 0 have no logits that a loss could be taken from.
@@ -214,7 +214,7 @@ def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Predicti
 
 
 def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
-    """Fit one temperature on the held-out rows, or two, each on the dev rows of the other fold.
+    """Fit a temperature on the held-out rows, or two by cross-fitting on validation rows.
 
     Returns:
         The temperatures, and the rows that were held out for them.
@@ -305,7 +305,6 @@ def _logits(prediction: Prediction) -> FloatArray:
 
 
 def _words(fitted: Temperature) -> str:
-    """Write a temperature, its rows and their loss."""
     return (
         f"{fitted.value:.4g} ({fitted.rows} rows, NLL {fitted.before:.4f} before and "
         f"{fitted.after:.4f} after)"
@@ -331,7 +330,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 columns.setdefault(run.column, []).append((hits, confidences))
     looks = style([column.name for column in source.columns], source.reference)
     drawn = []
-    # A set's figure after scaling stands next to the one before.
+    # A set's figure after scaling stands next to the previous one.
     names = list(pooled)
     for name in sorted(names, key=lambda name: names.index(name.removesuffix(AFTER))):
         columns = pooled[name]
@@ -343,7 +342,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 "rows of all seeds together; a bin's size is in its label.",
                 Lines(
                     Axis("confidence", (0.0, 1.02)),
-                    Axis("share of right answers", (0.0, 1.02)),
+                    Axis("fraction of right answers", (0.0, 1.02)),
                     (diagonal("perfect"), *curves),
                 ),
             )
@@ -384,12 +383,12 @@ def _diagram(column: str, parts: list[tuple[Any, Any]], look: Look) -> Curve:
 CALIBRATION = Perspective(
     name="calibration",
     title="Calibration",
-    place=110,
+    order=110,
     question=Question.KNOWS,
-    explained="ECE is how far the stated confidence lies from the share of right answers, on "
+    explained="ECE is how far the stated confidence lies from the fraction of right answers, on "
     "average over bins of confidence: 0 is perfect, and 10% means that answers stated "
     "at 90% are right some 80 times in 100.",
-    gain="is {share} {better} calibrated",
+    gain="is {fraction} {better} calibrated",
     leads="ece_10",
     leads_clean=True,
     sums_up=mean_or_first,

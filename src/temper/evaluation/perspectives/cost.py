@@ -1,9 +1,9 @@
 """Cost: how many rows and tokens are answered a second, how long one takes, and peak memory.
 
-The same dev rows are answered over and over: in batches for the rates, and some of them one by one
-for the time that a single answer takes. Passes of both kinds take turns after one of each that
-warms up, so that a machine that slows down slows both; each score is the median over its passes.
-Time runs from text to answer, tokenization included. Tokens are counted without padding.
+The same validation rows are answered over and over: in batches for the rates, and some of them one
+by one for the time that a single answer takes. Passes of both kinds take turns after one of each
+that warms up, so that a machine that slows down slows both; each score is the median over its
+passes. Time runs from text to answer, tokenization included. Tokens are counted without padding.
 
 Unlike all other rows these differ from run to run, and from machine to machine.
 """
@@ -51,7 +51,7 @@ class CostSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Answer some dev rows over and over; each block has one row a pass."""
+    """Answer some validation rows over and over; each block has one row a pass."""
     predictor = measurement.predictor
     settings = measurement.settings.section("cost", CostSettings)
     examples, _ = measurement.attacked(at_most=settings.rows)
@@ -143,7 +143,7 @@ def passes(
 COST = Perspective(
     name="cost",
     title="Cost",
-    place=140,
+    order=140,
     question=Question.COST,
     explained="Seconds and forward passes that answering one text takes.",
     leads="seconds_per_row",

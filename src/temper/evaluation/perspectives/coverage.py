@@ -1,10 +1,10 @@
 """Coverage: do sets of classes hold the truth as often as they shall, and how large are they?
 
-Split conformal prediction at a coverage of 90%. The threshold comes from dev in two folds by a
-hash of the text: each fold's rows, those of the other sets too, get the threshold of the other
-fold's dev rows, so that no row is judged by a threshold that it, or an equal text, was part of. On
-dev the coverage is then what was asked for, whatever the model; what differs is the size of the
-sets. On other sets nothing guarantees it, and how far it falls is what shift and attacks cost.
+Split conformal prediction at a coverage of 90%. The threshold comes from dev in two folds by a hash
+of the text: each fold's rows, those of the other sets too, get the threshold of the other fold's
+validation rows, so no row is judged by a threshold that it, or an equal text, was part of. On dev
+the coverage is then what was asked for, for any model; what differs is the size of the sets. On
+other sets nothing guarantees it, and how far it falls is what shift and attacks cost.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from temper.functional.conformal import (
     least_rows,
     prediction_sets,
 )
-from temper.functional.proportions import GroupShares, Share
+from temper.functional.proportions import GroupProportions, Proportion
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
 from temper.functional.thresholds import Judged, Thresholds
 from temper.functional.units import Unit
 
 NOMINAL = 0.9
-"""Share of texts whose set shall hold the label."""
+"""Fraction of texts whose set shall hold the label."""
 ASKED = f"{100 * NOMINAL:.0f}%"
 CLASSES = Unit(1.0, 2, "classes")
 RESCORED = ("task", "shift", "adversarial")
@@ -83,11 +83,13 @@ class _Sets:
         scores = at_labels(self.scores[rows], self.labels[rows])
         return prediction_sets(scores, limit).astype(np.float64)
 
-    def share(self, rows: IntegerArray, groups: IntegerArray | None = None) -> Judged:
-        """Return the share of some rows that are covered, or the least of groups of them."""
+    def fraction(self, rows: IntegerArray, groups: IntegerArray | None = None) -> Judged:
+        """Return the fraction of some rows that are covered, or the least of groups of them."""
         scores = at_labels(self.scores, self.labels)
         covered = prediction_sets(scores, self.thresholds.of_rows()).astype(np.float64)[rows]
-        closed = Share(covered) if groups is None else GroupShares(covered, groups, least=True)
+        closed = (
+            Proportion(covered) if groups is None else GroupProportions(covered, groups, least=True)
+        )
         return Judged(self.thresholds, self.covers, rows, closed, groups)
 
 
@@ -110,19 +112,19 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         every = np.arange(len(block))
         parts: list[tuple[Condition, str, Judged]] = [
             (condition, "set_size", Judged(sets.thresholds, sets.sizes, every)),
-            (condition, "coverage", sets.share(every)),
+            (condition, "coverage", sets.fraction(every)),
         ]
         if not attacked:
             parts += _by_part(condition, block, sets)
         result += [
             scoring.entry(
-                place,
+                part,
                 name,
                 statistic=statistic,
                 rows=len(statistic.rows),
                 drawn=rows_drawn(dev, block),
             )
-            for place, name, statistic in parts
+            for part, name, statistic in parts
         ]
     return result
 
@@ -139,12 +141,12 @@ def _by_part(
         for index, name in enumerate(known.tolist()):
             if name and len(known) <= MOST:
                 value = int(name) if what == "class" else name
-                own = replace(condition, parameters=Parameters({what: value}))
-                yield own, "coverage", sets.share(np.flatnonzero(indices == index))
+                part = replace(condition, parameters=Parameters({what: value}))
+                yield part, "coverage", sets.fraction(np.flatnonzero(indices == index))
         enough = np.flatnonzero((rows >= ENOUGH) & (known != ""))
         kept = np.flatnonzero(np.isin(indices, enough))
         groups = np.searchsorted(enough, indices[kept]).astype(np.int64)
-        yield condition, f"worst_{what}_coverage", sets.share(kept, groups)
+        yield condition, f"worst_{what}_coverage", sets.fraction(kept, groups)
 
 
 def _sets(dev: Block, block: Block) -> _Sets:
@@ -158,8 +160,8 @@ def _sets(dev: Block, block: Block) -> _Sets:
         raise ValueError("a regression gives no sets of classes")
     if block.probabilities.shape[1] != dev.probabilities.shape[1]:
         raise ValueError("its classes are not those of dev")
-    own = at_labels(lac_scores(dev.probabilities), dev.label.astype(np.int64))
-    thresholds = thresholds_of_dev(own, dev, block, coverage=NOMINAL)
+    scores = at_labels(lac_scores(dev.probabilities), dev.label.astype(np.int64))
+    thresholds = thresholds_of_dev(scores, dev, block, coverage=NOMINAL)
     return _Sets(thresholds, lac_scores(block.probabilities), block.label.astype(np.int64))
 
 
@@ -175,7 +177,7 @@ def thresholds_of_dev(
         scores: Of dev's rows, high is strange, [n].
         dev: Those rows.
         block: The rows that are judged; may be dev itself, or some of its rows under an attack.
-        coverage: Share of rows like dev's that shall not be above.
+        coverage: Fraction of rows like dev's that shall not be above.
 
     Raises:
         ValueError: A fold of dev has too few rows.
@@ -218,7 +220,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         comparison,
         of_whole_sets(comparison),
         "Coverage of prediction sets",
-        f"Share of texts whose set (LAC) holds the label; {ASKED} are asked for, which dev "
+        f"Fraction of texts whose set (LAC) holds the label; {ASKED} are asked for, which dev "
         "has by construction.",
     )
     for part, words in PARTS.items():
@@ -230,7 +232,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 if part in row.key.parameters
             },
             f"Coverage by {part}",
-            f"Share of the texts of each {words} whose set (LAC) holds the label; {ASKED} "
+            f"Fraction of the texts of each {words} whose set (LAC) holds the label; {ASKED} "
             "are asked for over all texts, which promises nothing of a part of them.",
         )
     sizes = [row for row in comparison.of("coverage", "set_size") if row.key.condition == LAC]
@@ -256,7 +258,7 @@ def of_whole_sets(comparison: Comparison) -> dict[str, Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Say what dev's sets hold, where coverage is least, and where it breaks.
+    """Return what dev's sets hold, where coverage is least, and where it breaks.
 
     It breaks where fewer texts are covered than chance allows: that of thresholds from half of
     dev's rows, on as many rows as were answered.
@@ -271,20 +273,20 @@ def in_words(comparison: Comparison) -> str:
 
     def say(column: str) -> str:
         covered = {
-            place: mean
-            for place, row in whole.items()
+            name: mean
+            for name, row in whole.items()
             if (mean := row.cells[column].mean) is not None
         }
         if "dev" not in covered:
             return ""
-        fractions = {place: whole[place].value_text(column) for place in covered}
-        least = min(covered, key=lambda place: covered[place])
+        fractions = {name: whole[name].value_text(column) for name in covered}
+        least = min(covered, key=lambda name: covered[name])
         elsewhere = "" if least == "dev" else f", least often on {least} ({fractions[least]})"
         known = min(whole["dev"].cells[column].examples, default=0) // 2
         broken = [
-            f"{place} ({fractions[place]})"
-            for place in covered
-            if _breaks(whole[place].cells[column], known)
+            f"{name} ({fractions[name]})"
+            for name in covered
+            if _breaks(whole[name].cells[column], known)
         ]
         verdict = f"Coverage breaks on {listed(broken)}." if broken else NOWHERE
         return (
@@ -296,14 +298,13 @@ def in_words(comparison: Comparison) -> str:
 
 
 def _breaks(cell: Cell, known: int) -> bool:
-    """Tell whether fewer rows are covered than chance allows at 95%."""
+    """Return whether fewer rows are covered than chance allows at 95%."""
     if cell.mean is None or known < least_rows(NOMINAL):
         return False
     return cell.mean < chance_coverage(known, max(cell.examples), coverage=NOMINAL)[0]
 
 
 def _place(row: Row) -> str:
-    """Name a set, and the attack on it."""
     attack = "" if row.key.condition == LAC else COVERAGE.attack(row.key)
     return ", ".join(part for part in (row.key.set, attack) if part)
 
@@ -311,7 +312,7 @@ def _place(row: Row) -> str:
 COVERAGE = Perspective(
     name="coverage",
     title="Prediction sets",
-    place=112,
+    order=112,
     question=Question.KNOWS,
     explained="A prediction set holds all classes that may be the right one, so many that the "
     f"right one is among them for {ASKED} of texts like dev's; the fewer, the more the model "
@@ -325,8 +326,10 @@ COVERAGE = Perspective(
     judged=False,
     ranked=False,
     rescores=RESCORED,
-    summary="share of texts whose conformal set at 90% holds the label, and size of the sets: by "
-    "set, class, group, and under attacks that are measured",
+    summary=(
+        "fraction of texts whose conformal set at 90% holds the label, and size of the sets: by "
+        "set, class, group, and under attacks that are measured"
+    ),
     scores=(
         ScoreFacts("set_size", "Mean size of the sets", False, NOMINAL, NO_ROWS, CLASSES),
         ScoreFacts("coverage", "Coverage", None, None, NO_ROWS),

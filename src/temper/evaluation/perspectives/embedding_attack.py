@@ -97,7 +97,7 @@ class EmbeddingAttackSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Attack the dev rows, batch by batch; the clean answers on the way are kept for the task."""
+    """Attack the validation rows by batch; the clean predictions are kept for the task."""
     examples, index = measurement.attacked()
     measurement.texts.keep("dev", examples, index)
     labels = labels_of(examples, labeled=examples.kind in ONE_ANSWER)
@@ -155,10 +155,10 @@ def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor:
     """Return the labels of a batch, [B], [B, L] of several labels, or [B, T] of tags."""
     if part.words is not None and examples.labels is not None:
         return part.of_tokens([examples.labels[index] for index in part.indices])
-    own: Any = labels[part.indices]
+    labels_of_part: Any = labels[part.indices]
     if examples.kind == "multi_label" and examples.labels is not None:
-        own = [examples.labels[index] for index in part.indices]
-    return torch.as_tensor(own, device=part.batch.mask.device)
+        labels_of_part = [examples.labels[index] for index in part.indices]
+    return torch.as_tensor(labels_of_part, device=part.batch.mask.device)
 
 
 def _boundary(measurement: Measurement) -> Tensor:
@@ -172,9 +172,9 @@ def _boundary(measurement: Measurement) -> Tensor:
 
 
 def _logits(
-    session: Session, part: RowBatch, boundary: Tensor, delta: Tensor, places: Tensor
+    session: Session, part: RowBatch, boundary: Tensor, delta: Tensor, indices: Tensor
 ) -> Tensor:
-    return session.logits(part.take(places), delta=delta) - boundary.to(delta.device)
+    return session.logits(part.take(indices), delta=delta) - boundary.to(delta.device)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -220,7 +220,6 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
 
 def _heading(key: ScoreKey) -> str:
-    """Write attack, norm, effort and set."""
     kind = described(key.parameters.without("radius", "radius_relative"))
     return f"{key.condition.upper()} {kind}, {key.set}"
 
@@ -228,7 +227,7 @@ def _heading(key: ScoreKey) -> str:
 EMBEDDING_ATTACK = Perspective(
     name="embedding_attack",
     title="Embedding attack",
-    place=50,
+    order=50,
     question=Question.HOLDS,
     explained="Each word's vector is moved a little, in the direction that misleads the model "
     "most.",

@@ -48,7 +48,7 @@ class EmbeddingNoiseSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict the dev rows at every sigma."""
+    """Predict the validation rows at every sigma."""
     settings = measurement.settings
     noise = settings.section("embedding_noise", EmbeddingNoiseSettings)
     examples, index = measurement.attacked()
@@ -58,11 +58,11 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     with measurement.perturbable.session() as session, torch.no_grad():
         for part in measurement.parts(session, examples, "embedding noise"):
             embeddings = session.embeddings(part)
-            own = root_mean_square(embeddings.double(), part.batch.mask)
+            rms = root_mean_square(embeddings.double(), part.batch.mask)
             indices += part.indices
-            sizes.append(own)
+            sizes.append(rms)
             for number, sigma in enumerate(noise.sigmas):
-                scale = own * sigma if noise.relative else torch.full_like(own, sigma)
+                scale = rms * sigma if noise.relative else torch.full_like(rms, sigma)
                 drawn = standard_noise(part, embeddings, seed=settings.seed, key=number)
                 delta = drawn * scale.float()[:, None, None]
                 logits = session.logits(part, delta=delta)
@@ -133,7 +133,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 EMBEDDING_NOISE = Perspective(
     name="embedding_noise",
     title="Embedding noise",
-    place=70,
+    order=70,
     question=Question.HOLDS,
     explained="Random noise is added to each word's vector; the score is the area under the curve "
     "over its strengths.",

@@ -24,7 +24,7 @@ from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.intervals import Statistic
-from temper.functional.proportions import GroupShares, Share
+from temper.functional.proportions import GroupProportions, Proportion
 from temper.functional.scores import ScoreFacts
 
 ENOUGH = 10
@@ -62,11 +62,11 @@ def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> li
     kept = np.isin(groups, enough)
     right, indices = block.correct[kept], np.searchsorted(enough, groups[kept])
     statistics: list[tuple[str, str, Statistic, int]] = [
-        (name, "accuracy", Share(own), len(own)) for name, own in correct.items()
+        (name, "accuracy", Proportion(hits), len(hits)) for name, hits in correct.items()
     ]
     for name, score_name in (("worst", "worst_group"), ("mean", "mean_group")):
         if name == "worst" or len(enough) > 1:
-            fractions = GroupShares(right, indices, least=name == "worst")
+            fractions = GroupProportions(right, indices, least=name == "worst")
             statistics.append((name, score_name, fractions, len(right)))
     return [
         scoring.entry(replace(condition, name=name), score_name, statistic=statistic, rows=count)
@@ -98,7 +98,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 GROUPS = Perspective(
     name="groups",
     title="Groups",
-    place=40,
+    order=40,
     question=Question.RIGHT,
     explained="Accuracy where it is lowest: over the groups that the data name, such as a genre.",
     gain="reaches {ours} on its worst group ({reference}: {theirs})",

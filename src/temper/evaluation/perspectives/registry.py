@@ -62,21 +62,21 @@ class Perspective(View):
         summary: Its purpose, in one line for lists.
         scores: Names of scores that are known (`temper.functional.scores.SCORES`), and facts of
             those that it adds.
-        rows: From a measurement to blocks of rows; may be empty where others' rows are scored.
+        rows: From a measurement to blocks of rows; may be empty if others' rows are scored.
         score: From all rows of an evaluation to score entries; it sees rows and nothing else.
         needs: The capability that it needs, a key of `NEEDS`; a bare function offers answers only.
         rescores: Perspectives whose rows it scores, which then have to be measured.
-        settings: Class of its own settings, a section of ``evaluate`` under its name; None where it
+        settings: Class of its own settings, a section of ``evaluate`` under its name; None if it
             has none.
-        perturbs: Whether it looks at ``attack_rows`` of the dev rows.
+        perturbs: Whether it looks at ``attack_rows`` of the validation rows.
         misfits: Errors of the settings that do not depend on the predictor (wrong classes, data or
-            models), in sentences; checked before any work.
-        faults: Reasons why a predictor with the capability does not support given settings, in
+            models), as sentences; checked before any work.
+        faults: Reasons why a predictor with the capability does not support given settings, as
             sentences; asked before any work.
         kinds: Kinds of labels that it reads.
-        lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in
-            a sentence, empty where it can; asked before any work, and the perspective is skipped.
-        left_out: Why it is measured only where it is named; empty where it always is.
+        lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in a
+            sentence, empty if it can; asked before any work, and the perspective is skipped.
+        left_out: Why it is measured only if it is named; empty if it always is.
         repeats: Whether measuring again gives the same rows.
         paired: Whether the rows of two models belong together one by one, so that a difference of
             theirs can be resampled.
@@ -120,7 +120,7 @@ class Perspective(View):
 
     @property
     def directions(self) -> dict[str, bool | None]:
-        """Whether higher is better, by score; None where neither is."""
+        """Whether higher is better, by score; None if neither is."""
         return {name: SCORES[name].higher_is_better for name in self.score_names}
 
 
@@ -200,7 +200,7 @@ def _load() -> None:
 def perspectives() -> dict[str, Perspective]:
     """Return all perspectives by name, in the order of reports."""
     _load()
-    ordered = sorted(_PERSPECTIVES.values(), key=lambda entry: entry.place)
+    ordered = sorted(_PERSPECTIVES.values(), key=lambda entry: entry.order)
     return {entry.name: entry for entry in ordered}
 
 

@@ -59,7 +59,7 @@ class RepresentationSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Estimate HSIC of each batch of dev rows at every layer."""
+    """Estimate HSIC of each batch of validation rows at every layer."""
     reference, dev, settings = measurement.reference, measurement.dev, measurement.settings
     assert reference is not None
     parts = batches(
@@ -71,11 +71,11 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     done = 0
     for chosen in parts:
         examples = dev.select(chosen)
-        own, other = (
+        states, other = (
             states_of(predictor, examples, batch_size=settings.batch_size)
             for predictor in (measurement.stateful, reference)
         )
-        for layer, (one, two) in enumerate(zip(own, other, strict=True), start=1):
+        for layer, (one, two) in enumerate(zip(states, other, strict=True), start=1):
             estimates = unbiased_hsic(one, two), unbiased_hsic(one, one), unbiased_hsic(two, two)
             result.setdefault(layer, []).append(estimates)
         done += len(chosen)
@@ -127,7 +127,7 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
 
 
 def lacking(predictor: Predictor, data: EvaluationData) -> str:
-    """Say why the states cannot be compared; it looks at the states of one row."""
+    """Return why the states cannot be compared; it looks at the states of one row."""
     if data.reference is None:
         return (
             "representation compares with the pre-trained model, and which that is is not known. "
@@ -169,10 +169,10 @@ def batches(row_hashes: Sequence[str], size: int, *, seed: int) -> list[list[int
     """
     order = sorted(
         range(len(row_hashes)),
-        key=lambda place: (derive_seed(seed, "representation", row_hashes[place]), place),
+        key=lambda index: (derive_seed(seed, "representation", row_hashes[index]), index),
     )
     parts = np.array_split(np.asarray(order, dtype=np.int64), max(1, len(order) // size))
-    return [[int(place) for place in part] for part in parts]
+    return [[int(index) for index in part] for part in parts]
 
 
 def states_of(
@@ -217,7 +217,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 REPRESENTATION = Perspective(
     name="representation",
     title="Representation",
-    place=130,
+    order=130,
     question=Question.INSIDE,
     explained="CKA is how alike two models' inner states are, from 0 to 1; 1 is the pre-trained "
     "model unchanged.",

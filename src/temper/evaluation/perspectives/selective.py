@@ -35,7 +35,10 @@ RESCORED = ("task", "shift", "adversarial")
 MEASURES: dict[str, Callable[..., FloatArray]] = {
     "aurc": area_under_risk,
     "excess_aurc": excess_area,
-    **{f"risk_{share}": partial(risk_at_coverage, coverage=share / 100) for share in (80, 90, 95)},
+    **{
+        f"risk_{percent}": partial(risk_at_coverage, coverage=percent / 100)
+        for percent in (80, 90, 95)
+    },
 }
 CORNERS = 100
 """Points of a drawn curve at most."""
@@ -79,7 +82,7 @@ def on_dev(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Say how often the surest answers are wrong on dev, and on the set where most are.
+    """Return how often the surest answers are wrong on dev, and on the set where most are.
 
     Args:
         comparison: All scores.
@@ -98,11 +101,11 @@ def in_words(comparison: Comparison) -> str:
         if "dev" not in means:
             return ""
         indices = dict.fromkeys(("dev", max(means, key=lambda name: means[name])))
-        told = [
+        findings = [
             f"of {name} {' and '.join(rows[name].value_text(column) for rows in risks.values())}"
             for name in indices
         ]
-        return f"Wrong among the surest 80 and 95%: {', '.join(told)}."
+        return f"Wrong among the surest 80 and 95%: {', '.join(findings)}."
 
     return comparison.said(say)
 
@@ -130,15 +133,15 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 curve = Curve(column, points, looks[column], column=column, marked=False)
                 curves.setdefault(str(name), []).append(curve)
     caption = (
-        "Share of wrong answers among the texts of which the model is surest; a curve that stays "
-        "low to the left knows its mistakes, and its right end is the error on all texts. "
+        "Fraction of wrong answers among the texts of which the model is surest; a curve that "
+        "stays low to the left knows its mistakes, and its right end is the error on all texts. "
         f"{source.drawn_seeds}"
     ).rstrip()
     return [
         Figure(
             f"Risk over coverage, {name}",
             caption,
-            Lines(Axis("share of texts answered", (0.0, 1.02)), Axis("wrong (%)"), tuple(drawn)),
+            Lines(Axis("fraction of texts answered", (0.0, 1.02)), Axis("wrong (%)"), tuple(drawn)),
         )
         for name, drawn in curves.items()
     ]
@@ -155,10 +158,10 @@ def _points(wrong: FloatArray, sure: FloatArray) -> tuple[Point, ...]:
 SELECTIVE = Perspective(
     name="selective",
     title="Selective prediction",
-    place=114,
+    order=114,
     question=Question.KNOWS,
-    explained="The risk is the share of wrong answers where a model answers only the texts of "
-    "which it is surest; the area under its curve (AURC) is the mean over all shares of texts.",
+    explained="The risk is the fraction of wrong answers where a model answers only the texts of "
+    "which it is surest; the area under its curve (AURC) is the mean over all fractions of texts.",
     leads="aurc",
     sums_up=on_dev,
     says=in_words,
@@ -172,8 +175,8 @@ SELECTIVE = Perspective(
         ScoreFacts("aurc", "AURC", False, 0.0, NO_ROWS),
         ScoreFacts("excess_aurc", "E-AURC", False, 0.0, NO_ROWS),
         *(
-            ScoreFacts(f"risk_{share}", f"Risk at {share}% coverage", False, 0.0, NO_ROWS)
-            for share in (80, 90, 95)
+            ScoreFacts(f"risk_{percent}", f"Risk at {percent}% coverage", False, 0.0, NO_ROWS)
+            for percent in (80, 90, 95)
         ),
     ),
     rows=rows,

@@ -29,7 +29,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 SHIFT = Perspective(
     name="shift",
     title="Distribution shift",
-    place=20,
+    order=20,
     question=Question.RIGHT,
     explained="The same task on texts from elsewhere, which no model here was trained on.",
     gain="reaches {ours} {score} under distribution shift ({reference}: {theirs})",

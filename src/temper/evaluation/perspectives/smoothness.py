@@ -70,7 +70,7 @@ class SmoothnessSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Estimate both norms of some dev rows at every layer and at the logits."""
+    """Estimate both norms of some validation rows at every layer and at the logits."""
     settings = measurement.settings.section("smoothness", SmoothnessSettings)
     examples, index = measurement.attacked(at_most=settings.rows)
     indices: list[int] = []
@@ -113,7 +113,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    """Say why a model cannot be differentiated twice."""
+    """Return why a model cannot be differentiated twice."""
     assert isinstance(predictor, PerturbablePredictor)
     reason = predictor.lacks_second_derivative()
     return [f"smoothness: {reason} Or leave it out of `perspectives`."] if reason else []
@@ -127,7 +127,7 @@ def states_of(trace: Trace) -> tuple[dict[Layer, Tensor], str]:
 
     Returns:
         State [B, D] of each layer where the head reads it, the logits [B, C] last; and a reason,
-        empty where there are layers.
+        empty if there are layers.
     """
     assert trace.logits is not None
     logits: dict[Layer, Tensor] = {None: trace.logits}
@@ -222,7 +222,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 SMOOTHNESS = Perspective(
     name="smoothness",
     title="Smoothness",
-    place=100,
+    order=100,
     question=Question.INSIDE,
     explained="How strongly the output reacts to small moves of the words' vectors: its squared "
     "derivatives, less is smoother.",

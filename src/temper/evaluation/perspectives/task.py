@@ -1,4 +1,4 @@
-"""In distribution: the task's own metric on its dev rows, and macro-F1 always."""
+"""In distribution: the task's own metric on its validation rows, and macro-F1 always."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict the dev rows."""
+    """Predict the validation rows."""
     yield measurement.clean_block("task", "dev", Aligned(measurement.dev))
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score the clean dev rows."""
+    """Score the clean validation rows."""
     return scoring.entries(scoring.clean, scoring.metrics(scoring.clean))
 
 
 TASK = Perspective(
     name="task",
     title="In distribution",
-    place=10,
+    order=10,
     question=Question.RIGHT,
-    explained="The share of texts of its own kind that are answered rightly, or the task's own "
+    explained="The fraction of texts of its own kind that are answered rightly, or the task's own "
     "metric.",
     gain="is {points} {better} in {score} than {reference}",
     sums_up=mean_or_first,

@@ -1,9 +1,9 @@
 """Text attack: the metric on texts that a search changed until the predictor erred.
 
 Rows that are wrong without an attack are not attacked (0 queries) and count as wrong. A row's
-answer is that to its changed text; where the attack failed, to the text that came nearest.
-A targeted attack leaves out the rows whose label is the target, and puts a text back that did not
-reach it, so that an attacked row is wrong only where the goal was reached.
+answer is that to its changed text; where the attack failed, to the text that came nearest. A
+targeted attack leaves out the rows whose label is the target, and puts a text back that did not
+reach it, so that an attacked row is wrong only if the goal was reached.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from temper.evaluation.text_attack.search import (
     starved,
 )
 from temper.functional.intervals import Statistic
-from temper.functional.proportions import Share
+from temper.functional.proportions import Proportion
 from temper.functional.resampling import IntegerArray, divide
 from temper.functional.scores import ScoreFacts
 from temper.functional.units import ANY_SIZE
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Attack the dev rows by every recipe.
+    """Attack the validation rows by every recipe.
 
     Raises:
         SettingError: There is no class that the settings ask for, and no names told so before.
@@ -89,8 +89,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             measurement.notices.append(message)
         # Rows that are not attacked stay as they are.
         outcomes = [Outcome(*both) for both in zip(drafts, before, strict=True)]
-        for place, outcome in zip(chosen, result, strict=True):
-            outcomes[place] = outcome
+        for position, outcome in zip(chosen, result, strict=True):
+            outcomes[position] = outcome
         yield _block(measurement, name, examples, index, outcomes)
 
 
@@ -108,7 +108,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         # on different rows are then resampled alike.
         statistics: dict[str, tuple[Statistic, int]] = {
             "drop": (drop_of(scoring.metric, clean, block), len(block)),
-            "attack_success": (Share(1 - block.correct, among), int(right.sum())),
+            "attack_success": (Proportion(1 - block.correct, among), int(right.sum())),
             "changed_words": (_mean_among(changed, broken), int(broken.sum())),
             "queries": (_mean_among(queries, right), int(right.sum())),
         }
@@ -122,7 +122,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 def misfits(
     data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
 ) -> list[str]:
-    """Say which settings the data or the classes cannot serve, and which models are none."""
+    """Return which settings the data or the classes cannot serve, and which models are none."""
     asked, dev = settings.section("text_attack", TextAttackSettings), data.dev
     # Values cannot be turned wrong, so that nothing is attacked.
     if dev.kind == "regression":
@@ -143,7 +143,7 @@ def misfits(
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    """Say what is wrong with a predictor under given settings."""
+    """Return what is wrong with a predictor under given settings."""
     asked = settings.section("text_attack", TextAttackSettings)
     return [] if predictor.gives == "values" else recipes.faults(predictor, asked)
 
@@ -185,13 +185,12 @@ def _block(
         block_of(Condition("text_attack", "dev", name), examples, prediction, index=index),
         measured={
             "queries": np.array([outcome.queries for outcome in outcomes], dtype=np.float64),
-            "changed": np.array([outcome.share for outcome in outcomes]),
+            "changed": np.array([outcome.fraction for outcome in outcomes]),
         },
     )
 
 
 def _class_of(target: int | str, names: Sequence[str] | None, classes: int) -> int:
-    """Return a class by its index or name."""
     if isinstance(target, str) and names is not None and target in names:
         return list(names).index(target)
     number = int(target) if isinstance(target, int) or target.isdecimal() else -1
@@ -234,10 +233,8 @@ NONE_RIGHT = "no row is right without an attack"
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw how often attacks succeed, how many words they change and what they ask."""
     captions = {
-        "attack_success": "Share of the rows right when clean that an attack made wrong; left is "
-        "better.",
-        "changed_words": "Mean share of the words that an attack changed where it succeeded; "
-        "right is better.",
+        "attack_success": "Fraction of correct rows that an attack makes wrong; left is better.",
+        "changed_words": "Mean fraction of words changed by successful attacks; right is better.",
         "queries": "Texts that an attack asked about for each row.",
     }
     return [
@@ -256,7 +253,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 TEXT_ATTACK = Perspective(
     name="text_attack",
     title="Text attack",
-    place=60,
+    order=60,
     question=Question.HOLDS,
     explained="Words or letters are changed, keeping the sense, until the answer turns wrong or "
     "the tries are spent.",
@@ -264,7 +261,7 @@ TEXT_ATTACK = Perspective(
     short="Text attack",
     conditions=CONDITIONS,
     figures=figures,
-    summary="the metric on texts edited until the answer is wrong: success, share of changed "
+    summary="the metric on texts edited until the answer is wrong: success, fraction of changed "
     "words, queries",
     scores=(
         *CLASSIFICATION_METRICS,

@@ -1,4 +1,4 @@
-"""Token corruption: the metric against the share of corrupted tokens, and its area.
+"""Token corruption: the metric against the fraction of corrupted tokens, and its area.
 
 Tokens are swapped for random ones, masked or dropped (`temper.data.corruptions`), keyed by seed,
 row and kind; the rates of a kind are one nested family. The rows that are corrupted alike at two
@@ -25,7 +25,7 @@ from temper.evaluation.measurement import (
     EvaluationData,
     Measurement,
     PerspectiveSettings,
-    Share,
+    Rate,
     block_of,
 )
 from temper.evaluation.perspectives.registry import Perspective
@@ -42,13 +42,13 @@ class TokenCorruptionSettings(PerspectiveSettings):
         description="`random` (another token of the vocabulary), `mask` ([MASK]; skipped with a "
         "notice if the tokenizer has none), `drop`.",
     )
-    rates: tuple[Share, ...] = Field(
+    rates: tuple[Rate, ...] = Field(
         default=(0.05, 0.1, 0.2), description="Probabilities that a token is corrupted."
     )
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict the dev rows at every rate of every kind that the tokenizer allows."""
+    """Predict the validation rows at every rate of every kind that the tokenizer allows."""
     settings, predictor = measurement.settings, measurement.tokens
     asked = settings.section("token_corruption", TokenCorruptionSettings)
     vocabulary = predictor.vocabulary()
@@ -87,7 +87,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    """Say what is wrong where a tokenizer allows none of the kinds that were asked for."""
+    """Return what is wrong where a tokenizer allows none of the kinds that were asked for."""
     assert isinstance(predictor, TokenPredictor)
     vocabulary = predictor.vocabulary()
     asked = settings.section("token_corruption", TokenCorruptionSettings)
@@ -136,7 +136,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 TOKEN_CORRUPTION = Perspective(
     name="token_corruption",
     title="Token corruption",
-    place=80,
+    order=80,
     question=Question.HOLDS,
     explained="Random tokens are dropped, masked or replaced; the score is the area under the "
     "curve over the rates.",

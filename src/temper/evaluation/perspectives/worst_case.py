@@ -31,7 +31,7 @@ from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, metric_entries
 from temper.functional.intervals import Statistic
-from temper.functional.proportions import Share, ShareDifference
+from temper.functional.proportions import Proportion, ProportionDifference
 from temper.functional.scores import NO_ROWS, ScoreFacts
 
 ALL = Condition("worst_case", "dev", "all")
@@ -55,7 +55,7 @@ class WorstCaseSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict the dev rows under every perturbation."""
+    """Predict the validation rows under every perturbation."""
     settings = measurement.settings
     perturbations = settings.section("worst_case", WorstCaseSettings).perturbations
     examples, index = measurement.attacked()
@@ -101,8 +101,8 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         clean = rows_at(scoring.clean, blocks[0]).correct
         worst = np.min([clean, *(block.correct for block in blocks)], axis=0)
         named: dict[str, Statistic] = {
-            "worst_case_accuracy": Share(worst),
-            "worst_case_drop": ShareDifference(clean, worst),
+            "worst_case_accuracy": Proportion(worst),
+            "worst_case_drop": ProportionDifference(clean, worst),
         }
         entries += scoring.entries_of(ALL, named, rows=len(worst))
     return entries
@@ -113,7 +113,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     rows = comparison.of("worst_case", comparison.metric)
     rows += comparison.of("worst_case", "worst_case_accuracy")
     caption = (
-        "The metric under each perturbation that keeps the label, and the share of rows right "
+        "The metric under each perturbation that keeps the label, and the fraction of rows right "
         "under all of them; right is better."
     )
     return condition_bars(
@@ -128,7 +128,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 WORST_CASE = Perspective(
     name="worst_case",
     title="Worst case",
-    place=90,
+    order=90,
     question=Question.HOLDS,
     explained="A text counts as right only where the answer stays right under every change of a "
     "list, such as typos.",

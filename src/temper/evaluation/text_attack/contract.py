@@ -1,9 +1,8 @@
 """Protocols of the parts of a text attack.
 
-A **draft** is a row as it stands while it is attacked. A **ranker** says which of its words matter,
-a **proposer** offers words for one place, and the search
-(`temper.evaluation.text_attack.search`) asks both for many drafts at a time. A **recipe**
-is a ranker with a proposer.
+A **draft** is a row unchanged while it is attacked. A **ranker** says which of its words matter, a
+**proposer** offers words for one position, and the search (`temper.evaluation.text_attack.search`)
+asks both for many drafts at a time. A **recipe** is a ranker with a proposer.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ IN_FLIGHT = 128
 AttackedField = Literal["text", "text_pair", "both"]
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a word of a draft stands.
 
     Args:
@@ -44,13 +43,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Draft:
-    """A row as it stands under attack; hashable, equal where the texts are.
+    """A row during an attack; hashable, equal where the texts are.
 
     Args:
         row: Hash of the row's unchanged text.
         label: Class index of the row.
         sides: The text, and of a pair task the second text.
-        target: Class that the attack wants predicted; None where any but the label will do.
+        target: Class that the attack wants predicted; None if any but the label will do.
     """
 
     row: str
@@ -68,37 +67,41 @@ class Draft:
         """The second text, None of a task without pairs."""
         return self.sides[1].text if len(self.sides) == 2 else None
 
-    def word(self, place: Place) -> str:
-        """Return the word at a place."""
-        return self.sides[place.side].words[place.word]
+    def word(self, position: Position) -> str:
+        """Return the word at a position."""
+        return self.sides[position.side].words[position.word]
 
-    def replaced(self, place: Place, word: str) -> Draft:
-        """Return the draft with another word at a place."""
+    def replaced(self, position: Position, word: str) -> Draft:
+        """Return the draft with another word at a position."""
         sides = list(self.sides)
-        sides[place.side] = sides[place.side].replaced(place.word, word)
+        sides[position.side] = sides[position.side].replaced(position.word, word)
         return replace(self, sides=tuple(sides))
 
-    def texts_with(self, place: Place, word: str) -> tuple[str, str | None]:
-        """Return the texts with another word at a place, or without it where it is empty."""
-        side = self.sides[place.side]
-        changed = side.replaced(place.word, word).text if word else side.text_without(place.word)
-        texts = [changed if at == place.side else each.text for at, each in enumerate(self.sides)]
+    def texts_with(self, position: Position, word: str) -> tuple[str, str | None]:
+        """Return the texts with another word at a position, or without it where it is empty."""
+        side = self.sides[position.side]
+        changed = (
+            side.replaced(position.word, word).text if word else side.text_without(position.word)
+        )
+        texts = [
+            changed if at == position.side else each.text for at, each in enumerate(self.sides)
+        ]
         return texts[0], texts[1] if len(texts) == 2 else None
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request for words to put in one place.
+    """A request for words to put in one position.
 
     Args:
-        draft: The row as it stands now, earlier changes included.
-        place: Of the word to change, which the search has not changed yet.
+        draft: The row with all earlier changes.
+        position: Of the word to change, which the search has not changed yet.
         seed: Of this row's draws, derived from the evaluation's seed, the row and the recipe. Draw
             with ``derive_seed(ask.seed, ...)`` and nothing that depends on the other requests.
     """
 
     draft: Draft
-    place: Place
+    position: Position
     seed: int
 
 
@@ -113,7 +116,7 @@ class Proposer(Protocol):
 
         Returns:
             For each, in order, words other than the one that stands there: distinct, not empty, the
-            best first; an empty list where there is none. No answer may depend on the others.
+            best first; an empty list if there is none. No answer may depend on the others.
         """
         ...
 
@@ -126,15 +129,17 @@ class Ranker(Protocol):
 
     queries: int
 
-    def rank(self, drafts: Sequence[Draft], places: Sequence[Sequence[Place]]) -> list[list[float]]:
-        """Return how much each place matters to the goal; the largest is changed first.
+    def rank(
+        self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
+    ) -> list[list[float]]:
+        """Return how much each position matters to the goal; the largest is changed first.
 
         Args:
             drafts: n unchanged rows, at least one.
-            places: The words of each that may be changed, at least one each.
+            positions: The words of each that may be changed, at least one each.
 
         Returns:
-            One finite number for each place of each draft.
+            One finite number for each position of each draft.
         """
         ...
 
@@ -228,7 +233,6 @@ class TextAttackSettings(BaseModel):
     @field_validator("recipes", "protected", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """Take one name for a list of one."""
         return (value,) if isinstance(value, str) else value
 
     @field_validator("recipes")

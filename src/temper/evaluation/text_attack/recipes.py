@@ -40,15 +40,15 @@ class CharacterEdits:
         """Draw the edits.
 
         Args:
-            asked: Requests; a draw is keyed by the row's seed and the word's place.
+            asked: Requests; a draw is keyed by the row's seed and the word's position.
 
         Returns:
             Up to five words for each.
         """
         return [
             drawn_edits(
-                ask.draft.word(ask.place),
-                seed=derive_seed(ask.seed, ask.place.side, ask.place.word),
+                ask.draft.word(ask.position),
+                seed=derive_seed(ask.seed, ask.position.side, ask.position.word),
             )
             for ask in asked
         ]
@@ -60,7 +60,7 @@ def characters() -> Recipe:
 
 
 CANDIDATES = 20
-"""Words offered for a place."""
+"""Words offered for a position."""
 
 
 class MaskedWords:
@@ -70,12 +70,12 @@ class MaskedWords:
     loss with a stand-in for each, and offered what the language model finds likely in the rest of
     the text. It knows what fits, not what means the same: bound the change of meaning by
     ``min_similarity``. Differs: the word itself is hidden from the language model, as in BAE, and
-    words of several pieces are not offered. Stop words are not offered: in a word's place they
+    words of several pieces are not offered. Stop words are not offered: in a word's position they
     break the sentence.
 
     Args:
         model: The language model.
-        candidates: Most words offered for a place, >= 1.
+        candidates: Most words offered for a position, >= 1.
     """
 
     def __init__(self, model: MaskedModel, *, candidates: int = CANDIDATES) -> None:
@@ -83,7 +83,7 @@ class MaskedWords:
         self._candidates = candidates
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Offer words for places.
+        """Offer words for positions.
 
         Args:
             asked: Requests.
@@ -92,9 +92,9 @@ class MaskedWords:
 
         blanks = []
         for ask in asked:
-            side = ask.draft.sides[ask.place.side]
-            start, end = side.span(ask.place.word)
-            blanks.append(Blank(side.text[:start], side.text[end:], ask.draft.word(ask.place)))
+            side = ask.draft.sides[ask.position.side]
+            start, end = side.span(ask.position.word)
+            blanks.append(Blank(side.text[:start], side.text[end:], ask.draft.word(ask.position)))
         # Some of the likeliest are stop words.
         result = self._model.propose(blanks, count=3 * self._candidates)
         offered = []
@@ -129,7 +129,7 @@ def recipe(
 
 
 def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
-    """Say what keeps the recipes that were asked for from working, before any work.
+    """Return what keeps the recipes that were asked for from working, before any work.
 
     Args:
         predictor: Who is attacked.

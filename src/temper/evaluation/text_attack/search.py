@@ -4,11 +4,11 @@ One row's search is a generator (`_searched`) that reads like the published algo
 TextFooler: Jin et al., 2020): rank the words, take them in that order, try the words offered for
 each, keep the one that raises the gain most, stop at the first that reaches the goal::
 
-    order = places by importance, the largest first
-    for place in order, until the budget of words or queries is spent:
-        answers = ask about the draft with each word offered for the place
-        where one reaches the goal: it is done (of several the nearest in meaning, else the best)
-        where the best raises the gain: go on with it
+    order = positions by importance, the largest first
+    for position in order, until the budget of words or queries is spent:
+        answers = predict the draft with each candidate word at the position
+        if one reaches the goal: stop (of several, the nearest in meaning)
+        if the best one raises the gain: keep it
 
 It yields what it wants to know. `attack` runs the searches of some rows side by side and answers
 all open requests of a kind in one call, so that the predictor sees large batches; what a row asks,
@@ -32,7 +32,7 @@ from temper.evaluation.text_attack.contract import (
     IN_FLIGHT,
     Ask,
     Draft,
-    Place,
+    Position,
     Recipe,
     RecipeName,
     TextAttackSettings,
@@ -147,10 +147,10 @@ _AT_A_TIME = 2048
 
 
 class Rank(NamedTuple):
-    """Ask the ranker how much places of a row matter."""
+    """Ask the ranker how much positions of a row matter."""
 
     draft: Draft
-    places: Sequence[Place]
+    positions: Sequence[Position]
 
 
 class Compare(NamedTuple):
@@ -160,10 +160,10 @@ class Compare(NamedTuple):
 
 
 class Query(NamedTuple):
-    """Ask the predictor about a row with each of some words in a place."""
+    """Ask the predictor about a row with each of some words in a position."""
 
     draft: Draft
-    changes: list[tuple[Place, str]]
+    changes: list[tuple[Position, str]]
 
 
 Request = Rank | Ask | Compare | Query
@@ -178,14 +178,14 @@ def _serve(
     recipe: Recipe,
     encoder: SentenceEncoder | None,
 ) -> list[Any]:
-    """Answer requests of one kind: importance of places, words, cosines or answers for each."""
+    """Answer requests of one kind: importance of positions, words, cosines or answers for each."""
     first = requests[0]
     if isinstance(first, Query):
         changes = [(request.draft, *change) for request in requests for change in request.changes]
         answers: list[Answer] = []
         for start in range(0, len(changes), _AT_A_TIME):
             some = changes[start : start + _AT_A_TIME]
-            texts = [draft.texts_with(place, word) for draft, place, word in some]
+            texts = [draft.texts_with(index, word) for draft, index, word in some]
             pair = [second for _, second in texts if second is not None]
             examples = Examples("text attack", [text for text, _ in texts], pair or None)
             prediction = predict(examples)
@@ -205,7 +205,6 @@ def _serve(
 
 
 def _split(values: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
-    """Cut a list into parts."""
     ends = np.cumsum(lengths).tolist()
     return [list(values[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
@@ -232,7 +231,7 @@ class Outcome:
     ranking: int = 0
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """Changed words over all, 0 where there are none."""
         return self.changed / self.words if self.words else 0.0
 
@@ -244,14 +243,14 @@ class Row:
     Args:
         draft: It, unchanged.
         answer: The predictor's answer for it, which is not the goal.
-        places: Words that may be changed.
+        positions: Words that may be changed.
         words: Words of the texts that are attacked.
         seed: Of its draws.
     """
 
     draft: Draft
     answer: Answer
-    places: tuple[Place, ...]
+    positions: tuple[Position, ...]
     words: int
     seed: int
 
@@ -259,7 +258,7 @@ class Row:
 _Steps = Generator[Request, Any, Outcome]
 
 
-def free_places(draft: Draft, settings: TextAttackSettings) -> tuple[tuple[Place, ...], int]:
+def free_positions(draft: Draft, settings: TextAttackSettings) -> tuple[tuple[Position, ...], int]:
     """Return the words that may be changed, and how many words the attacked texts have.
 
     Args:
@@ -273,7 +272,7 @@ def free_places(draft: Draft, settings: TextAttackSettings) -> tuple[tuple[Place
         return word.casefold() not in protected and not (settings.stop_words and is_stop_word(word))
 
     indices = tuple(
-        Place(side, number)
+        Position(side, number)
         for side in sides
         for number, word in enumerate(draft.sides[side].words)
         if free(word)
@@ -350,7 +349,7 @@ def attack(
 
 
 def starved(outcomes: Sequence[Outcome], name: str, settings: TextAttackSettings) -> str:
-    """Say of how many rows ranking spent all queries, so that no change of them was tried.
+    """Say of how many rows ranking spent all queries, so no change of them was tried.
 
     Args:
         outcomes: How the attack on each row went.
@@ -373,15 +372,14 @@ def starved(outcomes: Sequence[Outcome], name: str, settings: TextAttackSettings
 
 
 def _searched(row: Row, recipe: Recipe, settings: TextAttackSettings) -> _Steps:
-    """Search one row."""
     # Rounded up by a hair: 0.29 * 100 is 28.999999999999996.
     most = max(1, int(settings.max_changed * row.words + 1e-9))
     order, queries, ranking = yield from _ranked(row, recipe, settings)
     result = Outcome(row.draft, row.answer, queries=queries, words=row.words, ranking=ranking)
-    for place in order:
+    for index in order:
         if result.changed == most or _left(settings, result.queries) == 0:
             break
-        result = yield from _tried(row, result, place, settings)
+        result = yield from _tried(row, result, index, settings)
         if result.answer.reached:
             break
     if row.draft.target is not None and not result.answer.reached:
@@ -390,28 +388,28 @@ def _searched(row: Row, recipe: Recipe, settings: TextAttackSettings) -> _Steps:
 
 
 def _tried(
-    row: Row, found: Outcome, place: Place, settings: TextAttackSettings
+    row: Row, outcome: Outcome, position: Position, settings: TextAttackSettings
 ) -> Generator[Request, Any, Outcome]:
-    """Try the words that are offered for one place, and keep the best if it helps."""
-    words = yield Ask(found.draft, place, row.seed)
-    words, nearness = yield from _near(row, found.draft, place, words, settings)
-    words = words[: _left(settings, found.queries)]
+    """Try the words that are offered for one position, and keep the best if it helps."""
+    words = yield Ask(outcome.draft, position, row.seed)
+    words, nearness = yield from _near(row, outcome.draft, position, words, settings)
+    words = words[: _left(settings, outcome.queries)]
     if not words:
-        return found
-    answers = yield Query(found.draft, [(place, word) for word in words])
-    found = replace(found, queries=found.queries + len(words))
+        return outcome
+    answers = yield Query(outcome.draft, [(position, word) for word in words])
+    outcome = replace(outcome, queries=outcome.queries + len(words))
     best = best_of(answers, nearness)
-    if not answers[best].reached and not answers[best].gain > found.answer.gain + TOLERANCE:
-        return found
-    draft = found.draft.replaced(place, words[best])
-    return replace(found, draft=draft, answer=answers[best].alone(), changed=found.changed + 1)
+    if not answers[best].reached and not answers[best].gain > outcome.answer.gain + TOLERANCE:
+        return outcome
+    draft = outcome.draft.replaced(position, words[best])
+    return replace(outcome, draft=draft, answer=answers[best].alone(), changed=outcome.changed + 1)
 
 
 def _ranked(
     row: Row, recipe: Recipe, settings: TextAttackSettings
-) -> Generator[Request, Any, tuple[list[Place], int, int]]:
+) -> Generator[Request, Any, tuple[list[Position], int, int]]:
     """Order the words, and count what that cost and what ranking all of them would have."""
-    indices = row.places
+    indices = row.positions
     if len(indices) < 2:
         return list(indices), 0, 0
     if recipe.ranker is not None:
@@ -421,20 +419,20 @@ def _ranked(
         gains = yield Rank(row.draft, indices)
         return [indices[at] for at in in_order(gains)], cost, cost
     probed = indices[: _left(settings, 0)]
-    answers = yield Query(row.draft, [(place, "") for place in probed])
+    answers = yield Query(row.draft, [(index, "") for index in probed])
     order = in_order([answer.gain for answer in answers])
     ranked = [probed[at] for at in order] + list(indices[len(probed) :])
     return ranked, len(probed), len(indices)
 
 
 def _near(
-    row: Row, draft: Draft, place: Place, words: list[str], settings: TextAttackSettings
+    row: Row, draft: Draft, position: Position, words: list[str], settings: TextAttackSettings
 ) -> Generator[Request, Any, tuple[list[str], list[float]]]:
     """Keep the words that leave the text's meaning near enough, with how near."""
     if settings.min_similarity is None or not words:
         return words, []
-    changed = [draft.sides[place.side].replaced(place.word, word).text for word in words]
-    original = row.draft.sides[place.side].text
+    changed = [draft.sides[position.side].replaced(position.word, word).text for word in words]
+    original = row.draft.sides[position.side].text
     result = yield Compare([(original, text) for text in changed])
     kept = [
         (word, value)
@@ -445,7 +443,6 @@ def _near(
 
 
 def _left(settings: TextAttackSettings, queries: int) -> int | None:
-    """Return the queries that are left, None where there is no limit."""
     return None if settings.max_queries is None else settings.max_queries - queries
 
 
@@ -471,7 +468,7 @@ def attacked(
     settings: TextAttackSettings,
     seed: int,
 ) -> dict[int, Row]:
-    """Return the rows that the predictor answers rightly, by position: no others are attacked.
+    """Return the rows that the predictor predicts correctly, by position: no others are attacked.
 
     Args:
         drafts: n unchanged rows.
@@ -483,7 +480,7 @@ def attacked(
     chosen = {}
     for number, (draft, answer) in enumerate(zip(drafts, before, strict=True)):
         if answer.source.prediction[answer.at] == draft.label:
-            indices, words = free_places(draft, settings)
-            own = derive_seed(seed, "text_attack", name, draft.row)
-            chosen[number] = Row(draft, answer, indices, words, own)
+            indices, words = free_positions(draft, settings)
+            row_seed = derive_seed(seed, "text_attack", name, draft.row)
+            chosen[number] = Row(draft, answer, indices, words, row_seed)
     return chosen

@@ -1,7 +1,7 @@
 """The recipe ``swaps``: words of the model's own vocabulary, chosen by its gradient.
 
-One backward pass tells for each word of the vocabulary, to first order, what putting it in a place
-does to the margin of the wrong classes (HotFlip; Ebrahimi et al. 2018, equation 10)::
+One backward pass tells for each word of the vocabulary, to first order, what putting it in a
+position does to the margin of the wrong classes (HotFlip; Ebrahimi et al. 2018, equation 10)::
 
     score(w) = (E[w] - E[x_t]) . g_t,    g_t the gradient at the embedding of token t
 
@@ -10,7 +10,7 @@ Words are changed in the order of the norm of their gradient (A2T; Yoo & Qi 2021
 Candidates are the nearest of the model's own embeddings by cosine: without such a bound the highest
 scores belong to words of the other class, and a text whose label has changed is not an attack.
 Differs: A2T looks for neighbors in counter-fitted vectors and HotFlip asks for a cosine of 0.8,
-which few pairs reach in the embeddings of a language model.
+    which few pairs reach in the embeddings of a language model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from temper.data.words import is_stop_word
 from temper.errors import ModelError
 from temper.evaluation.attack import ascent_loss, check_finite
 from temper.evaluation.predictor import Predictor, RowBatch, Session, WordPredictor
-from temper.evaluation.text_attack.contract import IN_FLIGHT, Ask, Draft, Place, Recipe, examples_of
+from temper.evaluation.text_attack.contract import (
+    IN_FLIGHT,
+    Ask,
+    Draft,
+    Position,
+    Recipe,
+    examples_of,
+)
 from temper.functional.precision import at_least_single
 from temper.lazy import torch
 from temper.models.pieces import in_case_of, script_of
@@ -66,22 +73,22 @@ class Reading:
     embeddings: Tensor
     gradient: Tensor
 
-    def tokens(self, draft: Draft, place: Place) -> list[int]:
-        """Return the positions of a word's tokens; none where the text was cut before it."""
-        start, end = draft.sides[place.side].span(place.word)
+    def tokens(self, draft: Draft, position: Position) -> list[int]:
+        """Return the indices of a word's tokens; none if the text was cut before it."""
+        start, end = draft.sides[position.side].span(position.word)
         return [
-            position
-            for position, span in enumerate(self.spans)
+            index
+            for index, span in enumerate(self.spans)
             if span is not None
-            and span.side == place.side
+            and span.side == position.side
             and span.start < end
             and span.end > start
         ]
 
-    def single(self, draft: Draft, place: Place) -> int | None:
-        """Return the position of a word's token, where it is one that is nothing but the word."""
-        result = self.tokens(draft, place)
-        word = Span(place.side, *draft.sides[place.side].span(place.word))
+    def single(self, draft: Draft, position: Position) -> int | None:
+        """Return the index of the token that is exactly the word; None if there is none."""
+        result = self.tokens(draft, position)
+        word = Span(position.side, *draft.sides[position.side].span(position.word))
         return result[0] if len(result) == 1 and self.spans[result[0]] == word else None
 
 
@@ -112,8 +119,8 @@ class Gradients:
             ModelError: A gradient is not finite.
         """
         wanted = dict.fromkeys(drafts)
-        held = {draft: self._read.pop(draft) for draft in wanted if draft in self._read}
-        new = [draft for draft in wanted if draft not in held]
+        kept = {draft: self._read.pop(draft) for draft in wanted if draft in self._read}
+        new = [draft for draft in wanted if draft not in kept]
         # A search asks for the same draft until it changes, and other rows may ask in between: the
         # drafts that were asked for longest ago go first, before there are new ones.
         for draft in list(self._read)[: max(0, len(self._read) + len(wanted) - IN_FLIGHT)]:
@@ -125,9 +132,9 @@ class Gradients:
                 for part in session.parts(examples, batch_size=self.batch_size):
                     read = _read(session, part, [new[index] for index in part.indices])
                     for row, index in enumerate(part.indices):
-                        held[new[index]] = _reading(part, row, spans[index], *read)
-        self._read |= {draft: held[draft] for draft in list(wanted)[-IN_FLIGHT:]}
-        return [held[draft] for draft in drafts]
+                        kept[new[index]] = _reading(part, row, spans[index], *read)
+        self._read |= {draft: kept[draft] for draft in list(wanted)[-IN_FLIGHT:]}
+        return [kept[draft] for draft in drafts]
 
     def read_again(self, drafts: Sequence[Draft]) -> list[list[int]]:
         """Return the token ids of each draft.
@@ -175,19 +182,18 @@ def _read(session: Session, part: RowBatch, drafts: Sequence[Draft]) -> tuple[Te
 def _reading(
     part: RowBatch, row: int, spans: list[Span | None], embeddings: Tensor, gradient: Tensor
 ) -> Reading:
-    """Cut one row out of a batch, without its padding."""
     real = part.batch.mask[row].cpu()
     ids = part.batch.inputs["input_ids"][row].cpu()[real]
     if len(ids) != len(spans):
         raise ModelError(
-            f"Row {part.rows[row]} has {len(ids)} tokens, and {len(spans)} places in its text are "
-            "known: words cannot be matched to tokens. Use another recipe."
+            f"Row {part.rows[row]} has {len(ids)} tokens, and {len(spans)} positions in its text "
+            "are known: words cannot be matched to tokens. Use another recipe."
         )
     return Reading(ids, spans, embeddings[row][real], gradient[row][real])
 
 
 CANDIDATES = 20
-"""Words offered for a place, as in A2T."""
+"""Words offered for a position, as in A2T."""
 
 NEIGHBORS = 50
 """Nearest words among which they are, as in TextFooler."""
@@ -205,17 +211,19 @@ class GradientNorms:
     def __init__(self, gradients: Gradients) -> None:
         self._gradients = gradients
 
-    def rank(self, drafts: Sequence[Draft], places: Sequence[Sequence[Place]]) -> list[list[float]]:
-        """Return how much each place matters; 0 where the model does not read it.
+    def rank(
+        self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
+    ) -> list[list[float]]:
+        """Return how much each position matters; 0 where the model does not read it.
 
         Args:
             drafts: n rows.
-            places: Words of each.
+            positions: Words of each.
         """
         readings = self._gradients.of(drafts)
         return [
-            [_norm(reading, draft, place) for place in some]
-            for reading, draft, some in zip(readings, drafts, places, strict=True)
+            [_norm(reading, draft, index) for index in some]
+            for reading, draft, some in zip(readings, drafts, positions, strict=True)
         ]
 
 
@@ -262,7 +270,7 @@ class WordSwaps:
 
     Args:
         gradients: Of the predictor that is attacked.
-        candidates: Most words offered for a place, >= 1.
+        candidates: Most words offered for a position, >= 1.
         neighbors: Nearest words by cosine that are looked at, >= 1; None looks at all.
     """
 
@@ -281,7 +289,7 @@ class WordSwaps:
         self._leading = _Choice(whole.leading, cased=whole.cased)
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Offer words for places.
+        """Offer words for positions.
 
         Args:
             asked: Requests.
@@ -296,7 +304,8 @@ class WordSwaps:
             for scored in self._scored(ask, reading)
         ]
         changed = [
-            asked[number].draft.replaced(asked[number].place, word) for number, _, word, _ in tried
+            asked[number].draft.replaced(asked[number].position, word)
+            for number, _, word, _ in tried
         ]
         kept: list[list[str]] = [[] for _ in asked]
         again = self._gradients.read_again(changed)
@@ -309,14 +318,14 @@ class WordSwaps:
         return kept
 
     def _scored(self, ask: Ask, reading: Reading) -> list[tuple[int, str, int]]:
-        """Return the place of the word's token, and the best words with their ids."""
-        position = reading.single(ask.draft, ask.place)
+        """Return the position of the word's token, and the best words with their ids."""
+        position = reading.single(ask.draft, ask.position)
         if position is None:
             return []
-        side = ask.draft.sides[ask.place.side]
-        start, _ = side.span(ask.place.word)
+        side = ask.draft.sides[ask.position.side]
+        start, _ = side.span(ask.position.word)
         choice = self._inside if side.text[:start][-1:].isspace() else self._leading
-        old = ask.draft.word(ask.place)
+        old = ask.draft.word(ask.position)
         allowed = choice.allowed(old)
         if not bool(allowed.any()):
             return []
@@ -348,7 +357,7 @@ def swaps(predictor: Predictor, *, batch_size: int | None = None) -> Recipe:
 
 
 def lacks_swaps(predictor: Predictor) -> str:
-    """Say why words of a predictor cannot be swapped by gradient; empty where they can.
+    """Return why words of a predictor cannot be swapped by gradient; empty if they can.
 
     Args:
         predictor: Who would be attacked.
@@ -374,15 +383,14 @@ def lacks_swaps(predictor: Predictor) -> str:
     return ""
 
 
-def _norm(reading: Reading, draft: Draft, place: Place) -> float:
-    tokens = reading.tokens(draft, place)
+def _norm(reading: Reading, draft: Draft, position: Position) -> float:
+    tokens = reading.tokens(draft, position)
     if not tokens:
         return 0.0
     return float(reading.gradient[tokens].double().mean(dim=0).abs().sum())
 
 
 def _nearest(words: Words, token: Tensor, allowed: Tensor, count: int) -> Tensor:
-    """Return which of the allowed words are the nearest to a token by cosine."""
     # The token's own length changes no order.
     cosine = torch.where(allowed, words.directions @ token, -torch.inf)
     near = torch.zeros_like(allowed)

@@ -116,7 +116,7 @@ def make_tokenizer(
 
 
 def mostly_ideographs(texts: Iterable[str]) -> bool:
-    """Tell whether most letters of some texts are Chinese, Japanese or Korean.
+    """Return whether most letters of some texts are Chinese, Japanese or Korean.
 
     Args:
         texts: All of which are looked at.
@@ -191,16 +191,16 @@ def build_classifier(
         min_frequency=settings.min_frequency,
         max_length=max_length,
     )
-    own = settings.network()
+    options = settings.network()
     if settings.dropout is None:
-        own["dropout"] = DROPOUT
+        options["dropout"] = DROPOUT
     if isinstance(settings, TextHANSettings):
         known = tokenizer.get_vocab()
-        own["sentence_ends"] = sorted(known[sign] for sign in SENTENCE_ENDS if sign in known)
+        options["sentence_ends"] = sorted(known[sign] for sign in SENTENCE_ENDS if sign in known)
     config = architecture.classifier.config_class(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
-        **own,
+        **options,
         **head_settings(labels, kind=kind),
     )
     with seeded(derive_seed(seed, "head")):

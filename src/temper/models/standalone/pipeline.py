@@ -47,11 +47,11 @@ class Pipeline:
         self.calibration = _read(self.folder / "calibration.json")
         kept = self.calibration.get("arrays")
         self.arrays = {} if kept is None else load_file(self.folder / kept["file"])
-        own = importlib.util.spec_from_file_location("mean_pooled", self.folder / "mean_pooled.py")
-        if (self.folder / "mean_pooled.py").is_file() and own and own.loader:
+        spec = importlib.util.spec_from_file_location("mean_pooled", self.folder / "mean_pooled.py")
+        if (self.folder / "mean_pooled.py").is_file() and spec and spec.loader:
             # The network is not one of Transformers' own: the file registers it.
-            sys.modules[own.name] = importlib.util.module_from_spec(own)
-            own.loader.exec_module(sys.modules[own.name])
+            sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[spec.name])
         self.tokenizer = AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
         if self.onnx is not None:
             from onnxruntime import InferenceSession as Session
@@ -77,7 +77,7 @@ class Pipeline:
         pairs = None if text_pairs is None else list(text_pairs)
         length = self.record["settings"]["data"]["max_length"]
         encoded = self.tokenizer(list(texts), pairs, truncation=True, max_length=length)
-        # Rows of like length share a batch, so that little is padded.
+        # Rows of similar length share a batch, so that little is padded.
         order = sorted(range(len(texts)), key=lambda row: -len(encoded["input_ids"][row]))
         parts = []
         for start in range(0, len(order), self.batch_size):
@@ -121,28 +121,30 @@ class Pipeline:
         if coverage is not None and f"{coverage:g}" not in limits:
             raise ValueError(f"`coverage` must be one of {list(limits)}, got {coverage}.")
         scaled = self.scaled(outputs)
-        fractions = torch.softmax(torch.from_numpy(scaled), dim=1).numpy()
-        told: dict[str, Any] = {"value": outputs[:, 0].tolist()}
+        probabilities = torch.softmax(torch.from_numpy(scaled), dim=1).numpy()
+        columns: dict[str, Any] = {"value": outputs[:, 0].tolist()}
         if names:
             best = scaled.argmax(axis=1)
             if (decision := self.calibration.get("decision")) is not None:
-                best = (fractions[:, 1] > decision["thresholds"][0]).astype(int)
-            told = {"label": [names[place] for place in best]}
-            told["anomaly"] = (1.0 - fractions.max(axis=1)).tolist()
-            told["probabilities"] = [
-                dict(zip(names, row, strict=True)) for row in fractions.tolist()
+                best = (probabilities[:, 1] > decision["thresholds"][0]).astype(int)
+            columns = {"label": [names[index] for index in best]}
+            columns["anomaly"] = (1.0 - probabilities.max(axis=1)).tolist()
+            columns["probabilities"] = [
+                dict(zip(names, row, strict=True)) for row in probabilities.tolist()
             ]
         if sets is not None:
             limit = np.asarray(limits[f"{coverage or sets['coverage'][0]:g}"]["threshold"])
-            odd = self._strangeness(outputs, fractions, states)
-            told["anomaly"] = odd.tolist()
-            told["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
+            odd = self._strangeness(outputs, probabilities, states)
+            columns["anomaly"] = odd.tolist()
+            columns["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
             if names:
-                held = 1.0 - fractions <= limit + 1e-12
-                told["set"] = [list(compress(names, row)) for row in held]
+                included = 1.0 - probabilities <= limit + 1e-12
+                columns["set"] = [list(compress(names, row)) for row in included]
             else:
-                told["interval"] = (outputs + limit * [-1.0, 1.0]).tolist()
-        result = [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True)]
+                columns["interval"] = (outputs + limit * [-1.0, 1.0]).tolist()
+        result = [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
         asked = abstain or max_risk is not None
         return self._abstaining(result, abstain, max_risk) if asked else result
 
@@ -169,7 +171,7 @@ class Pipeline:
         """Return calibrated logits, [n, C]."""
         return np.asarray(logits / self.calibration.get("temperature", 1.0))
 
-    def _strangeness(self, outputs: Array, shares: Array, states: Array) -> Array:
+    def _strangeness(self, outputs: Array, probabilities: Array, states: Array) -> Array:
         known, kept = self.arrays, self.calibration["anomaly"]
         if kept["detector"] == "mahalanobis":
             means, white, centers, scales = (
@@ -183,7 +185,7 @@ class Pipeline:
             return np.asarray(((np.stack(far, axis=1) - centers) / scales).mean(axis=1))
         if kept["detector"] == "energy":
             return np.asarray(-torch.logsumexp(torch.from_numpy(outputs), dim=1).numpy())
-        return np.asarray(-shares.max(axis=1))
+        return np.asarray(-probabilities.max(axis=1))
 
 
 def _read(path: Path) -> dict[str, Any]:

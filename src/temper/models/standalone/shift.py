@@ -5,7 +5,7 @@
 
     pipeline = Pipeline()
     outputs, states = pipeline.outputs(texts)
-    answers, found = pipeline.answers(outputs, states), shift(pipeline, states)
+    answers, shifted = pipeline.answers(outputs, states), shift(pipeline, states)
 
 `temper export` wrote this file, which is free to be changed and passed on (Apache-2.0).
 """
