@@ -2,7 +2,7 @@
 
 A threshold is a quantile of scores on rows that the model has not seen, and an answer goes into the
 set where its score is not above it. If those rows and the rows to answer are exchangeable, the
-truth is in the set with probability at least ``coverage``, over both, for any model is. The
+truth is in the set with probability at least ``coverage``, over both, for any model. The
 threshold of an anomaly detector is the same quantile: of its scores at 1 less the false alarm rate.
 Letters: n rows to take the threshold from, N rows to answer, C classes, L labels of a text.
 """

@@ -55,7 +55,7 @@ def excess_area(
     """Return how much of the AURC is due to the order of the rows (E-AURC).
 
     The AURC less that of the same rows with all wrong ones last: 0 where every wrong row is less
-    sure than every right one, for any accuracy is.
+    sure than every right one, for any accuracy.
 
     Args:
         wrong: 1 where the answer is wrong, else 0, [n].

@@ -301,7 +301,7 @@ def _depths(
     lowest, depth = len(blocks) + 1, len(blocks) + 1 if blocks else 0
     result = {}
     for name, parameter in model.named_parameters():
-        # A module between two blocks belongs to the previous one it.
+        # A module between two blocks belongs to the block before it.
         depth = len(blocks) - inside[id(parameter)] if id(parameter) in inside else depth
         if parameter.requires_grad:
             layer = lowest if name in embeddings else depth

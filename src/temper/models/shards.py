@@ -29,7 +29,7 @@ def sharded_modules(model: nn.Module) -> list[Any]:
 
 
 def reshard(model: nn.Module) -> None:
-    """Let every process hold its own rows alone again, for any last pass was.
+    """Free the gathered weights, so each process keeps only its own shard.
 
     Args:
         model: Any module; one that is not sharded is left alone.

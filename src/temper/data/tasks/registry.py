@@ -174,7 +174,7 @@ def default_metric(
     Args:
         source: The source, as given by the user.
         kind: Kind of the labels.
-        task: The task that was asked for by name, for any source is called.
+        task: The task that was asked for by name, whatever the source's name is.
         names: Names of the tags, if words have tags.
 
     Returns:

@@ -1,8 +1,9 @@
 """Protocols of the parts of a text attack.
 
-A **draft** is a row unchanged while it is attacked. A **ranker** says which of its words matter, a
-**proposer** offers words for one position, and the search (`temper.evaluation.text_attack.search`)
-asks both for many drafts at a time. A **recipe** is a ranker with a proposer.
+A **draft** is a row under attack, with all changes so far. A **ranker** says which of its words
+matter, a **proposer** offers words for one position, and the search
+(`temper.evaluation.text_attack.search`) asks both for many drafts at a time. A **recipe** is a
+ranker with a proposer.
 """
 
 from __future__ import annotations
