@@ -95,9 +95,11 @@ def table_of_methods() -> str:
     rows = []
     for name in names():
         found = entry(name)
-        cells = (found.summary, found.cost, found.memory, found.claims, found.paper)
+        cells = (found.summary, found.cost, found.memory, found.conflicts_text, found.paper)
         rows.append([f"[`{name}`]({name}.md)", *(cell.replace("|", "\\|") for cell in cells)])
-    return pipe_table(("method", "what it does", "cost", "memory", "claims", "source"), rows) + "\n"
+    return (
+        pipe_table(("method", "what it does", "cost", "memory", "conflicts", "source"), rows) + "\n"
+    )
 
 
 def summary(name: str) -> str:
@@ -112,7 +114,7 @@ def summary(name: str) -> str:
         ["What", method.summary],
         ["Cost of a step", method.cost if name == "plain" else f"{method.cost} (`plain`: 3F)"],
         ["Additional memory", method.memory],
-        ["Conflicts with methods that use", method.claims or "none"],
+        ["Conflicts with methods that use", method.conflicts_text or "none"],
         ["Results", links or "none"],
     ]
     cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]

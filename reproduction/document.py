@@ -6,7 +6,9 @@ import contextlib
 import io
 import re
 import shlex
-from collections.abc import Callable
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from temper.errors import DataError
@@ -64,11 +66,42 @@ def write_documents(run: Run) -> list[Path]:
     return changed
 
 
-def write_table(page: Path, table: str) -> None:
-    """Write a table between the lines ``<!-- table -->`` and ``<!-- /table -->`` of a page."""
+def print_or_write(table: str, page: Path | None) -> None:
+    """Print a table, or write it between ``<!-- table -->`` and ``<!-- /table -->`` of a page."""
+    if page is None:
+        sys.stdout.write(table + "\n")
+        return
     before, begin, rest = page.read_text(encoding="utf-8").partition("<!-- table -->")
     _, end, after = rest.partition("<!-- /table -->")
     write_text(page, f"{before}{begin}\n{table}\n{end}{after}")
+
+
+def run_or_print(
+    description: str | None,
+    run: Callable[..., None],
+    table: Callable[[], str],
+    *,
+    folders: Sequence[str] = ("data", "scratch"),
+) -> None:
+    """Parse the command line of a comparison: ``run --FOLDER ...`` or ``table [--write PAGE]``.
+
+    Args:
+        description: Help text.
+        run: Runs what has no result yet, given the folders.
+        table: Returns the table of all results.
+        folders: Names of the folders.
+    """
+    parser = ArgumentParser(description=description)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run")
+    for name in folders:
+        running.add_argument(f"--{name}", type=Path, required=True)
+    commands.add_parser("table").add_argument("--write", type=Path)
+    given = parser.parse_args()
+    if given.command == "run":
+        run(*(getattr(given, name) for name in folders))
+    else:
+        print_or_write(table(), given.write)
 
 
 def _output(command: str, run: Run) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from argparse import ArgumentParser
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean, stdev
@@ -20,7 +19,7 @@ from typing import Any
 from scipy.stats import t
 
 import temper
-from temper.cli.screen import say
+from reproduction.document import run_or_print
 from temper.files import write_json
 
 FOLDER = Path("reproduction/results/entities")
@@ -206,28 +205,5 @@ def _gain(own: dict[int, float], others: dict[int, float]) -> str:
     return f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
 
 
-BEGIN, END = "<!-- table -->", "<!-- /table -->"
-
-
-def main() -> None:
-    """Run, or print the table."""
-    parser = ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("run")
-    running.add_argument("--data", type=Path, required=True)
-    running.add_argument("--scratch", type=Path, required=True)
-    printing = commands.add_parser("table")
-    printing.add_argument("--write", type=Path)
-    given = parser.parse_args()
-    if given.command == "run":
-        run(given.data, given.scratch)
-    elif given.write is None:
-        say(table())
-    else:
-        before, _, rest = given.write.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        given.write.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run_or_print(__doc__, run, table)

@@ -11,9 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import sys
 import time
-from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 import temper
-from reproduction.document import write_table
+from reproduction.document import run_or_print
 from reproduction.which_model import lines_of
 from temper.cli.screen import say
 from temper.data.sources import load_examples, load_splits
@@ -31,8 +29,8 @@ from temper.functional.calibration import (
     probabilities_of,
     scaled,
 )
-from temper.functional.intervals import difference_intervals
-from temper.functional.resampling import FloatArray, weighted_mean
+from temper.functional.intervals import mean_difference_interval
+from temper.functional.resampling import FloatArray
 from temper.study.alternatives import FROZEN, SETFIT, fit_alternative
 from temper.study.fit import epochs_for
 from temper.training.config import RunConfig
@@ -134,25 +132,14 @@ def run_file(name: str, data: Path, scratch: Path) -> dict[str, Any]:
         "chosen": chosen[0],
         "accuracy": accuracy,
         "brier": {way: round(float(loss.mean()), 6) for way, loss in losses.items()},
-        "difference": {way: _interval(losses[FIT], losses[way]) for way in OTHERS},
+        "difference": {way: _ends(losses[FIT], losses[way]) for way in OTHERS},
         "seconds": seconds,
     }
 
 
-def _interval(first: FloatArray, second: FloatArray) -> list[float | None]:
-    """Return the 95% interval of the mean of ``first - second`` over rows."""
-    (found,) = difference_intervals(
-        [
-            (
-                lambda counts: weighted_mean(first, counts),
-                lambda counts: weighted_mean(second, counts),
-            )
-        ],
-        len(first),
-        resamples=RESAMPLES,
-        seed=0,
-    )
-    return [found.low, found.high]
+def _ends(first: FloatArray, second: FloatArray) -> list[float | None]:
+    interval = mean_difference_interval(first, second, resamples=RESAMPLES, seed=0)
+    return [interval.low, interval.high]
 
 
 def finished() -> dict[str, dict[str, Any]]:
@@ -204,23 +191,5 @@ def table() -> str:
     )
 
 
-def main() -> None:
-    """Run, or print the table."""
-    parser = ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("run")
-    for name in ("data", "scratch"):
-        running.add_argument(f"--{name}", type=Path, required=True)
-    printing = commands.add_parser("table")
-    printing.add_argument("--write", type=Path)
-    given = parser.parse_args()
-    if given.command == "run":
-        run(given.data, given.scratch)
-    elif given.write is None:
-        sys.stdout.write(table() + "\n")
-    else:
-        write_table(given.write, table())
-
-
 if __name__ == "__main__":
-    main()
+    run_or_print(__doc__, run, table)

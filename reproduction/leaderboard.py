@@ -8,7 +8,6 @@ A score is the mean over the seeds with its 95% t interval; over several sets, o
 from __future__ import annotations
 
 import json
-import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import numpy as np
 import pandas
 from scipy import stats
 
-from reproduction.document import write_table
+from reproduction.document import print_or_write
 from temper.display.wording import pipe_table
 
 RESULTS = Path("reproduction/results")
@@ -80,16 +79,7 @@ def table() -> str:
     return pipe_table(headings, [line for folder in folders for line in rows(folder)])
 
 
-def main() -> None:
-    """Print the table, or write it into a page."""
+if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--write", type=Path)
-    given = parser.parse_args()
-    if given.write is None:
-        sys.stdout.write(table() + "\n")
-    else:
-        write_table(given.write, table())
-
-
-if __name__ == "__main__":
-    main()
+    print_or_write(table(), parser.parse_args().write)

@@ -12,9 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import sys
 import time
-from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import temper
-from reproduction.document import write_table
+from reproduction.document import run_or_print
 from temper.cli.screen import say
 from temper.data.sources import load_examples
 from temper.functional.calibration import (
@@ -84,10 +82,11 @@ def prepared(data: Path, scratch: Path, task: str, rows: int) -> Path:
 
 def lines_of(folder: Path, split: str) -> list[str]:
     """Return the lines of a split of one of the data sets."""
+    # Not splitlines: some texts contain U+0085, which it would split at.
     (file,) = (each for each in folder.glob(f"{split}.jsonl*"))
     content = file.read_bytes()
     text = gzip.decompress(content) if file.suffix == ".gz" else content
-    return text.decode("utf-8").splitlines()
+    return text.decode("utf-8").rstrip("\n").split("\n")
 
 
 def cells(chosen: dict[str, float]) -> Iterator[Cell]:
@@ -243,23 +242,5 @@ def _mean(of_task: dict[str, list[dict[str, Any]]], score: str) -> float:
     return fmean(fmean(each[score] for each in scores) for scores in of_task.values())
 
 
-def main() -> None:
-    """Run, or print the table."""
-    parser = ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("run")
-    for name in ("data", "models", "scratch"):
-        running.add_argument(f"--{name}", type=Path, required=True)
-    printing = commands.add_parser("table")
-    printing.add_argument("--write", type=Path)
-    given = parser.parse_args()
-    if given.command == "run":
-        run(given.data, given.models, given.scratch)
-    elif given.write is None:
-        sys.stdout.write(table())
-    else:
-        write_table(given.write, table())
-
-
 if __name__ == "__main__":
-    main()
+    run_or_print(__doc__, run, table, folders=("data", "models", "scratch"))

@@ -18,16 +18,14 @@ BAR_COLUMNS: Final = 42
 
 
 class Progress:
-    """Hear of every run, step and evaluation; this base does nothing with it.
-
-    The command line draws bars by overriding these methods; a notebook may do the same.
+    """Receives the progress of runs, steps and evaluations; this base class ignores it.
 
     Example:
         >>> Progress().steps(1, 10, loss=None)
     """
 
     def runs(self, number: int, total: int, name: str) -> None:
-        """Hear that a run of a study begins.
+        """A run of a study begins.
 
         Args:
             number: Which run, from 1.
@@ -36,7 +34,7 @@ class Progress:
         """
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """Hear that an optimizer step of the present run is done.
+        """An optimizer step of the current run is done.
 
         Args:
             done: Steps done.
@@ -45,14 +43,14 @@ class Progress:
         """
 
     def logged(self, entry: Mapping[str, Any]) -> None:
-        """Hear a line of ``metrics.jsonl``: the loss with its parts, or the scores of an epoch.
+        """A line of ``metrics.jsonl`` was written: losses, or the scores of an epoch.
 
         Args:
             entry: As docs/formats.md describes it.
         """
 
     def evaluation(self, done: int, total: int, what: str) -> None:
-        """Hear how far an evaluation is.
+        """A part of an evaluation is done.
 
         Args:
             done: Parts done.
@@ -61,26 +59,18 @@ class Progress:
         """
 
     def notice(self, text: str) -> None:
-        """Hear something that the user should know, for example rows that were dropped."""
+        """Receive a problem that the user should know, for example rows that were dropped."""
 
     def info(self, text: str) -> None:
         """Receive an informational message, for example which columns are read."""
 
     def info_all(self, texts: Iterable[str]) -> None:
-        """Hear several.
-
-        Args:
-            texts: Each as `info` takes it.
-        """
+        """Receive several informational messages."""
         for text in texts:
             self.info(text)
 
     def notice_all(self, texts: Iterable[str]) -> None:
-        """Hear several.
-
-        Args:
-            texts: Each as `notice` takes it.
-        """
+        """Receive several problems."""
         for text in texts:
             self.notice(text)
 

@@ -154,7 +154,7 @@ def test_every_hook_of_a_method_s_rule_has_the_signature_of_its_protocol(rule: t
 
 
 def test_two_rules_that_claim_one_slot_or_have_one_name_clash() -> None:
-    with pytest.raises(CompositionError, match="'selective' and 'selective' both claim the mask"):
+    with pytest.raises(CompositionError, match="'selective' and 'selective' both use the mask"):
         chain(SelectiveUpdate(), SelectiveUpdate(alpha=0.9))
     with pytest.raises(CompositionError, match="'rule' and 'rule' have the same name"):
         chain(UpdateRule(), UpdateRule())

@@ -116,7 +116,7 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ((*TRAIN, "--model", "model", *DEMO, "--set", "method.preset=papr"), ("'paper'",)),
     (
         ("train", "--method", "at + pgd", "--model", "model", *DEMO, *OUT),
-        ("'at' and 'pgd' both claim",),
+        ("'at' and 'pgd' both use",),
     ),
     (
         (

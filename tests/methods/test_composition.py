@@ -177,10 +177,10 @@ def test_a_setting_of_the_half_that_is_left_out_is_refused() -> None:
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
-        ("at + uegr", "'at' and 'uegr' both claim the perturbation of the objective"),
-        ("r_drop + r_at", "'r_drop' and 'r_at' both claim the sub-models of the objective"),
-        ("r_drop + dropout", "'r_drop' and 'dropout' both claim the sub-models"),
-        ("uegr.rule + r_at_su.rule", "'uegr' and 'r_at_su' both claim the mask of the update rule"),
+        ("at + uegr", "'at' and 'uegr' both use the perturbation of the objective"),
+        ("r_drop + r_at", "'r_drop' and 'r_at' both use the sub-models of the objective"),
+        ("r_drop + dropout", "'r_drop' and 'dropout' both use the sub-models"),
+        ("uegr.rule + r_at_su.rule", "'uegr' and 'r_at_su' both use the mask of the update rule"),
         ("at + at", "The method 'at' is named twice in 'at . at'"),
         ("uegr.objective + at.rule", "'at' has no update rule with these settings"),
         (

@@ -155,7 +155,7 @@ def test_an_average_that_never_moves_is_refused() -> None:
         EMA(decay=1.0, warm_up=0.0)
     with pytest.raises(SettingError, match="'final_average' needs the number of optimizer steps"):
         Stepper(tiny_network(), EMA(begin=0.5)).backward(rows(5, 3))
-    with pytest.raises(CompositionError, match="'ema' and 'wise_ft' both claim the on_train_end"):
+    with pytest.raises(CompositionError, match="'ema' and 'wise_ft' both use the on_train_end"):
         configure("ema + wise_ft")
 
 

@@ -120,5 +120,5 @@ def test_a_run_of_too_few_steps_says_so_once(
 
 @pytest.mark.parametrize("other", ["ema", "lp_ft", "wise_ft"])
 def test_it_does_not_go_with_what_ends_or_parts_a_run_too(other: str) -> None:
-    with pytest.raises(CompositionError, match="both claim"):
+    with pytest.raises(CompositionError, match="both use"):
         configure(f"soup + {other}")

@@ -212,7 +212,7 @@ def test_under_an_autocast_that_is_held_open_the_passes_see_the_moved_weights(me
 
 
 def test_two_ascents_do_not_compose_but_one_goes_with_an_attack() -> None:
-    with pytest.raises(CompositionError, match="both claim"):
+    with pytest.raises(CompositionError, match="both use"):
         configure("adv_weight + awp")
     stepper = stepper_of(configure("at + awp"))
     before = copies(stepper.network.model)

@@ -89,6 +89,15 @@ def test_what_is_better_on_something_and_worse_on_nothing_is_recommended() -> No
     assert "0.5 points" in found.sentence
 
 
+def test_notices_come_before_the_recommendation_and_leave_its_title() -> None:
+    made = row("task", 0.90, new=(0.87, "worse"))
+    compared = Comparison(
+        "study", "m", "accuracy", "plain", tuple(made.cells), (0, 1, 2), (made,), seen=("Seen.",)
+    )
+    assert headline(compared).text.startswith("Seen. Keep plain fine-tuning.")
+    assert headline(compared).title == "Keep plain fine-tuning"
+
+
 @pytest.mark.parametrize("verdict", ["worse", "not significant"])
 def test_what_may_be_less_accurate_is_not_recommended(verdict: Verdict) -> None:
     found = first(

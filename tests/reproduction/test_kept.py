@@ -85,19 +85,19 @@ def test_a_run_whose_scores_were_not_kept_is_missing(study: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("text", [b"", b"no parquet"])
-def test_a_damaged_file_is_told(kept: Path, text: bytes) -> None:
+def test_a_damaged_file_is_refused(kept: Path, text: bytes) -> None:
     (kept / "scores.parquet").write_bytes(text)
-    with pytest.raises(CheckpointError, match="is no kept study"):
+    with pytest.raises(CheckpointError, match="is not a kept study"):
         read(kept)
 
 
 @pytest.mark.parametrize("value", [1e300, -1e300])
-def test_a_number_that_no_score_can_be_is_told(kept: Path, value: float) -> None:
+def test_a_number_that_no_score_can_be_is_refused(kept: Path, value: float) -> None:
     table = pq.read_table(kept / "scores.parquet")
     place = table.schema.get_field_index("value")
     values = [value, *table["value"].to_pylist()[1:]]
     pq.write_table(table.set_column(place, "value", pa.array(values)), kept / "scores.parquet")
-    with pytest.raises(CheckpointError, match=r"is no kept study[\s\S]*value"):
+    with pytest.raises(CheckpointError, match=r"is not a kept study[\s\S]*value"):
         comparison(kept)
 
 

@@ -153,7 +153,7 @@ def test_faults_in_the_names_of_all_columns_are_told_at_once() -> None:
 
 def test_compositions_that_clash_or_are_set_wrongly_are_told_together() -> None:
     columns = columns_of(["at + uegr", "at + at"], ["x=r_drop + at,method.epsilon=1"])
-    with pytest.raises(SettingError, match="both claim the perturbation") as caught:
+    with pytest.raises(SettingError, match="both use the perturbation") as caught:
         StudyConfig.of(BASE, columns=columns, seeds=(0, 1))
     first, second, third = str(caught.value).splitlines()
     assert ("'at' and 'uegr'" in first, "is named twice" in second) == (True, True)

@@ -113,7 +113,7 @@ def test_a_composition_reads_its_own_record_and_has_one_key_however_it_is_spaced
 
 def test_a_clash_is_told_with_the_other_faults() -> None:
     wrong = tree(method={"name": "at + uegr"}, train={"epochs": 0})
-    with pytest.raises(SettingError, match=r"(?s)both claim the perturbation.*`train\.epochs`"):
+    with pytest.raises(SettingError, match=r"(?s)both use the perturbation.*`train\.epochs`"):
         RunConfig.of(wrong)
 
 

@@ -70,11 +70,8 @@ def check_labels(
     encoder = {} if embeddings is None else {"model": embeddings}
     run, *_ = refuse([partial(_check, tree, folds), *of_paths(tree), *of_paths(encoder)])
     progress.info(f"Loading {run.model} ...")
-    import numpy as np
-    import pandas
-
     from temper.data.reading import read_as
-    from temper.study.wrong_labels import label_losses, out_of_fold
+    from temper.study.wrong_labels import out_of_fold, rank_labels
 
     rows = _rows(run.data)
     progress.info_all(filter(None, [read_as(rows)]))
@@ -82,19 +79,7 @@ def check_labels(
     for name in dict.fromkeys((run.model, embeddings or run.model)):
         _check_unseen(name, rows)
     result = out_of_fold(run, rows, embedder=embeddings, folds=folds, progress=progress)
-    names = np.asarray(result.rows.label_names)
-    labels = np.asarray(result.rows.labels, dtype=np.int64)
-    table = pandas.DataFrame(
-        {
-            "row": list(rows.numbers or range(1, len(rows) + 1)),
-            "text": list(rows.text),
-            **({} if rows.text_pair is None else {"text_pair": list(rows.text_pair)}),
-            "label": names[labels],
-            "suggested": names[result.probabilities.argmax(axis=1)],
-            "score": label_losses(result.probabilities, labels),
-        }
-    )
-    return table.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+    return rank_labels(result.rows, result.probabilities)
 
 
 def _check(tree: Mapping[str, Any], folds: int) -> Any:

@@ -11,11 +11,10 @@ import pandas
 
 from temper.calibration.classifier import Classifier
 from temper.data.examples import Splits
-from temper.functional.intervals import difference_intervals
-from temper.functional.resampling import FloatArray, weighted_mean
-from temper.study.fit import SIMPLE, Choice, Trial
-from temper.study.wrong_labels import label_losses
-from temper.training.prepared import label_names
+from temper.functional.intervals import mean_difference_interval
+from temper.functional.resampling import FloatArray
+from temper.study.fit import PARTS, SIMPLE, Choice, Trial
+from temper.study.wrong_labels import rank_labels
 
 RESAMPLES: Final = 2000
 SHOWN: Final = 3
@@ -38,19 +37,7 @@ def suspicious_labels(choice: Choice) -> pandas.DataFrame:
     linear = np.exp(np.concatenate(choice.linear_logs(best.model, count)))
     probabilities = (np.concatenate(best.means) + linear) / 2
     rows = choice.rows.select(np.concatenate(choice.folds[:count]))
-    names, labels = np.asarray(label_names(choice.rows)), choice.labels(count)
-    pairs = {} if rows.text_pair is None else {"text_pair": list(rows.text_pair)}
-    table = pandas.DataFrame(
-        {
-            "row": list(rows.numbers or range(1, len(rows) + 1)),
-            "text": list(rows.text),
-            **pairs,
-            "label": names[labels],
-            "suggested": names[probabilities.argmax(axis=1)],
-            "score": label_losses(probabilities, labels),
-        }
-    )
-    return table.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+    return rank_labels(rows, probabilities)
 
 
 def candidates_of(choice: Choice) -> list[dict[str, Any]]:
@@ -157,7 +144,7 @@ def _more_rows(choice: Choice) -> str:
     low, high = (
         np.concatenate(logs).argmax(axis=1) == choice.labels(count) for logs in (choice.half, full)
     )
-    rows = round(len(choice.rows) * (1 - 1 / 5))
+    rows = round(len(choice.rows) * (1 - 1 / PARTS))
     gain = high.mean() - low.mean()
     interval = _interval(high.astype(float), low.astype(float))
     return (
@@ -192,17 +179,7 @@ def _title(trial: Trial) -> str:
 
 
 def _interval(first: FloatArray, second: FloatArray, *, percent: bool = True) -> str:
-    (result,) = difference_intervals(
-        [
-            (
-                lambda counts: weighted_mean(first, counts),
-                lambda counts: weighted_mean(second, counts),
-            )
-        ],
-        len(first),
-        resamples=RESAMPLES,
-        seed=0,
-    )
+    result = mean_difference_interval(first, second, resamples=RESAMPLES, seed=0)
     if result.low is None or result.high is None:
         return "not known: too few rows"
     if percent:

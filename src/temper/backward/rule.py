@@ -112,7 +112,7 @@ class Chain(UpdateRule):
             for earlier in rules[:index]:
                 shared = sorted(earlier.conflicts & later.conflicts)
                 if shared or earlier.name == later.name:
-                    fault = f"both claim the {shared[0]}" if shared else "have the same name"
+                    fault = f"both use the {shared[0]}" if shared else "have the same name"
                     raise CompositionError(
                         f"The update rules {earlier.name!r} and {later.name!r} {fault}. Leave one "
                         "of them out."

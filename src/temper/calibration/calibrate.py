@@ -195,10 +195,10 @@ class _Fit:
                 f"{2 * LEAST_ROWS}. Give more rows, ask for fewer by name (--coverage 0.9), or "
                 "remove the file first."
             )
-        told: dict[str, Any] = {}
+        record: dict[str, Any] = {}
         if self.int8 is not None:
             chosen_on = self.rows.select(first.tolist())
-            self.predictor, told["int8"], notices = make_int8(
+            self.predictor, record["int8"], notices = make_int8(
                 self.request.model, self.predictor, chosen_on, self.int8, progress=self.progress
             )
             for notice in notices:
@@ -212,25 +212,25 @@ class _Fit:
         several = answers.applies is not None
         if not answers.regression:
             fit = self._temperatures if several else self._temperature
-            told["temperature"] = fit(labels[first], answers.take(first))
+            record["temperature"] = fit(labels[first], answers.take(first))
         made = Calibration(
             longest_row(self.predictor),
-            told.get("temperature"),
+            record.get("temperature"),
             windows=windows_read(self.predictor),
         )
         if self.settings.threshold is not None:
             chosen = self._thresholds(labels[first], made.applied(answers.take(first)))
-            told["decision"] = {"rule": self.settings.threshold, "thresholds": chosen}
+            record["decision"] = {"rule": self.settings.threshold, "thresholds": chosen}
             made = replace(made, thresholds=chosen)
-        told["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
+        record["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
         if not answers.regression:
-            self._measure(made, labels, answers, second if len(second) else first, told)
+            self._measure(made, labels, answers, second if len(second) else first, record)
         if len(second):
             # A text that also sets thresholds would be its own nearest neighbor.
             texts = {self.rows.rows[row] for row in second}
             distinct = [row for row in first if self.rows.rows[row] not in texts]
             alone = np.asarray(distinct, np.int64) if distinct else first
-            detector = self._detector(made, answers.take(alone), states[alone], told)
+            detector = self._detector(made, answers.take(alone), states[alone], record)
             predictions, seen = answers.take(second), states[second]
             scores = detector.score(predictions, made.applied(predictions), seen)
             if repeats.any():
@@ -251,7 +251,7 @@ class _Fit:
                 reference=reference,
                 confidences=_levels(made, answers.take(first)),
             )
-        return made, told
+        return made, record
 
     def _parts(self) -> tuple[IntegerArray, IntegerArray]:
         """Draw the rows that are fitted on and those that set thresholds.
@@ -272,9 +272,9 @@ class _Fit:
         if not asked and count < 2 * LEAST_ROWS:
             what = "intervals" if self.predictor.gives == "values" else "prediction sets"
             message = (
-                f"No {what}, anomalies or shifts are told with {plural(count, 'held-out row')}: "
-                f"that takes {2 * LEAST_ROWS}, half of them to fit on and half to set thresholds, "
-                "or ask for fewer by name (--coverage 0.9)."
+                f"{plural(count, 'held-out row')} are too few for {what} and for the detection of "
+                f"anomalies and shifts: give {2 * LEAST_ROWS}, half of them to fit on and half to "
+                "set thresholds, or ask for sets by name (--coverage 0.9)."
             )
             if self.predictor.gives == "values":
                 raise DataError(f"{message} Of a regression nothing else is calibrated.")
@@ -411,14 +411,14 @@ class _Fit:
         labels: FloatArray,
         answers: Prediction,
         indices: IntegerArray,
-        told: dict[str, Any],
+        record: dict[str, Any],
     ) -> None:
         """Measure calibration on rows that the temperature was not fitted on, if there are any."""
         rows, predictions = self.rows.select(indices.tolist()), answers.take(indices)
         before, after = _measures(rows, predictions), _measures(rows, made.applied(predictions))
-        told |= _before_and_after(before, after)
+        record |= _before_and_after(before, after)
         if made.thresholds is not None:
-            told["decision"] |= _before_and_after(
+            record["decision"] |= _before_and_after(
                 *(
                     decision_scores(
                         label_matrix(labels[indices]), label_decisions(each.applied(predictions))
@@ -426,7 +426,7 @@ class _Fit:
                     for each in (replace(made, thresholds=None), made)
                 )
             )
-        for message in doubts(told["held_out"]["fit"], before, after):
+        for message in doubts(record["held_out"]["fit"], before, after):
             self.notice(message)
 
     def _detector(
@@ -434,7 +434,7 @@ class _Fit:
         made: Calibration,
         answers: Prediction,
         states: States,
-        told: dict[str, Any],
+        record: dict[str, Any],
     ) -> Detector:
         taught = self._teacher() if states.shape[2] else None
         given = Ordinary(answers, states, taught)
@@ -444,7 +444,7 @@ class _Fit:
             raise DataError(
                 f"No detector of anomalies can be made of {self.request.model}: {error}."
             ) from error
-        told["anomaly"] = {
+        record["anomaly"] = {
             "learnt_from": {
                 "rows": len(states if taught is None else taught),
                 "kind": "held_out" if taught is None else "training",

@@ -78,7 +78,7 @@ class CalibrationRecord(BaseModel):
     arrays: ArraysRecord | None = None
 
 
-def write_calibration(folder: Path, made: Calibration, told: Mapping[str, Any]) -> dict[str, Any]:
+def write_calibration(folder: Path, made: Calibration, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Keep a calibration in a checkpoint's folder, whose lock is held.
 
     The arrays have their hash in their name, and come first: a record never names arrays that are
@@ -87,19 +87,19 @@ def write_calibration(folder: Path, made: Calibration, told: Mapping[str, Any]) 
     Args:
         folder: The folder.
         made: The calibration.
-        told: Further fields of the record, which say how it came about.
+        fields: Further fields of the record: how it was fitted.
 
     Returns:
         The content of ``calibration.json``.
     """
-    record: dict[str, Any] = {**told, "max_length": made.max_length}
+    record: dict[str, Any] = {**fields, "max_length": made.max_length}
     if made.windows is not None:
         record["windows"] = asdict(made.windows)
     if made.rule is not None:
         assert made.detector is not None
         record["sets"] = _sets(made, made.rule)
         record["anomaly"] = {
-            **told.get("anomaly", {}),
+            **fields.get("anomaly", {}),
             "detector": made.detector.name,
             "false_alarms": made.false_alarms,
             "threshold": made.alarm,

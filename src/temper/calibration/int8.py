@@ -71,7 +71,7 @@ def make_int8(
         predictor.tokenizer,
         inputs,
         folder,
-        told={"model": model_identity(model.name)},
+        fields={"model": model_identity(model.name)},
     )
     made = Int8Predictor.load(folder, max_length=predictor.max_length)
     compared = rows.select(range(min(len(rows), COMPARED)))
@@ -92,14 +92,14 @@ def _single(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 def _compared(one: Predictor, other: Predictor, rows: Examples) -> dict[str, Any]:
     first, second = one.predict(rows), other.predict(rows)
-    told: dict[str, Any] = {"rows": len(rows)}
+    record: dict[str, Any] = {"rows": len(rows)}
     gaps = np.abs(first.decoded - second.decoded)
-    told |= {"mean_difference": float(gaps.mean()), "largest_difference": float(gaps.max())}
+    record |= {"mean_difference": float(gaps.mean()), "largest_difference": float(gaps.max())}
     if first.regression:
-        return {**told, "same_label": None, "accuracy": None}
+        return {**record, "same_label": None, "accuracy": None}
     labels = labels_of(rows)
     return {
-        **told,
+        **record,
         "same_label": float((first.prediction == second.prediction).mean()),
         "accuracy": {
             "fp32": float((first.prediction == labels).mean()),

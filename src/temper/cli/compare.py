@@ -72,9 +72,8 @@ def compare(
         print_json({"out": folder, "report": page, **study.comparison.to_json()})
         return
     from temper.report import headline
-    from temper.report.trained import with_seen
 
     for name in study.comparison.missing:
         say(name)
-    print_headline(with_seen(headline(study.comparison), study.comparison))
+    print_headline(headline(study.comparison))
     say(f"Report: {page}")

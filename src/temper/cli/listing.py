@@ -125,7 +125,7 @@ def _show_method(name: str, *, as_json: bool) -> None:
         return
     say(f"{name}: {about.summary} ({about.paper})")
     say(f"Cost: {about.cost} (plain fine-tuning: 3F). Memory: {about.memory or 'none'}.")
-    say(f"Claims for itself: {about.claims or 'nothing'}")
+    say(f"Conflicts with methods that use: {about.conflicts_text or 'none'}")
     if described:
         print_table(
             described,
@@ -158,7 +158,7 @@ def _row(about: Entry) -> dict[str, Any]:
         "summary": about.summary,
         "passes": about.cost,
         "memory": about.memory,
-        "claims": about.claims,
+        "conflicts": about.conflicts_text,
         "paper": about.paper,
     }
 

@@ -136,7 +136,7 @@ def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
 def _check_pair(one: str, left: Plan, other: str, right: Plan) -> None:
     if shared := sorted(left.conflicts & right.conflicts):
         raise CompositionError(
-            f"{one!r} and {other!r} both claim the {shared[0]} of the objective. Leave one of them "
+            f"{one!r} and {other!r} both use the {shared[0]} of the objective. Leave one of them "
             "out, or take only the other's update rule."
         )
     weights = (left.task_weight, right.task_weight)

@@ -23,7 +23,7 @@ from temper.functional.proportions import (
     ProportionDifference,
     paired_proportions,
 )
-from temper.functional.resampling import FloatArray
+from temper.functional.resampling import FloatArray, weighted_mean
 from temper.functional.thresholds import Judged, Refitted
 from temper.seeding import derive_seed
 
@@ -234,6 +234,28 @@ def difference_intervals(
             apart = _centered(apart, _apart(first, second, np.ones((1, rows))))
         interval = _with_p(apart)
         result.append(interval if known is None else _wider(interval, known))
+    return result
+
+
+def mean_difference_interval(
+    first: ArrayLike, second: ArrayLike, *, resamples: int, seed: int
+) -> Interval:
+    """Return the 95% interval of the mean of ``first - second`` over the same rows.
+
+    Args:
+        first: A value for each row, [n].
+        second: The same.
+        resamples: Number of resamples.
+        seed: Decides the resamples.
+
+    Example:
+        >>> found = mean_difference_interval([1.0, 2.0] * 10, [0.0] * 20, resamples=100, seed=0)
+        >>> found.low > 1 and found.high < 2
+        True
+    """
+    first, second = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    scores = partial(weighted_mean, first), partial(weighted_mean, second)
+    (result,) = difference_intervals([scores], len(first), resamples=resamples, seed=seed)
     return result
 
 

@@ -68,7 +68,7 @@ def quantize(probability: Tensor, *, p_min: float, levels: int = LEVELS) -> Tens
 
 
 def levels_of(q: Tensor) -> int:
-    """Return what a ``quantize``d probability is a fraction of, told by its type.
+    """Return the number of levels of a ``quantize``d probability, which its type decides.
 
     Args:
         q: int32 or int64.

@@ -113,7 +113,7 @@ class Composed(Method):
             for earlier, other in rules[:index]:
                 if shared := sorted(rule.conflicts & other.conflicts):
                     raise CompositionError(
-                        f"{earlier!r} and {later!r} both claim the {shared[0]} of the update rule. "
+                        f"{earlier!r} and {later!r} both use the {shared[0]} of the update rule. "
                         f"Leave one of them out, or take one's objective alone "
                         f"({earlier}.objective + {later}.rule)."
                     )

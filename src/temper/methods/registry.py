@@ -66,11 +66,11 @@ class Entry:
         }
 
     @property
-    def claims(self) -> str:
-        """Resources that only one method of a composition may use, in words.
+    def conflicts_text(self) -> str:
+        """`conflicts` as text.
 
         Example:
-            >>> entry("uegr").claims
+            >>> entry("uegr").conflicts_text
             'perturbation, sub-models; rule: mask'
         """
         conflicts = self.conflicts

@@ -178,7 +178,7 @@ def write_int8(
     rows: Sequence[Mapping[str, Tensor]],
     folder: Path,
     *,
-    told: Mapping[str, Any],
+    fields: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write an 8-bit copy of a classifier.
 
@@ -188,7 +188,7 @@ def write_int8(
         rows: Inputs of single texts, each [1, T] with T > 1, without padding and mask: what fine
             products are chosen on.
         folder: An empty folder.
-        told: Further fields of the record.
+        fields: Further fields of the record.
 
     Returns:
         The record, the content of ``int8.json``.
@@ -224,7 +224,7 @@ def write_int8(
     network.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     record = {
-        **told,
+        **fields,
         "positions": position_limit(network),
         "sha256": sha256(folder / MODEL),
         "coarse": len(products & coarse),

@@ -174,10 +174,10 @@ def judged_rows(comparison: Comparison) -> Iterator[list[Row]]:
     return (leading(comparison, view.name) for view in views() if view.judged)
 
 
-def hardest(told: Sequence[_Any]) -> Sequence[_Any]:
+def hardest(items: Sequence[_Any]) -> Sequence[_Any]:
     """Return the last one, preferring those without perturbation; empty if there are none."""
-    clean = [each for each in told if each.row.key.condition == "clean"]
-    return (clean or told)[-1:]
+    clean = [each for each in items if each.row.key.condition == "clean"]
+    return (clean or items)[-1:]
 
 
 def gains_of(comparison: Comparison, column: str) -> tuple[Gain, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from temper.display.cells import Comparison, Row, TrainingCost
@@ -166,6 +166,7 @@ class Headline:
         unmeasured: Titles of perspectives without a score.
         values: For a run without evaluation: epoch, score and description.
         levels: For one model: levels between guessing and perfect, one per perspective.
+        notices: Scored rows that a model was trained on, as sentences; shown first.
     """
 
     sentence: str
@@ -178,12 +179,13 @@ class Headline:
     unmeasured: tuple[str, ...] = ()
     values: tuple[tuple[str, str, str], ...] = ()
     levels: tuple[Level, ...] = ()
+    notices: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """All sentences as one paragraph."""
         priced = f"`{self.column}` {self.price}." if self.price else ""
-        return " ".join(part for part in (self.sentence, self.sure, priced) if part)
+        return " ".join(part for part in (*self.notices, self.sentence, self.sure, priced) if part)
 
     @property
     def title(self) -> str:
@@ -193,12 +195,16 @@ class Headline:
     @property
     def points(self) -> list[str]:
         """The main reasons, one sentence each."""
-        return [*_parts(self.sentence)[1:], *_parts(self.sure)][:MOST_POINTS]
+        return self._reasons[:MOST_POINTS]
 
     @property
     def details(self) -> str:
         """The sentences after the points."""
-        return " ".join([*_parts(self.sentence)[1:], *_parts(self.sure)][MOST_POINTS:])
+        return " ".join(self._reasons[MOST_POINTS:])
+
+    @property
+    def _reasons(self) -> list[str]:
+        return [*_parts(self.sentence)[1:], *_parts(self.sure)]
 
     @property
     def lines(self) -> tuple[tuple[str, str, str], ...]:
@@ -273,6 +279,10 @@ def headline(comparison: Comparison) -> Headline:
     Args:
         comparison: All scores; its own ``answer`` is ignored.
     """
+    return replace(_verdict(comparison), notices=comparison.seen)
+
+
+def _verdict(comparison: Comparison) -> Headline:
     unmeasured = tuple(
         view.title for view in views() if view.judged and not _scored(comparison, view)
     )
@@ -451,8 +461,8 @@ def _sentences(
     )
 
 
-def _is_task(told: Gain | Level) -> bool:
-    return told.row.key.perspective == "task"
+def _is_task(item: Gain | Level) -> bool:
+    return item.row.key.perspective == "task"
 
 
 def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:

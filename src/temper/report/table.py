@@ -42,7 +42,6 @@ from temper.report.derived import (
 )
 from temper.report.gains import equal_compute
 from temper.report.headline import headline
-from temper.report.trained import with_seen
 
 FILE = "paired.json"
 
@@ -183,7 +182,7 @@ def compare(source: Source, *, margin: float = MARGIN, detect: float | None = No
         for name in dict.fromkeys(names.values())
     }
     result = replace(result, equal={column: others[name] for column, name in names.items()})
-    return replace(result, answer=with_seen(headline(result), result).text)
+    return replace(result, answer=headline(result).text)
 
 
 def _compared(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from shlex import quote
 from typing import Any
 
@@ -25,17 +24,7 @@ def verdict(source: Source, comparison: Comparison) -> Headline:
     runs = source.runs
     if source.kind == "run" and runs[0].scores is None and runs[0].record is not None:
         return trained(runs[0].record, str(source.folder))
-    return with_seen(headline(comparison), comparison)
-
-
-def with_seen(shown: Headline, comparison: Comparison) -> Headline:
-    """Put the report of scored training rows before the recommendation.
-
-    Args:
-        shown: The first screen.
-        comparison: Its scores.
-    """
-    return replace(shown, sentence=" ".join((*comparison.seen, shown.sentence)))
+    return headline(comparison)
 
 
 def trained(record: RunRecord, folder: str) -> Headline:
@@ -61,8 +50,8 @@ def trained(record: RunRecord, folder: str) -> Headline:
     )
 
 
-def _value(task: str, told: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:
-    metric, kept = str(told["metric"]), told["kept"]
+def _value(task: str, scores: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:
+    metric, kept = str(scores["metric"]), scores["kept"]
     score = kept.get("dev")
     rows = (data.get(task, {}) if task else data).get("dev", {}).get("rows")
     shown = unit(metric, metric)

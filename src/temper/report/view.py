@@ -292,10 +292,10 @@ def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
     return [*messages, ("examples", sizes)] if sizes else messages
 
 
-def _data_name(told: Any) -> str:
-    if isinstance(told, dict) and isinstance(told.get("source"), str):
-        return str(told["source"])
-    return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+def _data_name(data: Any) -> str:
+    if isinstance(data, dict) and isinstance(data.get("source"), str):
+        return str(data["source"])
+    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
 
 
 def _sizes(rows: Iterable[Row]) -> dict[str, int]:

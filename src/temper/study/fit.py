@@ -135,7 +135,7 @@ def epochs_for(rows: int) -> int:
     return min(10, max(3, round(5 * math.sqrt(1000 / rows))))
 
 
-@dataclass
+@dataclass(eq=False)
 class Trial:
     """A candidate on a model, and its predictions on the folds.
 
@@ -355,7 +355,7 @@ class Search:
         """Train the best candidate on all training rows.
 
         Args:
-            start: Folder for the linear classifier that training starts from, if it does.
+            start: Folder for the classifier that training starts from, if there is one.
             out: The run's folder.
             splits: The rows.
         """

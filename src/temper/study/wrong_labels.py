@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import pandas
 
 from temper.data.examples import Examples, Splits
 from temper.data.splitting import fold_of_rows
@@ -68,6 +69,31 @@ def label_losses(probabilities: FloatArray, labels: IntegerArray) -> FloatArray:
     """
     given = probabilities[np.arange(len(labels)), labels]
     return -np.log(np.maximum(given, np.finfo(np.float64).tiny))
+
+
+def rank_labels(rows: Examples, probabilities: FloatArray) -> pandas.DataFrame:
+    """Return rows by the loss of their label, the highest first.
+
+    Args:
+        rows: The rows.
+        probabilities: Out-of-fold probabilities, [n, C].
+
+    Returns:
+        ``row`` (its number in the file), ``text``, ``text_pair`` of pairs, ``label``, ``suggested``
+        and ``score``, the loss.
+    """
+    names, labels = np.asarray(label_names(rows)), np.asarray(rows.labels, dtype=np.int64)
+    table = pandas.DataFrame(
+        {
+            "row": list(rows.numbers or range(1, len(rows) + 1)),
+            "text": list(rows.text),
+            **({} if rows.text_pair is None else {"text_pair": list(rows.text_pair)}),
+            "label": names[labels],
+            "suggested": names[probabilities.argmax(axis=1)],
+            "score": label_losses(probabilities, labels),
+        }
+    )
+    return table.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
 
 def out_of_fold(

@@ -38,7 +38,7 @@ BEST = re.compile(r"best-(\d+)")
 
 
 class Listener:
-    """Hear the events of a Trainer.
+    """Receive the events of a Trainer.
 
     It fits Transformers' callbacks by the names of its methods, since only trainer.py may import
     their class.

@@ -298,7 +298,7 @@ class ActiveRun:
     def _sets(self) -> dict[str, Any]:
         splits, unlabeled = self.splits, self.prepared.unlabeled
         sets = {"train": splits.train, "dev": splits.dev, "unlabeled": splits.unlabeled}
-        told: dict[str, Any] = {
+        records: dict[str, Any] = {
             name: {
                 "rows": len(rows),
                 "hash": rows.hash,
@@ -309,15 +309,15 @@ class ActiveRun:
             if rows is not None
         }
         if unlabeled is not None:
-            told["unlabeled"]["truncated"] = unlabeled.truncated
+            records["unlabeled"]["truncated"] = unlabeled.truncated
         if (chosen := self.prepared.selection) is not None:
-            told["selection"] = {
+            records["selection"] = {
                 "rows": len(chosen),
                 "hash": chosen.hash,
                 "seed": self.config.data.seed,
                 "source": chosen.source,
             }
-        return told
+        return records
 
     def _train_on(self, found: dict[str, Any] | None) -> None:
         step = 0

@@ -101,9 +101,10 @@ class RobustTrainer(Trainer):
         **settings: Any,
     ) -> None:
         if isinstance(model, str):
-            seed = 42 if args is None else args.seed
-            model, rate, settings = from_name(model, settings, seed=seed)
-            args = args or TrainingArguments("trainer_output", learning_rate=rate)
+            given, args = args, args or TrainingArguments("trainer_output")
+            model, rate, settings = from_name(model, settings, seed=args.seed)
+            if given is None:
+                args = replace(args, learning_rate=rate)
             # The collator needs more of a row than the model does.
             args = replace(args, remove_unused_columns=False)
         self.method = build(method)
