@@ -336,7 +336,7 @@ def test_what_cannot_be_said_is_refused_before_any_work(
     refused(call("predict", run, "--text", "a", "--coverage", ".9"), "keeps no calibration")
     refused(call("predict", calibrated, "--text", "a", "--coverage", ".999"), "at least 999")
     refused(call("predict", calibrated, "--text", "a", "--abstain", "set>0"), "got 'set>0'")
-    refused(call("predict", calibrated, "--text", "a", "--max-risk", "2"), "share in (0, 1)")
+    refused(call("predict", calibrated, "--text", "a", "--max-risk", "2"), "fraction in (0, 1)")
 
 
 def test_a_calibration_is_whole_or_refused_and_goes_whole(calibrated: Path, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_pairs_are_given_text_by_text(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--text", "a", "--data", "b.csv"), "--text and --data both say"),
+        (("--text", "a", "--data", "b.csv"), "--text and --data both give"),
         (("--text", "a", "--text-pair", "b", "--text-pair", "c"), "got 2 for 1"),
         (("--text-pair", "b"), "got 1 for 0"),
         (("--text", "a", "--set", "data.encoding=cp1252"), "leave `encoding` out"),

@@ -17,12 +17,12 @@ from tests.cli.calls import call, refused, succeed
 WORDS = {"good": "praise", "very": "strong"}
 
 
-def write_labeled(path: Path, *, joined: bool) -> Path:
+def write_labeled(path: Path, *, joined: bool, thing: str = "film") -> Path:
     """Write texts whose labels are the words in them: as lists, or joined by a bar."""
     rows = []
-    for number in range(40):
+    for number in range(60):
         words = [word for place, word in enumerate(WORDS) if number >> place & 1]
-        text = " ".join(("the film was", *words, *["and"] * (number // 4)))
+        text = " ".join((f"the {thing} was", *words, *["and"] * (number // 4)))
         rows.append((text, [WORDS[word] for word in words]))
     if joined:
         lines = [["text", "labels"], *([text, "|".join(labels)] for text, labels in rows)]

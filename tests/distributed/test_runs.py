@@ -162,7 +162,7 @@ def test_what_several_processes_cannot_do_is_one_line_and_nothing_is_written(
 
 def test_sharing_weights_out_needs_several_processes(launch: Launch, tmp_path: Path) -> None:
     tree = settings_of(launch.folder, EXACT["fsdp"])
-    with pytest.raises(SettingError, match="`train.fsdp` .* there is one. Start several"):
+    with pytest.raises(SettingError, match="`train.fsdp` .* there is only one. Start several"):
         temper.train(out=tmp_path / "out", config=tree)
     assert not (tmp_path / "out").exists()
 

@@ -28,6 +28,7 @@ from temper.methods import registry
 from temper.models.names import MODELS
 from tests.cli.calls import succeed
 from tests.cli.test_choices import write_choices
+from tests.cli.test_several_labels import write_labeled
 from tests.cli.test_spans import write_spans
 from tests.cli.test_tags import write_tagged
 from tests.cli.tiny_project import make_model, sentences, write_csv
@@ -157,6 +158,8 @@ def prepare(folder: Path, data: Path) -> None:
         write_tagged(folder / name)
     for name in ("questions.jsonl", "exam.jsonl"):
         write_choices(folder / name)
+    write_labeled(folder / "emotions.jsonl", joined=False)
+    write_labeled(folder / "held_out.jsonl", joined=False, thing="phone")
     for name in ("squad.jsonl", "articles.jsonl"):
         write_spans(folder / name)
     (folder / "new.csv").write_text("text\nthe film was good\nthe film was bad\n", "utf-8")

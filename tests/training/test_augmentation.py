@@ -108,7 +108,7 @@ def test_a_column_of_a_comparison_may_perturb_the_shared_rows(project: Path) -> 
     assert plan.runs["plain", 0].data.augment == ()
     assert plan.runs["noisy", 0].data.augment == ("typos", "spaces")
     assert plan.runs["noisy", 0].data.augment_fraction == 0.3
-    with pytest.raises(SettingError, match=r"`data\.augment` and what belongs to it"):
+    with pytest.raises(SettingError, match=r"`data\.augment` and its settings"):
         Column.parse("more=plain,data.rows=9")
 
 

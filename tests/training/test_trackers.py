@@ -68,5 +68,5 @@ def test_a_study_keeps_the_scores_that_no_tracker_can_be_opened_for(
     )
     assert len(study.scores)
     assert any(
-        "are not sent. The tracker 'wandb' cannot be opened" in said for said in heard.notices
+        "were not sent. The tracker 'wandb' cannot be opened" in said for said in heard.notices
     )
