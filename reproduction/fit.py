@@ -176,8 +176,10 @@ def table() -> str:
         cells = [f"{line['brier'][FIT]:.3f}"]
         for way in OTHERS:
             low, high = line["difference"][way]
-            cells.append(f"{line['brier'][way]:.3f} ({low:+.3f} to {high:+.3f})")
-            if low > 0:
+            # Without an interval all rows have the same scores: `fit` chose this way.
+            interval = "same model" if low is None else f"{low:+.3f} to {high:+.3f}"
+            cells.append(f"{line['brier'][way]:.3f} ({interval})")
+            if low is not None and low > 0:
                 worse.append(f"{name} ({way})")
         best += line["brier"][FIT] <= min(line["brier"].values())
         lines.append(f"| {name} | {rows:,} | {' | '.join(cells)} | {line['chosen']} |")

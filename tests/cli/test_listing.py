@@ -37,11 +37,9 @@ def test_settings_are_found_by_a_part_of_their_name() -> None:
     refused(call("list", "settings", "no such setting"), "no such setting")
 
 
-def test_methods_say_what_they_cost_and_claim() -> None:
+def test_methods_are_listed_with_costs_and_conflicts() -> None:
     rows = {row["name"]: row for row in answer("list", "methods")}
-    assert set(rows["uegr"]) == {
-        "name", "summary", "passes", "memory", "claims", "conflicts", "paper",
-    }  # fmt: skip
+    assert set(rows["uegr"]) == {"name", "summary", "passes", "memory", "conflicts", "paper"}
     assert rows["uegr"]["conflicts"] == {
         "objective": ["perturbation", "sub-models"],
         "rule": ["mask"],
@@ -49,9 +47,9 @@ def test_methods_say_what_they_cost_and_claim() -> None:
     assert rows["plain"]["conflicts"] == {"objective": [], "rule": []}
     heading = call("list", "methods").stdout.splitlines()[0]
     assert heading.split() == ["name", "summary", "passes"]
-    claims = "Claims for itself: perturbation, sub-models; rule: mask"
-    assert claims in call("list", "methods", "uegr").stdout.splitlines()
-    assert "Claims for itself: nothing" in call("list", "methods", "plain").stdout
+    conflicts = "Conflicts with methods that use: perturbation, sub-models; rule: mask"
+    assert conflicts in call("list", "methods", "uegr").stdout.splitlines()
+    assert "Conflicts with methods that use: none" in call("list", "methods", "plain").stdout
 
 
 @pytest.mark.parametrize("width", [100, 60])

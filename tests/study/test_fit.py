@@ -90,7 +90,8 @@ def test_no_candidate_is_trained_on_the_rows_that_judge_it(
     monkeypatch.setattr(module, "CANDIDATES", CANDIDATES[:2])
     rows = examples()
     choice = search(model, rows).run()
-    assert len(calls) == 2 * module.FOLDS + len(choice.half)
+    assert len(choice.folds) == module.PARTS  # few rows, so all folds are used
+    assert len(calls) == 2 * len(choice.folds) + len(choice.half)
     for _, train, held in calls:
         assert not train & held
     held_out = [set(fold.tolist()) for fold in choice.folds]
@@ -120,8 +121,19 @@ def test_simple_candidates_are_compared_to_the_end(
     choice = search(model, examples()).run()
     simple = [trial for trial in choice.trials if trial.candidate in SIMPLE]
     assert {trial.candidate for trial in simple} == set(SIMPLE)
-    assert {len(trial.logs) for trial in simple} == {module.FOLDS}
-    assert min(len(trial.logs) for trial in choice.trials) < module.FOLDS
+    assert {len(trial.logs) for trial in simple} == {len(choice.folds)}
+    assert min(len(trial.logs) for trial in choice.trials) < len(choice.folds)
+
+
+def test_candidates_are_dropped_on_enough_held_out_rows_only(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CANDIDATES", CANDIDATES[:6])
+    choice = search(model, examples()).run()
+    assert min(len(trial.logs) for trial in choice.trials) == module.FOLDS
+    monkeypatch.setattr(module, "ENOUGH", ROWS // module.PARTS)
+    choice = search(model, examples()).run()
+    assert min(len(trial.logs) for trial in choice.trials) == 1
 
 
 def test_too_few_rows_are_refused(model: str) -> None:

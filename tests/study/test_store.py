@@ -240,7 +240,6 @@ def test_no_message_has_the_secrets_of_a_url(
     monkeypatch.setattr("temper.cli.compare.compare_methods", lambda *_, **__: PAGE)
     monkeypatch.setattr("temper.cli.compare.print_headline", lambda _: None)
     monkeypatch.setattr("temper.report.headline", lambda _: None)
-    monkeypatch.setattr("temper.report.trained.with_seen", lambda *_: None)
     for more in ((), ("--json",)):
         output = call("compare", *("--out", url), *("--model", "minilm"), *more).output
         assert "127.0.0.1:1/study/report.html" in output

@@ -14,7 +14,7 @@ from temper.cli.screen import print_json, print_table, say
 from temper.errors import SettingError, unknown
 
 if TYPE_CHECKING:
-    from temper.methods import Entry
+    pass
 
 
 def show(
@@ -149,18 +149,17 @@ def _methods() -> list[dict[str, Any]]:
     from temper import methods
 
     entries = {name: methods.entry(name) for name in methods.names()}
-    return [{**_row(about), "conflicts": about.conflicts} for about in entries.values()]
-
-
-def _row(about: Entry) -> dict[str, Any]:
-    return {
-        "name": about.name,
-        "summary": about.summary,
-        "passes": about.cost,
-        "memory": about.memory,
-        "conflicts": about.conflicts_text,
-        "paper": about.paper,
-    }
+    return [
+        {
+            "name": name,
+            "summary": about.summary,
+            "passes": about.cost,
+            "memory": about.memory,
+            "conflicts": about.conflicts,
+            "paper": about.paper,
+        }
+        for name, about in entries.items()
+    ]
 
 
 def _tasks() -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Choose how to fine-tune a model on a dataset, on rows that no candidate was trained on.
 
-Every candidate is trained on a first fold of the rows, and the better half of them on each further
-one (successive halving, Jamieson & Talwalkar 2016), as long as the time lasts. The lowest Brier
-score after temperature scaling wins.
+Every candidate is trained on a first fold of the rows (of few rows on up to three), and the better
+half of them on each further one (successive halving, Jamieson & Talwalkar 2016), as long as the
+time lasts. The lowest Brier score after temperature scaling wins.
 
 Most candidates start from a linear classifier on the encoder's frozen embeddings: a head that fits
 the features distorts them less than a random one (LP-FT, Kumar et al. 2022, arXiv 2202.10054). That
@@ -54,7 +54,9 @@ from temper.training.run import train
 
 PARTS: Final = 5
 FOLDS: Final = 3
-"""Parts of the rows, and how many of them candidates are compared on."""
+"""Parts of the rows, and how many of them candidates are compared on; of few rows on more."""
+ENOUGH: Final = 80
+"""Held-out rows that a candidate is judged on before it may be dropped."""
 ROWS: Final = 1000
 """Most rows that candidates are trained and compared on."""
 LEAST_ROWS: Final = 50
@@ -285,7 +287,10 @@ class Search:
         self.seed = int(base.get("seed", 0))
         sample = rows.sample(min(ROWS, len(rows)), seed=self.seed)
         of_row = np.asarray(fold_of_rows(sample, PARTS, seed=self.seed))
-        folds = [np.flatnonzero(of_row == fold) for fold in range(FOLDS)]
+        # Candidates are dropped after this many folds: a few dozen rows are too few to choose by.
+        self.first = min(FOLDS, math.ceil(ENOUGH * PARTS / len(sample)))
+        count = self.first + FOLDS - 1
+        folds = [np.flatnonzero(of_row == fold) for fold in range(count)]
         self.begun = time.monotonic()
         # Cost and seconds of the most expensive training of each model.
         self.longest: dict[str, tuple[float, float]] = {}
@@ -320,35 +325,35 @@ class Search:
         has_setfit = self._has_setfit()
         ways = [each for each in CANDIDATES if each.start is not SETFIT or has_setfit]
         alive = [Trial(model, each) for each in ways for model in self.models]
-        for number, fold in enumerate(self.choice.folds):
+        for number, fold in enumerate(self.choice.folds, start=1):
             rest = self._rest(fold)
-            if number and not self._time_for(alive[0], rest):
+            if number > 1 and not self._time_for(alive[0], rest):
                 break
             trained, planned = [], len(alive)
             for index, trial in enumerate(alive, start=1):
                 if self.choice.trials and not self._time_for(trial, rest):
                     continue
-                self.progress.runs(index, len(alive), f"{trial.candidate.name}, fold {number + 1}")
+                self.progress.runs(index, len(alive), f"{trial.candidate.name}, fold {number}")
                 try:
                     self._train(trial, rest, fold)
                 except NonFiniteError as error:
                     self.progress.notice(f"Skipping {trial.candidate.name}: {error}")
                     continue
                 trained.append(trial)
-                if number == 0:
+                if number == 1:
                     self.choice.trials.append(trial)
             if not trained:
                 break
             trained.sort(key=self._score)
-            kept = trained[: max(2, math.ceil(len(trained) / 2))]
-            alive = [
-                *kept,
-                *(each for each in trained if each.candidate in SIMPLE and each not in kept),
-            ]
             self.progress.notice(
-                f"Fold {number + 1} of {FOLDS}: {len(trained)} of {planned} candidates trained, "
-                f"best: {trained[0].candidate.name}."
+                f"Fold {number} of {len(self.choice.folds)}: {len(trained)} of {planned} "
+                f"candidates trained, best: {trained[0].candidate.name}."
             )
+            kept = len(trained) if number < self.first else max(2, math.ceil(len(trained) / 2))
+            alive = [
+                *trained[:kept],
+                *(each for each in trained[kept:] if each.candidate in SIMPLE),
+            ]
         self.choice.trials.sort(key=lambda trial: (-len(trial.logs), self._score(trial)))
 
     def train_best(self, start: Path, out: Path, splits: Splits) -> None:
