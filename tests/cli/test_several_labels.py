@@ -5,15 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 
 from temper import Classifier
+from temper.export.export import Likeness
 from temper.models.hf import load_classifier
+from temper.models.standalone.pipeline import Pipeline
 from tests.cli.calls import call, refused, succeed
 
+ONNX = ("onnx", "onnxruntime", "onnxscript")
 WORDS = {"good": "praise", "very": "strong"}
 
 
@@ -90,8 +95,30 @@ def test_a_file_with_joined_labels_trains_after_a_checkpoint_with_them(
     assert record["task"]["labels"] == ["praise", "strong"]
 
 
-def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path) -> None:
-    refused(call("export", run, "--out", tmp_path / "out"), "several labels")
+@pytest.mark.parametrize("options", [("--threshold", "f1"), ("--coverage", "0.9")])
+def test_an_export_predicts_as_the_calibrated_model_does(
+    run: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    model = Path(shutil.copytree(run, tmp_path / "run"))
+    data = write_labeled(tmp_path / "other.jsonl", joined=False, thing="phone")
+    succeed("calibrate", model, "--data", data, "--device", "cpu", *options)
+    formats = [None, "model.onnx"] if all(map(find_spec, ONNX)) else [None]
+    onnx = ["--onnx"] if len(formats) > 1 else []
+    succeed("export", model, "--out", tmp_path / "out", "--data", data, *onnx)
+    record = json.loads((tmp_path / "out" / "export.json").read_text())
+    texts = [json.loads(line)["text"] for line in data.read_text().splitlines()]
+    expected = [answer.record() for answer in Classifier.load(model)(texts)]
+    for file in formats:
+        answers = Pipeline(tmp_path / "out", file)(texts)
+        likeness = Likeness.of(expected, answers)
+        assert likeness.largest_difference < 1e-4
+        assert likeness.alike >= len(texts) - 2  # ties: these rows set the thresholds
+    labels = [json.loads(line)["labels"] for line in data.read_text().splitlines()]
+    right = sum(each["labels"] == label for each, label in zip(expected, labels, strict=True))
+    assert record["likeness"]["model"]["accuracy"] == right / len(texts)
+
+
+def test_commands_for_one_label_refuse_the_model(run: Path) -> None:
     data = run.parent / "rows.jsonl"
     refused(call("calibrate", run, "--data", data, "--backend", "int8"), "several labels")
 

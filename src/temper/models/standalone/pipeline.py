@@ -120,15 +120,20 @@ class Pipeline:
         limits = {} if sets is None else sets["thresholds"]
         if coverage is not None and f"{coverage:g}" not in limits:
             raise ValueError(f"`coverage` must be one of {list(limits)}, got {coverage}.")
-        scaled = self.scaled(outputs)
-        probabilities = torch.softmax(torch.from_numpy(scaled), dim=1).numpy()
+        scaled, several = torch.from_numpy(self.scaled(outputs)), self.record["gives"] == "labels"
+        probabilities = (scaled.sigmoid() if several else scaled.softmax(dim=1)).numpy()
         columns: dict[str, Any] = {"value": outputs[:, 0].tolist()}
         if names:
-            best = scaled.argmax(axis=1)
-            if (decision := self.calibration.get("decision")) is not None:
-                best = (probabilities[:, 1] > decision["thresholds"][0]).astype(int)
-            columns = {"label": [names[index] for index in best]}
-            columns["anomaly"] = (1.0 - probabilities.max(axis=1)).tolist()
+            thresholds = self.calibration.get("decision", {}).get("thresholds")
+            if several:
+                above = probabilities > np.asarray(thresholds or 0.5)
+                columns = {"labels": [list(compress(names, row)) for row in above]}
+            else:
+                best = probabilities.argmax(axis=1)
+                if thresholds is not None:
+                    best = (probabilities[:, 1] > thresholds[0]).astype(int)
+                columns = {"label": [names[index] for index in best]}
+                columns["anomaly"] = (1.0 - probabilities.max(axis=1)).tolist()
             columns["probabilities"] = [
                 dict(zip(names, row, strict=True)) for row in probabilities.tolist()
             ]
@@ -150,7 +155,7 @@ class Pipeline:
 
     def _abstaining(self, found: Any, abstain: str, risk: float | None) -> list[dict[str, Any]]:
         largest = [int(size) for size in re.findall(r"set\s*>\s*(\d+)", abstain)]
-        wanted = {"anomalous", *(["set"] if largest or risk is not None else [])}
+        wanted = {"anomalous", *(["set", "label"] if largest or risk is not None else [])}
         if re.sub(r"set\s*>\s*\d+|anomaly|[\s,]", "", abstain) or not wanted <= found[0].keys():
             raise ValueError("`abstain` takes 'anomaly' and 'set>K' of what was calibrated.")
         enough = np.zeros(1)
@@ -168,8 +173,8 @@ class Pipeline:
         return list(found)
 
     def scaled(self, logits: Array) -> Array:
-        """Return calibrated logits, [n, C]."""
-        return np.asarray(logits / self.calibration.get("temperature", 1.0))
+        """Return logits divided by the temperature, or by that of each label, [n, C]."""
+        return np.asarray(logits / np.asarray(self.calibration.get("temperature", 1.0)))
 
     def _strangeness(self, outputs: Array, probabilities: Array, states: Array) -> Array:
         known, kept = self.arrays, self.calibration["anomaly"]
