@@ -189,7 +189,7 @@ def table() -> str:
                 cell = f"{fmean(own.values()):.1f}"
                 if column in COLUMNS and column != "plain":
                     against = ("plain", f"plain_x{COMPUTE[column]}")
-                    gains = (_gain(own, values[each][name]) for each in against)
+                    gains = (paired_gain(own, values[each][name]) for each in against)
                     cell += f" ({'; '.join(gains)})"
                 cells.append(cell)
             lines.append(f"| {column} | {' | '.join(cells)} |")
@@ -197,7 +197,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def _gain(own: dict[int, float], others: dict[int, float]) -> str:
+def paired_gain(own: dict[int, float], others: dict[int, float]) -> str:
     """Return the mean difference over paired seeds with its 95% t interval."""
     differences = [own[seed] - others[seed] for seed in sorted(own)]
     mean, n = fmean(differences), len(differences)
