@@ -50,7 +50,7 @@ def main() -> None:
         parser.error("name the folder of the datasets: --data or TEMPER_DATA")
     tokenizer = load_tokenizer(resolve("minilm"), "minilm")
     table = Table(title=f"Padding in batches of {arguments.batch_size} rows")
-    for heading in ("set", "tokens a row", "random order (%)", "like lengths (%)"):
+    for heading in ("set", "tokens a row", "random order (%)", "similar lengths (%)"):
         table.add_column(heading, justify="left" if heading == "set" else "right")
     found = {}
     for name, longest in SETS.items():
