@@ -311,7 +311,7 @@ def test_a_run_on_data_in_memory_is_that_on_a_file_of_the_same_rows(
 
 
 def test_a_mistyped_model_without_a_folder_hears_of_the_model_too() -> None:
-    with pytest.raises(SettingError, match="(?s)from 'no/run'.*--out is needed: no/run"):
+    with pytest.raises(SettingError, match="(?s)from 'no/run'.*Give --out FOLDER.*no/run"):
         temper.evaluate("no/run", data="demo")
 
 

@@ -133,7 +133,7 @@ def test_a_temperature_to_be_doubted_is_told_and_so_is_that_one_was_replaced(
         return json.loads(result.stdout), " ".join(result.stderr.split())
 
     first, said = calibrated(held_out)
-    few = "The temperature is fitted on 20 rows, fewer than the 50"
+    few = "The temperature is fitted on 20 rows only"
     assert few in said
     assert any(notice.startswith(few) for notice in first["notices"])
     assert "is replaced" not in said
@@ -150,7 +150,7 @@ def test_a_temperature_to_be_doubted_is_told_and_so_is_that_one_was_replaced(
 def test_scores_that_a_temperature_worsens_are_named() -> None:
     before, after = {"nll": 0.7, "ece_15": 0.23}, {"nll": 0.6, "ece_15": 0.34}
     (said,) = doubts(50, before, after)
-    assert said.startswith("ECE of these rows got worse by the temperature, 0.2300 -> 0.3400")
+    assert said.startswith("The temperature increases the ECE of these rows, 0.2300 -> 0.3400")
     assert "--remove" in said
     assert len(doubts(50, after, before)) == 1
     assert doubts(50, before, before) == []

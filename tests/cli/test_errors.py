@@ -43,6 +43,16 @@ def test_wrong_options_of_a_training_leave_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_data_may_be_the_first_argument_once(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    data = tiny_data / "reviews"
+    options = ("--model", tiny_model, "--set", "train.epoch=3", "--out", tmp_path / "run")
+    refused(call("train", data, *options), "Unknown setting 'train.epoch'")
+    for more in (("--data", data), (f"--data={data}",), (data,)):
+        refused(call("train", data, *options, *more), "unexpected extra argument")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

@@ -46,7 +46,7 @@ def test_a_run_is_evaluated_beside_it_where_nothing_else_is_said(
     assert "copied-evaluation" in done.stderr
     refused = call("evaluate", tiny_model, *more)
     assert refused.exit_code == 2
-    assert "--out is needed" in refused.stderr
+    assert "Give --out FOLDER" in refused.stderr
 
 
 def test_an_evaluation_says_which_run_it_measured(run: Path) -> None:

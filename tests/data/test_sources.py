@@ -60,7 +60,7 @@ def test_a_missing_dev_split_is_carved_the_same_way_each_time_and_this_is_said(
     assert (len(splits.train), len(splits.dev)) == (32, 8)
     assert sum(splits.dev.labels or []) == 4
     assert not splits.train.overlap(splits.dev)
-    assert "dev is 8 rows carved from train (seed 5, fraction 0.2)" in splits.notices[0]
+    assert "8 rows of train are held out as dev rows (seed 5, fraction 0.2)" in splits.notices[0]
     other = splits_of(source, dev_fraction=0.2, seed=6)
     assert other.dev.rows != splits.dev.rows
 
@@ -96,7 +96,7 @@ def test_carving_leaves_a_row_of_each_class_in_train(tmp_path: Path) -> None:
 def test_a_test_split_without_labels_is_nothing_to_evaluate_on(tmp_path: Path) -> None:
     unlabeled = [{"text": f"t {i}", "label": -1} for i in range(3)]
     splits = splits_of(folder(tmp_path / "data", train=rows(20), test=unlabeled))
-    assert "carved from train" in splits.notices[0]
+    assert "held out as dev rows" in splits.notices[0]
     splits = splits_of(folder(tmp_path / "b", train=rows(8), dev=rows(4), test=unlabeled))
     assert splits.test.kind == "unlabeled"
 

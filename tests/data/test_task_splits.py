@@ -148,7 +148,7 @@ def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_
     assert any("data.eval_split=dev carves dev rows from train" in said for said in splits.notices)
     carved = splits_of(source, task="imdb", eval_split="dev", dev_fraction=0.2)
     assert (len(carved.train), len(carved.dev), carved.dev.source["split"]) == (16, 4, "train")
-    assert any("dev is 4 rows carved from train" in said for said in carved.notices)
+    assert any("4 rows of train are held out" in said for said in carved.notices)
     # Evaluating alone carves nothing: the rest of train is not known to be apart.
     with pytest.raises(DataError, match="no split to evaluate task 'imdb' on: expected dev or tes"):
         load_task_dev(DataSettings(task="imdb", source=source, eval_split="dev"))

@@ -149,6 +149,5 @@ def _on_machines(
 def _check_run(model: Checkpoint) -> None:
     if model.run is None:
         raise SettingError(
-            f"--out is needed: {model} is not the folder of a run, which has a default. Give --out "
-            "FOLDER."
+            f"Give --out FOLDER: only the folder of a run has a default, and {model} is not one."
         )

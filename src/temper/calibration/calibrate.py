@@ -547,14 +547,13 @@ def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -
     reasons = []
     if rows < LEAST_ROWS:
         reasons.append(
-            f"The temperature is fitted on {plural(rows, 'row')}, fewer than the {LEAST_ROWS} from "
-            "which on differences have a verdict: other rows may give quite another one. Give more "
-            "with --data, or take it away with --remove."
+            f"The temperature is fitted on {plural(rows, 'row')} only and may differ a lot on "
+            f"other rows. Give at least {LEAST_ROWS} rows with --data, or remove it with --remove."
         )
     reasons += [
-        f"{MEASURES[key]} of these rows got worse by the temperature, {before[key]:.4f} -> "
-        f"{after[key]:.4f}: check it on other rows before using it; `temper calibrate` with "
-        "--remove takes it away."
+        f"The temperature increases the {MEASURES[key]} of these rows, {before[key]:.4f} -> "
+        f"{after[key]:.4f}. Check it on other rows before using it, or remove it with `temper "
+        "calibrate` and --remove."
         for key in before
         if round(after[key], 4) > round(before[key], 4)
     ]

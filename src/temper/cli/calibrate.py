@@ -132,21 +132,22 @@ def lines(made: Mapping[str, Any]) -> list[str]:
     if "sets" in made:
         by, count = made["sets"]["by"], rows["thresholds"]
         for coverage, entry in made["sets"]["thresholds"].items():
-            what = f"hold the truth with probability {coverage}"
+            what = f"coverage {coverage}{' in each class' if by == 'class' else ''}"
             if several and by == "all":
-                what = f"hold an expected {float(coverage):.0%} of a text's labels"
+                what = f"an expected {float(coverage):.0%} of a text's labels"
             if "mean_size" in entry:
                 unit = "labels" if several else "classes"
-                size = f"Sets that {what}: {entry['mean_size']:.2f} {unit} on average"
+                size = f"Prediction sets with {what}: {entry['mean_size']:.2f} {unit} on average"
             else:
-                size = f"Intervals that {what}: {entry['threshold']:.4g} to either side"
-            output.append(f"{size} ({count} rows, by {by}).")
+                size = f"Intervals with {what}: {entry['threshold']:.4g} to either side"
+            output.append(f"{size}, from {count} rows.")
     if "anomaly" in made:
         result = made["anomaly"]
         output.append(
-            f"Anomalies by {result['detector']}, learnt from {result['learnt_from']['rows']} "
-            f"{result['learnt_from']['kind'].replace('_', '-')} rows: above "
-            f"{result['threshold']:.4g} at most {result['false_alarms']:.0%} of ordinary texts."
+            f"OOD detector {result['detector']}, fitted on {result['learnt_from']['rows']} "
+            f"{result['learnt_from']['kind'].replace('_', '-')} rows: flags a score above "
+            f"{result['threshold']:.4g}, and at most {result['false_alarms']:.0%} of "
+            "in-distribution texts."
         )
     with_int8 = " with --backend int8" if "int8" in made else ""
     return [*output, f"`temper predict`{with_int8} applies it."]

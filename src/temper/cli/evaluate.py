@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)],
     *,
     data: options.EvaluatedData = None,
     task: options.Task = None,

@@ -47,7 +47,16 @@ class Command(TyperCommand):
     """A command whose help has its options in groups and ends with examples."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the arguments; if an option is unknown, suggest its --set."""
+        """Parse the arguments; if an option is unknown, suggest its --set.
+
+        The first argument is --data, as in Python, of a command that has this option and no
+        arguments.
+        """
+        takes_data = [each.name for each in self.params if "--data" in each.opts]
+        has_arguments = any(each.param_type_name == "argument" for each in self.params)
+        is_given = any(word.partition("=")[0] == "--data" for word in args)
+        if args and args[0][:1] not in ("", "-") and takes_data and not has_arguments | is_given:
+            args = ["--data", *args]
         try:
             return super().parse_args(ctx, args)
         except Exception as error:

@@ -95,7 +95,7 @@ def option(group: str, name: str, metavar: str, text: str, **more: Any) -> Any:
 # Data.
 Data = Annotated[str | None, option(
     DATA, "--data", "SOURCE",
-    "File, folder, Hub id or `demo`. Default: the dataset of --task.",
+    "File, folder, Hub id or `demo`; may be the first argument. Default: the dataset of --task.",
 )]
 Task = Annotated[str | None, option(
     DATA, "--task", "NAME",

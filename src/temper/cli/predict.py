@@ -38,7 +38,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 
 
 def predict(
-    model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)],
     *,
     data: options.NewData = None,
     text: options.Text = None,

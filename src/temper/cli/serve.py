@@ -26,7 +26,7 @@ PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
 
 def serve(
-    model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)],
     *,
     max_length: options.ModelLength = None,
     gives: options.Gives = None,

@@ -95,7 +95,7 @@ def checkpoint_folder(model: str, *, what: str) -> Path:
     folder = Path(model).expanduser()
     if not any((folder / name).is_file() for name in CONFIGS):
         raise SettingError(
-            f"{what} is kept in the folder of a checkpoint, and {model} is none (no "
+            f"{what} is kept in the folder of a checkpoint, and {model} is not one (no "
             f"{' or '.join(CONFIGS)}).{near_folder(model)} Give the folder of a run or of a saved "
             "model."
         )
@@ -133,7 +133,7 @@ def _check_hub_id(name: str, identifier: str) -> None:
         try_to_load_from_cache,
     )
 
-    lacking = "it is no folder and not in the local cache, and the Hub"
+    lacking = "it is not a folder and not in the local cache, and the Hub"
     try:
         if any(isinstance(try_to_load_from_cache(identifier, file), str) for file in CONFIGS):
             return
