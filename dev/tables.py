@@ -149,7 +149,7 @@ def table_of_perspectives() -> str:
         ]
         for each in perspectives().values()
     ]
-    return pipe_table(("perspective", "what it says", "asks for", "default"), rows) + "\n"
+    return pipe_table(("perspective", "what it measures", "needs", "default"), rows) + "\n"
 
 
 def table_of_settings(name: str, old: str) -> str:
