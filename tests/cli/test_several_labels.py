@@ -9,13 +9,17 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from temper import Classifier
+from temper.data.examples import Examples
 from temper.export.export import Likeness
 from temper.models.hf import load_classifier
 from temper.models.standalone.pipeline import Pipeline
+from temper.training.config import RunConfig
+from temper.training.prepared import make_network
 from tests.cli.calls import call, refused, succeed
 
 ONNX = ("onnx", "onnxruntime", "onnxscript")
@@ -130,3 +134,26 @@ def test_commands_for_one_label_refuse_the_rows(
     study = call("compare", "--model", tiny_model, "--data", data, "--out", tmp_path / "study")
     refused(study, "several labels", "rows.jsonl")
     refused(call("check-labels", data, "--model", tiny_model), "several labels", "rows.jsonl")
+
+
+def test_a_new_head_begins_with_the_log_odds_of_each_label(run: Path, tiny_model: Path) -> None:
+    counts = np.array([30, 20])
+    labels = [[int(row < count) for count in counts] for row in range(60)]
+    rows = Examples(
+        "train", ["a"] * 60, labels=labels, label_names=("praise", "strong"), kind="multi_label"
+    )
+    names = list(rows.label_names or ())
+    tree = {"model": str(tiny_model), "data": {"source": "rows.jsonl"}}
+    for train in ({}, {"lora": {"rank": 2}}):
+        config = RunConfig.of({**tree, "train": train})
+        model, _, _ = make_network(config, rows, labels=names, new_head=True)
+        weights = dict(model.named_parameters())
+        biases = [weights[name] for name in weights if name.endswith("bias")]
+        biases = [bias for bias in biases if len(bias) == len(names)]
+        assert biases
+        for bias in biases:
+            expected = np.log((counts + 1) / (61 - counts))
+            np.testing.assert_allclose(bias.detach().numpy(), expected, atol=1e-6)
+    trained, _ = load_classifier(str(run))
+    model, _, _ = make_network(RunConfig.of({**tree, "model": str(run)}), rows, labels=names)
+    assert torch.equal(model.classifier.bias, trained.classifier.bias)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from temper.errors import ModelError, shortened
 from temper.functional.label_names import are_indices, are_named, match_names
+from temper.functional.resampling import FloatArray
 from temper.models.blocks import find_head
 from temper.models.modes import in_mode
 
@@ -69,16 +70,8 @@ def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) 
         ModelError: The outputs do not change as they should: the head has an unknown form.
     """
     before = _answers(model, tokenizer)
-    head = find_head(model, [])
-    rows: dict[str, list[Tensor]] = {}
-    for name, parameter in model.named_parameters():
-        if name in head and parameter.ndim and parameter.shape[0] == len(order):
-            module = _COPIES.sub("", name.rpartition(".")[0])
-            rows.setdefault(module, []).append(parameter)
     with torch.no_grad():
-        # The last module with a row per class is the output layer; a dense layer before it may
-        # happen to have as many rows.
-        for parameter in rows[list(rows)[-1]] if rows else ():
+        for parameter in _output_layer(model, len(order)):
             parameter.copy_(parameter[torch.tensor(order, device=parameter.device)])
     after = _answers(model, tokenizer)
     if not torch.allclose(after, before[..., torch.tensor(order)], rtol=1e-3, atol=1e-4):
@@ -87,6 +80,33 @@ def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) 
             f"{type(model).__name__}, has an unknown form. Name the data's labels in the model's "
             'order in dataset.json next to the data: {"label_names": [...]}.'
         )
+
+
+def set_new_bias(model: Any, bias: FloatArray) -> None:
+    """Set the bias of a new head: one whose bias is 0, as Transformers initializes it.
+
+    Args:
+        model: A classifier of Transformers, also inside a PEFT wrapper.
+        bias: One number per output, [C].
+    """
+    biases = [each for each in _output_layer(model, len(bias)) if each.ndim == 1]
+    if not any(bool(each.any()) for each in biases):
+        with torch.no_grad():
+            for each in biases:
+                each.copy_(torch.as_tensor(bias))
+
+
+def _output_layer(model: Any, outputs: int) -> list[Tensor]:
+    """Return weight and bias of the output layer, and PEFT's copies of them."""
+    head = find_head(model, [])
+    rows: dict[str, list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        if name in head and parameter.ndim and parameter.shape[0] == outputs:
+            module = _COPIES.sub("", name.rpartition(".")[0])
+            rows.setdefault(module, []).append(parameter)
+    # The last module with a row per class is the output layer; a dense layer before it may happen
+    # to have as many rows.
+    return rows[list(rows)[-1]] if rows else []
 
 
 def draw_head(model: Any) -> frozenset[str]:

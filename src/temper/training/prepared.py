@@ -18,7 +18,7 @@ from temper.errors import SettingError
 from temper.functional.label_names import are_named, is_numeral, match_names
 from temper.models.classical.build import build_classifier
 from temper.models.headed import HEADED, is_encoder_decoder, load_headed
-from temper.models.heads import order_of_head
+from temper.models.heads import order_of_head, set_new_bias
 from temper.models.hf import head_names, load_classifier
 from temper.models.windows import set_windows
 from temper.training.checks import check_head, check_in_windows
@@ -169,6 +169,7 @@ def make_network(
         )
         # The checkpoint may read texts in windows of its own.
         set_windows(model, config.data.windows, max_length=config.data.max_length)
+        _set_rates(model, rows)
         return model, tokenizer, ()
     built = build_classifier(
         config.model,
@@ -180,7 +181,20 @@ def make_network(
         seed=config.seed,
     )
     set_windows(built.model, config.data.windows, max_length=config.data.max_length)
+    _set_rates(built.model, rows)
     return built.model, built.tokenizer, built.notices
+
+
+def _set_rates(model: Any, rows: Examples) -> None:
+    """Let a new head for several labels begin with the log-odds of how often each label applies.
+
+    Labels are rare. From a bias of 0, hundreds of steps go by before the logits are low enough to
+    learn anything else (Lin et al. 2017, arXiv 1708.02002, Section 4.1).
+    """
+    if rows.kind == "multi_label" and rows.labels:
+        # One pseudo-row with and one without each label keep the log-odds finite.
+        counts = np.asarray(rows.labels, dtype=np.int8).sum(axis=0) + 1
+        set_new_bias(model, np.log(counts / (len(rows) + 2 - counts)))
 
 
 def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
