@@ -131,7 +131,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights_and_logs(project: Path, whole
     assert not (out / "tasks").exists()
     train_tasks(config, out)
     names = ("model.safetensors", "metrics.jsonl", "tasks/stars/model.safetensors")
-    assert all((out / name).read_bytes() == (whole / name).read_bytes() for name in names)
+    assert [n for n in names if (out / n).read_bytes() != (whole / n).read_bytes()] == []
 
 
 def test_a_finished_run_is_kept_and_another_seed_is_another_run(project: Path, whole: Path) -> None:
