@@ -9,7 +9,6 @@ finished study are kept in ``reproduction/results/entities``.
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from scipy.stats import t
 
 import temper
 from reproduction.document import run_or_print
+from reproduction.which_model import lines_of
 from temper.files import write_json
 
 FOLDER = Path("reproduction/results/entities")
@@ -60,12 +60,9 @@ def prepared(data: Path, scratch: Path, rows: int) -> Path:
 
 
 def _read(folder: Path, split: str) -> list[dict[str, Any]]:
-    (file,) = folder.glob(f"{split}.jsonl*")
-    content = file.read_bytes()
-    text = gzip.decompress(content) if file.suffix == ".gz" else content
     names = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))["label_names"]
     rows = []
-    for line in text.decode().splitlines():
+    for line in lines_of(folder, split):
         row = json.loads(line)
         tags = [names[tag] if isinstance(tag, int) else tag for tag in row["ner_tags"]]
         rows.append({"tokens": row["tokens"], "ner_tags": [_conll(tag) for tag in tags]})

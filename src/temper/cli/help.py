@@ -52,11 +52,12 @@ class Command(TyperCommand):
         The first argument is --data, as in Python, of a command that has this option and no
         arguments.
         """
-        takes_data = [each.name for each in self.params if "--data" in each.opts]
+        takes_data = any("--data" in each.opts for each in self.params)
         has_arguments = any(each.param_type_name == "argument" for each in self.params)
         is_given = any(word.partition("=")[0] == "--data" for word in args)
-        if args and args[0][:1] not in ("", "-") and takes_data and not has_arguments | is_given:
-            args = ["--data", *args]
+        if takes_data and not has_arguments and not is_given:
+            begins_with_value = bool(args) and bool(args[0]) and not args[0].startswith("-")
+            args = ["--data", *args] if begins_with_value else args
         try:
             return super().parse_args(ctx, args)
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from pydantic import BaseModel
@@ -12,9 +12,6 @@ from pydantic import BaseModel
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import SettingError, unknown
-
-if TYPE_CHECKING:
-    pass
 
 
 def show(

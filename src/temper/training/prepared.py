@@ -169,7 +169,7 @@ def make_network(
         )
         # The checkpoint may read texts in windows of its own.
         set_windows(model, config.data.windows, max_length=config.data.max_length)
-        _set_rates(model, rows)
+        _set_prior(model, rows)
         return model, tokenizer, ()
     built = build_classifier(
         config.model,
@@ -181,12 +181,12 @@ def make_network(
         seed=config.seed,
     )
     set_windows(built.model, config.data.windows, max_length=config.data.max_length)
-    _set_rates(built.model, rows)
+    _set_prior(built.model, rows)
     return built.model, built.tokenizer, built.notices
 
 
-def _set_rates(model: Any, rows: Examples) -> None:
-    """Let a new head for several labels begin with the log-odds of how often each label applies.
+def _set_prior(model: Any, rows: Examples) -> None:
+    """Set the bias of a new head for several labels to the log-odds of each label in the rows.
 
     Labels are rare. From a bias of 0, hundreds of steps go by before the logits are low enough to
     learn anything else (Lin et al. 2017, arXiv 1708.02002, Section 4.1).

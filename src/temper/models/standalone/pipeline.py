@@ -155,6 +155,7 @@ class Pipeline:
 
     def _abstaining(self, found: Any, abstain: str, risk: float | None) -> list[dict[str, Any]]:
         largest = [int(size) for size in re.findall(r"set\s*>\s*(\d+)", abstain)]
+        # Rules about sets and confidence need one class per text: an answer with "label".
         wanted = {"anomalous", *(["set", "label"] if largest or risk is not None else [])}
         if re.sub(r"set\s*>\s*\d+|anomaly|[\s,]", "", abstain) or not wanted <= found[0].keys():
             raise ValueError("`abstain` takes 'anomaly' and 'set>K' of what was calibrated.")
