@@ -15,6 +15,7 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -53,7 +54,15 @@ FITTED = {
     "minilm_setfit": ("minilm", SETFIT),
 }
 """Logistic regression on embeddings: of the model as it is, or after SetFit's training on pairs."""
-COLUMNS = ("minilm_linear", "minilm_setfit", "mpnet_base_linear", *FINE_TUNED)
+WAVES = (
+    ("minilm_linear", "mpnet_base_linear"),
+    ("minilm",),
+    ("minilm_setfit",),
+    ("mpnet_base",),
+    ("smollm2_lora",),
+)
+"""The columns in the order in which they are run."""
+COLUMNS = tuple(column for columns in WAVES for column in columns)
 Cell = tuple[str, int, str, int, float]
 """Task, training rows, column, seed, learning rate (0: none)."""
 
@@ -90,19 +99,19 @@ def lines_of(folder: Path, split: str) -> list[str]:
 
 
 def cells(chosen: dict[str, float]) -> Iterator[Cell]:
-    """Yield the cells: learning rates first, then few rows before many, one seed before three."""
-    for task in TASKS:
-        for column, settings in FINE_TUNED.items():
-            for rate in settings["rates"]:
-                yield task, 1000, column, 0, rate
-    for seed in SEEDS:
-        for rows in ROWS:
-            for task in TASKS:
-                for column in COLUMNS:
-                    if column in FITTED:
-                        yield task, rows, column, seed, 0.0
-                    elif column in chosen:
-                        yield task, rows, column, seed, chosen[column]
+    """Yield the cells: cheap models first, learning rates, few rows, and one seed before three."""
+    for columns in WAVES:
+        tuned = [column for column in columns if column in FINE_TUNED]
+        for task in TASKS:
+            for column in tuned:
+                for rate in FINE_TUNED[column]["rates"]:
+                    yield task, 1000, column, 0, rate
+        for seed, rows, task in product(SEEDS, ROWS, TASKS):
+            for column in columns:
+                if column in FITTED:
+                    yield task, rows, column, seed, 0.0
+                elif column in chosen:
+                    yield task, rows, column, seed, chosen[column]
 
 
 def finished() -> dict[Cell, dict[str, Any]]:
