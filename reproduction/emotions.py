@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
 
 import temper
 from reproduction.document import run_or_print
-from reproduction.entities import COLUMNS, COMPUTE, paired_gain
+from reproduction.entities import COLUMNS, COMPUTE, GAINS, gains_table
 from reproduction.which_model import lines_of
 from temper.calibration.thresholds import choose_thresholds, label_temperatures
 from temper.cli.screen import say
@@ -172,29 +171,15 @@ def table() -> str:
     if complete.keys() != columns:
         return f"{len(finished())} runs are finished; the table follows when all are."
     chosen = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
-    lines = [
-        f"Learning rates: {chosen}. Percent, means over {len(SEEDS)} seeds. In parentheses: "
-        "differences from plain fine-tuning and from plain fine-tuning of equal compute, with 95% "
-        "intervals.",
-        "",
-        f"| | {' | '.join(SCORES.values())} |",
-        "|---" * (len(SCORES) + 1) + "|",
-    ]
-    for column in complete:
-        cells = []
-        for score in SCORES:
-            values = {
-                name: {seed: 100 * line[score] for seed, line in runs.items()}
-                for name, runs in complete.items()
-            }
-            cell = f"{fmean(values[column].values()):.1f}"
-            if column in COMPUTE:
-                references = [values[each] for each in ("plain", f"plain_x{COMPUTE[column]}")]
-                gains = (paired_gain(values[column], each) for each in references)
-                cell += f" ({'; '.join(gains)})"
-            cells.append(cell)
-        lines.append(f"| {column} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    values = {
+        column: {
+            heading: {seed: 100 * line[score] for seed, line in runs.items()}
+            for score, heading in SCORES.items()
+        }
+        for column, runs in complete.items()
+    }
+    introduction = f"Learning rates: {chosen}. Percent, means over {len(SEEDS)} seeds. {GAINS}"
+    return "\n".join([introduction, "", *gains_table(values, COMPUTE)])
 
 
 if __name__ == "__main__":

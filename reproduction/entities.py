@@ -43,6 +43,10 @@ COLUMNS: dict[str, dict[str, Any]] = {
 }
 COMPUTE = {"r_drop": 2, "uegr_one_pass": 2, "uegr": 3}
 """Passes of a step over those of plain fine-tuning, rounded up."""
+GAINS = (
+    "In parentheses: differences from plain fine-tuning and from plain fine-tuning of equal "
+    "compute, with 95% intervals."
+)
 
 
 def prepared(data: Path, scratch: Path, rows: int) -> Path:
@@ -168,30 +172,44 @@ def table() -> str:
             own = {name: 100 * (value or 0.0) for name, value in line["f1"].items()}
             own["shift"] = fmean(own[name] for name in SETS)
             for name in ("conll_test", "shift", *SETS):
-                values[line["column"]][name][line["seed"]] = own[name]
-        shown = ("conll_test", "shift", *SETS)
+                heading = name.replace("_", " ")
+                values[line["column"]][heading][line["seed"]] = own[name]
         rates = ", ".join(f"{name} {rate:g}" for name, rate in chosen(rows).items())
         lines += [
             f"**{rows} sentences**, learning rates {rates}. Strict F1, mean over {len(SEEDS)} "
-            "seeds. In parentheses: differences from plain fine-tuning and from plain fine-tuning "
-            "of equal compute, with 95% intervals.",
+            f"seeds. {GAINS}",
             "",
-            f"| | {' | '.join(name.replace('_', ' ') for name in shown)} |",
-            "|---" * (len(shown) + 1) + "|",
+            *gains_table(values, COMPUTE),
+            "",
         ]
-        for column in values:
-            cells = []
-            for name in shown:
-                own = values[column][name]
-                cell = f"{fmean(own.values()):.1f}"
-                if column in COLUMNS and column != "plain":
-                    against = ("plain", f"plain_x{COMPUTE[column]}")
-                    gains = (paired_gain(own, values[each][name]) for each in against)
-                    cell += f" ({'; '.join(gains)})"
-                cells.append(cell)
-            lines.append(f"| {column} | {' | '.join(cells)} |")
-        lines.append("")
     return "\n".join(lines)
+
+
+def gains_table(
+    values: dict[str, dict[str, dict[int, float]]], compute: dict[str, int]
+) -> list[str]:
+    """Return a table of means over seeds, with gains over plain fine-tuning.
+
+    Args:
+        values: Column of the study -> heading of the table -> seed -> score in percent.
+        compute: Column -> how many times the epochs its compute gives plain fine-tuning, whose
+            column is ``plain_x`` and that number.
+    """
+    headings = [*values["plain"]]
+    lines = [f"| | {' | '.join(headings)} |", "|---" * (len(headings) + 1) + "|"]
+    for column, scores in values.items():
+        cells = []
+        for heading in headings:
+            cell = f"{fmean(scores[heading].values()):.1f}"
+            if column in compute:
+                references = (
+                    values[name][heading] for name in ("plain", f"plain_x{compute[column]}")
+                )
+                gains = (paired_gain(scores[heading], each) for each in references)
+                cell += f" ({'; '.join(gains)})"
+            cells.append(cell)
+        lines.append(f"| {column} | {' | '.join(cells)} |")
+    return lines
 
 
 def paired_gain(own: dict[int, float], others: dict[int, float]) -> str:
