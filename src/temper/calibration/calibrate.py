@@ -92,7 +92,7 @@ def calibrate(
         with_dev: Whether validation rows are taken all the same.
         backend: ``int8`` makes an 8-bit copy of the model (`temper.models.int8`) and fits all of it
             on the copy's answers. Both are kept in the folder ``int8`` of the model's folder.
-        progress: Receives what there is to say.
+        progress: Receives notices.
 
     Returns:
         The content of the file.

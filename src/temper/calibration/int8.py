@@ -44,7 +44,7 @@ def make_int8(
         predictor: The checkpoint as it is loaded.
         rows: Labeled held-out rows that set no threshold.
         folder: An empty folder.
-        progress: Receives what there is to say.
+        progress: Receives notices.
 
     Returns:
         The copy; how its answers to at most 500 of the rows differ; and notices.

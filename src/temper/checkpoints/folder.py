@@ -353,7 +353,7 @@ def is_finished(
         found: Its record, None if there is none.
         config: The settings of this call.
         key: Their key.
-        progress: Receives that a finished run is kept.
+        progress: Receives a notice if a finished run is kept.
 
     Raises:
         CheckpointError: If the keys differ; says which settings do.

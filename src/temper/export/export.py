@@ -144,7 +144,7 @@ def export(
         request: Rows to compare on, with labels to be right about; None takes texts of its own.
         max_length: Tokens that texts are cut to; None takes what the model was trained with.
         settings: Class names that replace the model's own; the export has them.
-        progress: Receives what there is to say.
+        progress: Receives notices.
 
     Returns:
         The content of ``export.json`` (docs/formats.md).
