@@ -159,16 +159,22 @@ def _run_all(scratch: Path, plans: list[tuple[str, int, float, int]]) -> None:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
+def complete_runs() -> dict[str, dict[int, Any]]:
+    """Return the results by column and seed; empty until all columns have all seeds."""
+    rates = best_rates()
+    runs: dict[str, dict[int, Any]] = {}
+    for line in finished():
+        if line["rate"] == rates.get(line["column"].partition("_x")[0]):
+            runs.setdefault(line["column"], {})[line["seed"]] = line
+    columns = {*COLUMNS, *(f"plain_x{times}" for times in COMPUTE.values())}
+    ended = {column for column, by_seed in runs.items() if len(by_seed) == len(SEEDS)}
+    return runs if ended == columns else {}
+
+
 def table() -> str:
     """Return the results as Markdown."""
-    rates = best_rates()
-    by_column: dict[str, dict[int, Any]] = {}
-    for line in finished():
-        if line["rate"] == rates[line["column"].partition("_x")[0]]:
-            by_column.setdefault(line["column"], {})[line["seed"]] = line
-    complete = {column: runs for column, runs in by_column.items() if len(runs) == len(SEEDS)}
-    columns = {*COLUMNS, *(f"plain_x{times}" for times in COMPUTE.values())}
-    if complete.keys() != columns:
+    complete, rates = complete_runs(), best_rates()
+    if not complete:
         return f"{len(finished())} runs are finished; the table follows when all are."
     chosen = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
     values = {

@@ -160,23 +160,31 @@ def run(data: Path, scratch: Path) -> None:
         study(folder, scratch, f"final-{rows}", columns, seeds=SEEDS, shift=shift)
 
 
+def values_of(rows: int) -> dict[str, dict[str, dict[int, float]]]:
+    """Return the strict F1 in percent by column, set and seed; empty if the study has not ended."""
+    file = FOLDER / f"final-{rows}.json"
+    values: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    if not file.exists():
+        return values
+    for line in json.loads(file.read_text(encoding="utf-8"))["scores"]:
+        own = {name: 100 * (value or 0.0) for name, value in line["f1"].items()}
+        own["shift"] = fmean(own[name] for name in SETS)
+        for name in ("conll_test", "shift", *SETS):
+            heading = name.replace("_", " ")
+            values[line["column"]][heading][line["seed"]] = own[name]
+    return values
+
+
 def table() -> str:
     """Return the results as Markdown."""
     lines = []
     for rows in EPOCHS:
-        file = FOLDER / f"final-{rows}.json"
-        if not file.exists():
+        values = values_of(rows)
+        if not values:
             continue
-        values: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-        for line in json.loads(file.read_text(encoding="utf-8"))["scores"]:
-            own = {name: 100 * (value or 0.0) for name, value in line["f1"].items()}
-            own["shift"] = fmean(own[name] for name in SETS)
-            for name in ("conll_test", "shift", *SETS):
-                heading = name.replace("_", " ")
-                values[line["column"]][heading][line["seed"]] = own[name]
         rates = ", ".join(f"{name} {rate:g}" for name, rate in chosen(rows).items())
         lines += [
-            f"**{rows} sentences**, learning rates {rates}. Strict F1, mean over {len(SEEDS)} "
+            f"**{rows:,} sentences**, learning rates {rates}. Strict F1, mean over {len(SEEDS)} "
             f"seeds. {GAINS}",
             "",
             *gains_table(values, COMPUTE),

@@ -201,23 +201,23 @@ def run(data: Path, models: Path, scratch: Path) -> None:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
-def table() -> str:
-    """Return a table for each number of training rows: means over tasks and seeds."""
+def by_column(rows: int) -> dict[str, dict[tuple[str, int], dict[str, Any]]]:
+    """Return the results for a number of training rows by column, task and seed."""
     done = finished()
     chosen = rates(done)
-    found: dict[int, dict[str, dict[str, list[dict[str, Any]]]]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(list))
-    )
-    for (task, rows, column, _, rate), scores in done.items():
-        if column in FITTED or rate == chosen.get(column):
-            found[rows][column][task].append(scores)
-    lines = [
-        "Learning rates: "
-        + (", ".join(f"`{name}` {rate:g}" for name, rate in chosen.items()) or "not chosen yet")
-        + ".",
-        "",
-    ]
+    found: dict[str, dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
+    for (task, size, column, seed, rate), scores in done.items():
+        if size == rows and (column in FITTED or rate == chosen.get(column)):
+            found[column][task, seed] = scores
+    return found
+
+
+def table() -> str:
+    """Return a table for each number of training rows: means over tasks and seeds."""
+    chosen = ", ".join(f"`{name}` {rate:g}" for name, rate in rates(finished()).items())
+    lines = [f"Learning rates: {chosen or 'not chosen yet'}.", ""]
     for rows in ROWS:
+        found = by_column(rows)
         lines += [
             f"**{rows:,} training rows**",
             "",
@@ -225,23 +225,24 @@ def table() -> str:
             "|---" * (len(TASKS) + 6) + "|",
         ]
         for column in COLUMNS:
-            of_task = found[rows][column]
+            of_task: dict[str, list[dict[str, Any]]] = defaultdict(list)
+            for (task, _), scores in found[column].items():
+                of_task[task].append(scores)
             means = [
                 f"{100 * fmean(each['accuracy'] for each in of_task[task]):.1f}"
                 if task in of_task
                 else "not run"
                 for task in TASKS
             ]
+            summary, seeds = [""] * 4, ""
             if len(of_task) == len(TASKS):
+                seeds = str(min(map(len, of_task.values())))
                 summary = [
                     f"{100 * _mean(of_task, 'accuracy'):.1f}",
                     f"{_mean(of_task, 'brier'):.3f}",
                     f"{_mean(of_task, 'train_seconds'):.0f} s",
                     f"{_mean(of_task, 'predict_ms'):.1f} ms",
                 ]
-            else:
-                summary = [""] * 4
-            seeds = str(min(map(len, of_task.values()))) if of_task else ""
             lines.append(f"| `{column}` | {' | '.join([*means, *summary, seeds])} |")
         lines.append("")
     return "\n".join(lines)

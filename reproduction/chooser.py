@@ -1,0 +1,199 @@
+"""Print which method to take for each kind of data and model that was measured.
+
+    python -m reproduction.chooser [--write docs/methods/README.md]
+
+Scores decide after temperature scaling of both sides: the Brier score of classes and of several
+labels, strict F1 of entities. A column is taken if its gain over plain fine-tuning, and of a method
+also its gain over plain fine-tuning of at least equal compute, has an interval above 0: t intervals
+paired by seed, with Bonferroni's correction for the number of columns. Of several such columns the
+one with the largest gain is taken, of none ``plain``.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pandas
+from scipy.stats import t
+
+from reproduction import emotions, entities, which_model
+from reproduction.document import print_or_write
+from temper.display.wording import pipe_table
+
+RESULTS = Path("reproduction/results")
+Scores = dict[str, dict[int, float]]
+"""Column -> seed -> score in percent, higher is better."""
+SUITES: dict[str, dict[str, float]] = {
+    "effect-confirm": {"plain": 1, "plain_long": 2, "lp_ft": 1, "uegr_one_pass": 2},
+    "effect-confirm-2": {"plain": 1, "plain_long": 3, "soup": 3},
+}
+"""Suite of held-out benchmarks -> column -> compute of the training over that of ``plain``."""
+HEADINGS = (
+    "you have",
+    "take",
+    "gain in Brier score or F1",
+    "in accuracy or mAP",
+    "compute",
+    "not confirmed",
+    "evidence",
+)
+
+
+def line(
+    situation: str, evidence: str, deciding: Scores, shown: Scores, compute: dict[str, float]
+) -> list[str]:
+    """Return the line of the table for one kind of data and model.
+
+    Args:
+        situation: Rows, model and head.
+        evidence: Link to the page of results.
+        deciding: The scores that decide.
+        shown: The scores that are shown with them; may be empty.
+        compute: Column -> compute of its training over that of ``plain``.
+    """
+    taken, best = "plain", None
+    for column in deciding:
+        gains = [
+            gain(deciding[column], deciding[name], comparisons=len(deciding) - 1)
+            for name in baselines(column, compute)
+        ]
+        confirmed = bool(gains) and all(low > 0 for _, low, _ in gains)
+        if confirmed and (best is None or gains[0] > best):
+            taken, best = column, gains[0]
+    others = ", ".join(f"`{name}`" for name in deciding if name not in ("plain", taken))
+    more = gain(shown[taken], shown["plain"], comparisons=1) if best and shown else None
+    cost = f"{compute[taken]:g}x"
+    return [situation, f"`{taken}`", text_of(best), text_of(more), cost, others, evidence]
+
+
+def baselines(column: str, compute: dict[str, float]) -> list[str]:
+    """Return the columns that a column must beat: ``plain``, and of a method its equal in compute.
+
+    Example:
+        >>> baselines("uegr", {"plain": 1, "plain_x2": 2, "plain_x3": 3, "uegr": 2})
+        ['plain', 'plain_x2']
+        >>> baselines("plain_x2", {"plain": 1, "plain_x2": 2})
+        ['plain']
+    """
+    plain = [name for name in compute if name.startswith("plain")]
+    if column in plain:
+        return ["plain"] if column != "plain" else []
+    equal = min(
+        (name for name in plain if compute[name] >= compute[column]),
+        key=lambda name: compute[name],
+        default="plain",
+    )
+    return list(dict.fromkeys(("plain", equal)))
+
+
+def gain(
+    own: dict[int, float], others: dict[int, float], *, comparisons: int
+) -> tuple[float, float, float]:
+    """Return the mean difference over the seeds and its interval."""
+    differences = [own[seed] - others[seed] for seed in sorted(own)]
+    mean, n = fmean(differences), len(differences)
+    reach = float(t.ppf(1 - 0.025 / comparisons, n - 1)) * stdev(differences) / n**0.5
+    return mean, mean - reach, mean + reach
+
+
+def text_of(found: tuple[float, float, float] | None) -> str:
+    """Return a gain and its interval as text.
+
+    Example:
+        >>> text_of((1.25, 0.5, 2.0))
+        '+1.2 [+0.5, +2.0]'
+    """
+    return "" if found is None else "{:+.1f} [{:+.1f}, {:+.1f}]".format(*found)
+
+
+def of_suite(suite: str) -> tuple[Scores, Scores]:
+    """Return the scores of held-out benchmarks: minus the Brier score over all sets, and accuracy.
+
+    Both are means over the sets, then over the benchmarks.
+    """
+    found: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    for file in sorted((RESULTS / suite).glob("*/scores.parquet")):
+        scores = pandas.read_parquet(file)
+        for name, sign, wanted in (
+            ("deciding", -100, ("calibration", "temperature", "brier")),
+            ("shown", 100, ("task", "clean", "accuracy")),
+        ):
+            own = scores[
+                (scores["perspective"] == wanted[0])
+                & (scores["condition"] == wanted[1])
+                & (scores["name"] == wanted[2])
+            ]
+            means = sign * own.groupby(["column", "seed"])["value"].mean()
+            for (column, seed), value in means.items():
+                found[name, column, int(seed)].append(float(value))
+    parts: dict[str, Scores] = {"deciding": defaultdict(dict), "shown": defaultdict(dict)}
+    for (name, column, seed), values in found.items():
+        parts[name][column][seed] = fmean(values)
+    return parts["deciding"], parts["shown"]
+
+
+def lines() -> Iterator[list[str]]:
+    """Yield the lines of the table."""
+    for suite, compute in SUITES.items():
+        benchmarks = len(list((RESULTS / suite).glob("*/scores.parquet")))
+        yield line(
+            f"classes: 1,000 rows, MiniLM (22M), {benchmarks} benchmarks",
+            f"[what helps](../results/{suite}.md)",
+            *of_suite(suite),
+            compute,
+        )
+    times: dict[str, float] = {"plain": 1, "plain_x2": 2, "plain_x3": 3, **entities.COMPUTE}
+    for rows in entities.EPOCHS:
+        values = entities.values_of(rows)
+        if values:
+            deciding = {column: scores["conll test"] for column, scores in values.items()}
+            situation = f"entities: {rows:,} sentences, MiniLM (22M)"
+            yield line(situation, "[entities](../entities.md)", deciding, {}, times)
+    runs = emotions.complete_runs()
+    if runs:
+        deciding, shown = (
+            {
+                column: {seed: factor * line[score] for seed, line in by_seed.items()}
+                for column, by_seed in runs.items()
+            }
+            for score, factor in (("brier", -100), ("map", 100))
+        )
+        situation = f"several labels: {emotions.ROWS:,} rows, MiniLM (22M)"
+        yield line(situation, "[emotions](../emotions.md)", deciding, shown, times)
+    for rows in which_model.ROWS:
+        yield from of_models(rows)
+
+
+def of_models(rows: int) -> Iterator[list[str]]:
+    """Yield the line that compares models and linear classifiers on their embeddings."""
+    cells = len(which_model.TASKS) * len(which_model.SEEDS)
+    found = {
+        "plain" if column == "minilm" else column: [by_cell[cell] for cell in sorted(by_cell)]
+        for column, by_cell in which_model.by_column(rows).items()
+        if len(by_cell) == cells
+    }
+    if "plain" not in found:
+        return
+    deciding, shown, seconds = (
+        {name: {n: factor * cell[score] for n, cell in enumerate(of)} for name, of in found.items()}
+        for score, factor in (("brier", -100), ("accuracy", 100), ("train_seconds", 1))
+    )
+    means = {name: fmean(values.values()) for name, values in seconds.items()}
+    compute = {name: round(mean / means["plain"], 1) for name, mean in means.items()}
+    situation = f"classes: {rows:,} rows, {len(which_model.TASKS)} tasks; which model"
+    yield line(situation, "[which model](../which-model.md)", deciding, shown, compute)
+
+
+def table() -> str:
+    """Return the table."""
+    return pipe_table(HEADINGS, list(lines()))
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path)
+    print_or_write(table(), parser.parse_args().write)
