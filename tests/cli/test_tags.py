@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,24 +11,29 @@ import pytest
 import torch
 
 from temper import Classifier
+from temper.calibration.tagging import tag_errors
 from temper.data.encode import encode
 from temper.data.examples import Examples
+from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block
 from temper.functional.entities import COUNTS, tag_counts, tag_score
 from temper.models.hf import load_classifier
+from tests.cli.calls import answer as printed
 from tests.cli.calls import call, refused, succeed
 
 TYPES = {"good": "X", "bad": "Y"}
 TEXTS = ["good film", "The bad, old film!", "film"]
 
 
-def write_tagged(path: Path, *, indices: bool = False) -> Path:
-    """Write sentences in which good and bad words are entities."""
+def write_tagged(path: Path, *, indices: bool = False, held_out: bool = False) -> Path:
+    """Write sentences in which good and bad words are entities; held-out ones differ from these."""
     names = ["O", "B-X", "I-X", "B-Y", "I-Y"]
     rows = []
-    for number in range(40):
+    for number in range(120 if held_out else 40):
         words = ["the", "film", "was", *(["very"] * (number % 3)), "good", "good", "and", "bad"]
+        words += [str(number)] if held_out else []
         tags, last = [], None
         for word in words[number % 4 :]:
             kind = TYPES.get(word)
@@ -201,11 +207,57 @@ def test_parts_of_speech_are_scored_by_word(tiny_model: Path, tmp_path: Path) ->
     assert [span.text for span in answer.entities or ()] == ["good", "film"]
 
 
-@pytest.mark.parametrize("command", ["calibrate", "export"])
-def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path, command: str) -> None:
-    data = ("--data", run.parent / "rows.jsonl") if command == "calibrate" else ()
-    out = () if command == "calibrate" else ("--out", tmp_path / "out")
-    refused(call(command, run, *data, *out), "tags of words")
+def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path) -> None:
+    refused(call("export", run, "--out", tmp_path / "out"), "tags of words")
+    data = write_tagged(tmp_path / "held_out.jsonl", held_out=True)
+    refused(call("calibrate", run, "--data", data, "--coverage", "0.9"), "tags of words")
+
+
+def test_a_calibration_scales_words_and_flags_texts(
+    run: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    held_out = write_tagged(tmp_path / "held_out.jsonl", held_out=True)
+    uncalibrated = Classifier.load(copy)(TEXTS)
+    record = printed("calibrate", copy, "--data", held_out)
+    assert record["entity_ece"].keys() == {"before", "after"}
+    assert "sets" not in record
+    temperature = record["temperature"]
+    for before, after in zip(uncalibrated, Classifier.load(copy)(TEXTS), strict=True):
+        assert after.anomaly is not None
+        for old, new in zip(before.entities or (), after.entities or (), strict=True):
+            assert (old.label, old.start, old.end) == (new.label, new.start, new.end)
+    (given,) = Classifier.load(copy)(["film good film"])
+    scaled = torch.tensor(by_hand(copy, ["film", "good", "film"])).log() / temperature
+    sure = scaled.softmax(-1).max(-1).values.tolist()
+    for span in given.entities or ():
+        places = [n for n, start in enumerate((0, 5, 10)) if span.start <= start < span.end]
+        assert span.probability == pytest.approx(np.prod([sure[n] for n in places]), abs=1e-5)
+    (strange,) = Classifier.load(copy)(["film"], abstain="anomaly")
+    assert strange.abstain is not None
+    with pytest.raises(SettingError, match="tags of words"):
+        Classifier.load(copy)(["film"], coverage=0.9)
+
+
+def test_errors_of_tags_are_those_of_tagged_words_and_of_entities() -> None:
+    names = ["O", "B-X", "I-X"]
+    probabilities = np.array(
+        [[[0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.9, 0.05, 0.05]], [[0.3, 0.7, 0.0]] * 3]
+    )
+    with np.errstate(divide="ignore"):
+        logits = np.log(np.maximum(probabilities, 1e-30))
+    # The last text is cut: its last word has no answer.
+    answers = Prediction.of_tags([logits[0], logits[1][:2]])
+    rows = Examples(
+        "rows", ["a b c", "a b c"], labels=[[1, 2, 0], [1, 0, 1]], label_names=names, kind="tokens"
+    )
+    found = tag_errors(rows, answers)
+    # Tagged words: 0.8 and 0.6 right, 0.7 right, 0.7 wrong. 15 bins: 0.8, 0.6 and 0.7 are in
+    # bins of their own.
+    assert found["nll"] == pytest.approx(-np.log([0.8, 0.6, 0.7, 0.3]).mean())
+    assert found["ece_15"] == pytest.approx((0.2 + 0.4 + abs(1 - 1.4)) / 4)
+    # Entities: "a b" of 0.48, right; two of one word, 0.7, one right and one wrong.
+    assert found["entity_ece"] == pytest.approx((0.52 + abs(1 - 1.4)) / 3)
 
 
 @pytest.mark.parametrize("method", ["jachess", "mixup"])

@@ -27,7 +27,8 @@ from temper.calibration.calibration import (
 from temper.calibration.detecting import Ordinary, States, choose_detector
 from temper.calibration.files import write_calibration
 from temper.calibration.int8 import make_int8
-from temper.calibration.settings import Backend, CalibrationSettings
+from temper.calibration.settings import MEASURES, Backend, CalibrationSettings
+from temper.calibration.tagging import tag_errors, tagged_words, word_labels
 from temper.calibration.thresholds import choose_thresholds, label_temperatures
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
@@ -66,7 +67,6 @@ from temper.seeding import derive_seed
 
 MOST_FITTED = 2000
 """Rows that a temperature is fitted on, and that a detector learns from, at most."""
-MEASURES = {"nll": "NLL", "ece_15": "ECE", "classwise_ece": "Class-wise ECE"}
 ANOMALIES = 1000
 """Rows of a set of anomalies that detectors are chosen by at most."""
 
@@ -110,7 +110,7 @@ def calibrate(
         precision=request.evaluate.precision,
         settings=request.predictor,
     )
-    kinds = ONE_LABEL if backend == "int8" else (*ONE_LABEL, "multi_label")
+    kinds = ONE_LABEL if backend == "int8" else (*ONE_LABEL, "multi_label", "tokens")
     check_kind(predictor, request.model, kinds, what="A calibration")
     if backend == "int8" and windows_read(predictor) is not None:
         raise ModelError(
@@ -208,23 +208,23 @@ class _Fit:
             self.notice(notice)
         for notice in unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}):
             self.notice(notice)
-        labels = labels_of(self.rows)
-        several = answers.applies is not None
         if not answers.regression:
-            fit = self._temperatures if several else self._temperature
-            record["temperature"] = fit(labels[first], answers.take(first))
+            fit = self._temperature if answers.applies is None else self._temperatures
+            record["temperature"] = fit(self._labels(first, answers), answers.take(first))
         made = Calibration(
             longest_row(self.predictor),
             record.get("temperature"),
             windows=windows_read(self.predictor),
         )
         if self.settings.threshold is not None:
-            chosen = self._thresholds(labels[first], made.applied(answers.take(first)))
+            chosen = self._thresholds(
+                self._labels(first, answers), made.applied(answers.take(first))
+            )
             record["decision"] = {"rule": self.settings.threshold, "thresholds": chosen}
             made = replace(made, thresholds=chosen)
         record["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
         if not answers.regression:
-            self._measure(made, labels, answers, second if len(second) else first, record)
+            self._measure(made, answers, second if len(second) else first, record)
         if len(second):
             # A text that also sets thresholds would be its own nearest neighbor.
             texts = {self.rows.rows[row] for row in second}
@@ -243,9 +243,12 @@ class _Fit:
             made = replace(
                 made,
                 held_out=HeldOut(
-                    predictions, labels[second], scores, repeats if repeats.any() else None
+                    predictions,
+                    self._labels(second, answers),
+                    scores,
+                    repeats if repeats.any() else None,
                 ),
-                rule=SetRule(self.settings.by, self.settings.coverage),
+                rule=None if self._tagged else SetRule(self.settings.by, self.settings.coverage),
                 detector=detector,
                 false_alarms=self.settings.false_alarms,
                 reference=reference,
@@ -292,6 +295,15 @@ class _Fit:
             seen.add(text)
         return np.asarray(repeats, dtype=np.bool_)
 
+    def _labels(self, indices: IntegerArray, answers: Prediction) -> FloatArray:
+        """Return the labels of some rows, of tags those of the words that have answers, [W]."""
+        chosen = self.rows.select(indices.tolist())
+        return word_labels(chosen, answers.take(indices)) if self._tagged else labels_of(chosen)
+
+    @property
+    def _tagged(self) -> bool:
+        return self.predictor.gives == "tags"
+
     @property
     def _asked(self) -> bool:
         """Whether something is asked for that needs rows of its own to set thresholds."""
@@ -302,6 +314,12 @@ class _Fit:
         if self.settings.by == "class" and self.predictor.gives == "values":
             raise SettingError(
                 f"calibrate.by=class needs classes, and {self.request.model} is a regression."
+            )
+        sets = sorted(self.settings.model_fields_set & {"coverage", "by"})
+        if self._tagged and sets:
+            raise SettingError(
+                f"calibrate.{sets[0]} makes prediction sets, and {self.request.model} predicts "
+                "tags of words, which have none. Leave it out."
             )
         two = KINDS[self.predictor.gives] == "classification" and self.rows.classes == 2
         if self.settings.threshold is not None and not (two or self.predictor.gives == "labels"):
@@ -314,7 +332,8 @@ class _Fit:
         """Refuse too few rows for a threshold before the model answers any."""
         if not len(second) and not self._asked:
             return
-        wanted = {f"a coverage of {each:g}": least_rows(each) for each in self.settings.coverage}
+        coverages = () if self._tagged else self.settings.coverage
+        wanted = {f"a coverage of {each:g}": least_rows(each) for each in coverages}
         names: tuple[str, ...] = ("",)
         kinds = np.zeros(len(second), dtype=np.int64)
         if self.settings.by == "class":
@@ -360,6 +379,8 @@ class _Fit:
         return answers, np.zeros((len(rows), 1, 0), np.float32)
 
     def _temperature(self, labels: FloatArray, answers: Prediction) -> float:
+        if self._tagged:
+            labels, answers = tagged_words(labels, answers, self._names)
         logits = answers.logits
         # It `gives` logits.
         assert logits is not None
@@ -378,6 +399,8 @@ class _Fit:
                 f"No temperature can be fitted: of the {len(labels)} rows of "
                 f"{self.request.data.source} {error}. Give more rows, or others, with --data."
             ) from error
+        if self._tagged:
+            return temperature
         missing = sorted(set(range(logits.shape[1])) - set(labels_of(self.rows).astype(int)))
         names = self.predictor.label_names
         for label in missing:
@@ -408,7 +431,6 @@ class _Fit:
     def _measure(
         self,
         made: Calibration,
-        labels: FloatArray,
         answers: Prediction,
         indices: IntegerArray,
         record: dict[str, Any],
@@ -421,7 +443,8 @@ class _Fit:
             record["decision"] |= _before_and_after(
                 *(
                     decision_scores(
-                        label_matrix(labels[indices]), label_decisions(each.applied(predictions))
+                        label_matrix(self._labels(indices, answers)),
+                        label_decisions(each.applied(predictions)),
                     )
                     for each in (replace(made, thresholds=None), made)
                 )
@@ -483,7 +506,7 @@ def _levels(made: Calibration, answers: Prediction) -> FloatArray | None:
 
     Only answers with one class per text have a confidence.
     """
-    if answers.regression or answers.applies is not None:
+    if answers.regression or answers.applies is not None or answers.words is not None:
         return None
     sure = made.applied(answers).probabilities.max(axis=1)
     return np.unique(np.quantile(sure, np.linspace(0.0, 1.0, 101)))[::-1]
@@ -583,6 +606,8 @@ def _earlier(content: Mapping[str, Any]) -> tuple[object, str | None] | None:
 
 def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:
     """Return NLL and ECE of labeled rows; of several labels, the means over the labels."""
+    if prediction.words is not None:
+        return tag_errors(rows, prediction)
     block = block_of(Condition("calibration", "held_out"), rows, prediction)
     names = ("nll", "classwise_ece" if block.several else "ece_15")
     counts = np.ones((1, len(block)))

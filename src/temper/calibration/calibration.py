@@ -65,7 +65,8 @@ class HeldOut:
 
     Args:
         prediction: The model's own answers, n rows.
-        labels: Class indices or targets, [n]; of several labels, 1 where one applies, [n, L].
+        labels: Class indices or targets, [n]; of several labels, 1 where one applies, [n, L]; of
+            tags those of all words, [W].
         anomaly: The detector's score, [n].
         repeats: Whether an earlier row has the same text, [n]; None if no row has.
     """
@@ -82,7 +83,7 @@ class HeldOut:
         New texts may repeat as these do, or not at all. The more conservative threshold is valid
         in both cases.
         """
-        every = np.arange(len(self.labels))
+        every = np.arange(len(self.anomaly))
         return [every] if self.repeats is None else [every, every[~self.repeats]]
 
 
@@ -124,13 +125,13 @@ class Calibration:
         temperature: Temperature that divides logits, one for each of several labels; None for a
             regression.
         held_out: The rows that set thresholds; None if only a temperature is kept.
-        rule: How sets and intervals are made.
+        rule: How sets and intervals are made; None for tags of words.
         detector: How anomalies are found.
         false_alarms: Fraction of ordinary rows that may be flagged.
         reference: States of held-out rows that batches are compared with, [r, D]; None if the model
             shows none, and answers are compared.
         confidences: Confidences from high to low that may be needed for an answer, chosen on rows
-            that set no threshold, [k]; None of a regression and of several labels.
+            that set no threshold, [k]; None of a regression, several labels and tags.
         thresholds: Calibrated probability above which each label, or class 1 of two, is predicted;
             None for 0.5.
     """

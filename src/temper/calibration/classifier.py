@@ -244,7 +244,7 @@ class Classifier:
         if coverage is not None and not 0.0 < coverage < 1.0:
             came = f"{coverage:g}{perhaps(coverage)}"
             raise SettingError(f"`coverage` must be a fraction in (0, 1), got {came}.")
-        kept = known is not None and known.rule is not None
+        kept = known is not None and known.detector is not None
         for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):
             if wanted and not kept:
                 has = "keeps only a temperature" if known is not None else "keeps no calibration"
@@ -252,13 +252,20 @@ class Classifier:
                     f"`{option}` asks for what is known from held-out rows, and {name} {has}. Give "
                     f"it held-out rows first: temper calibrate {name} --data ROWS --coverage 0.9"
                 )
-        if known is None or known.rule is None:
+        if known is None or known.detector is None:
             return Terms()
         if known.confidences is None and (rules.largest_set or rules.max_risk):
             raise SettingError(
-                f"'set>K' and `max_risk` need one class per text, and {name} predicts numbers or "
-                "several labels."
+                f"'set>K' and `max_risk` need one class per text, and {name} predicts numbers, "
+                "several labels or tags of words."
             )
+        if known.rule is None:
+            if coverage is not None:
+                raise SettingError(
+                    f"`coverage` makes prediction sets, and {name} predicts tags of words, which "
+                    "have none."
+                )
+            return Terms(rules=rules)
         coverage = known.rule.coverage[0] if coverage is None else coverage
         known.threshold(coverage)
         selection = None if rules.max_risk is None else known.confident(rules.max_risk)
@@ -392,15 +399,16 @@ class Classifier:
             fields = _plain(scaled, names)
         if self.predictor.gives == "choices":
             fields = picked_choices(fields, scaled, second)
-        if known is None or known.rule is None:
+        if known is None or known.detector is None:
             return Answers(tuple(Answer(**each) for each in fields), notices)
-        assert terms.coverage is not None
         assert anomaly is not None
         in_sets = None
         flagged = anomaly > known.alarm
         for each, score, flag in zip(fields, anomaly.tolist(), flagged.tolist(), strict=True):
             each |= {"anomaly": score, "anomalous": flag}
-        if scaled.regression:
+        if terms.coverage is None:
+            pass
+        elif scaled.regression:
             low, high = known.intervals(scaled.prediction, coverage=terms.coverage)
             for each, *ends in zip(fields, low.tolist(), high.tolist(), strict=True):
                 each["interval"] = tuple(ends)
@@ -413,7 +421,7 @@ class Classifier:
             reasons = terms.rules.reasons(
                 flagged=flagged,
                 in_sets=in_sets,
-                confidence=None if scaled.regression else scaled.probabilities.max(axis=1),
+                confidence=None if in_sets is None else scaled.probabilities.max(axis=1),
                 needed=None if terms.selection is None else terms.selection.threshold,
             )
             for each, *objections in zip(fields, *reasons.values(), strict=True):

@@ -53,13 +53,14 @@ def choose_detector(
         ValueError: No detector fits the model, or the states do not vary.
     """
     known: tuple[DetectorName, ...] = get_args(DetectorName)
-    one_class = not ordinary.answers.regression and ordinary.answers.applies is None
+    answers = ordinary.answers
+    one_class = not answers.regression and answers.applies is None and answers.words is None
     names = [
         name for name in known if (ordinary.states.shape[2] if name == OF_STATES else one_class)
     ]
     if not names:
         raise ValueError(
-            "it predicts numbers or several labels, and its hidden states cannot be read"
+            "it does not predict one class per text, and its hidden states cannot be read"
         )
     halves = [np.arange(len(ordinary.states)) % 2 == half for half in (0, 1)]
 

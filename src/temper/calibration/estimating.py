@@ -35,12 +35,12 @@ def unlabeled_scores(
         shift: Result of the shift test.
 
     Returns:
-        The estimates, or why there are none; None for a regression or several labels, or without
-        held-out rows.
+        The estimates, or why there are none; None for a regression, several labels or tags, or
+        without held-out rows.
     """
     if known is None or known.held_out is None or own.logits is None or anomaly is None:
         return None
-    if own.applies is not None:
+    if own.applies is not None or own.words is not None:
         return None
     if known.thresholds is not None:
         return UnlabeledScores(len(own), reason="decisions are not made at a probability of 0.5")

@@ -96,8 +96,8 @@ def write_calibration(folder: Path, made: Calibration, fields: Mapping[str, Any]
     if made.windows is not None:
         record["windows"] = asdict(made.windows)
     if made.rule is not None:
-        assert made.detector is not None
         record["sets"] = _sets(made, made.rule)
+    if made.detector is not None:
         record["anomaly"] = {
             **fields.get("anomaly", {}),
             "detector": made.detector.name,
@@ -239,6 +239,8 @@ def _arrays(made: Calibration) -> dict[str, Any]:
     if (held := made.held_out) is not None:
         answers = held.prediction
         arrays["held_out.answers"] = answers.prediction if answers.regression else answers.logits
+        if answers.words is not None:
+            arrays["held_out.words"] = answers.words
         arrays["held_out.labels"] = held.labels
         arrays["held_out.anomaly"] = held.anomaly
         if held.repeats is not None:
@@ -281,11 +283,17 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
             thresholds=thresholds,
         )
     answers = arrays["held_out.answers"]
-    made = Prediction.of_values if answers.ndim == 1 else Prediction.of_logits
-    if arrays["held_out.labels"].ndim == 2:
-        made = Prediction.of_labels
+    if "held_out.words" in arrays:
+        words = np.split(answers, np.cumsum(arrays["held_out.words"])[:-1])
+        prediction = Prediction.of_tags(words)
+    elif arrays["held_out.labels"].ndim == 2:
+        prediction = Prediction.of_labels(answers)
+    elif answers.ndim == 2:
+        prediction = Prediction.of_logits(answers)
+    else:
+        prediction = Prediction.of_values(answers)
     held_out = HeldOut(
-        made(answers),
+        prediction,
         arrays["held_out.labels"],
         arrays["held_out.anomaly"],
         arrays.get("held_out.repeats"),

@@ -13,6 +13,13 @@ OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Within = Literal["all", "class"]
 Backend = Literal["torch", "int8"]
 """What computes answers: the checkpoint in PyTorch, or its 8-bit copy in ONNX Runtime."""
+MEASURES = {
+    "nll": "NLL",
+    "ece_15": "ECE",
+    "classwise_ece": "class-wise ECE",
+    "entity_ece": "ECE of entities",
+}
+"""Errors of calibration, by their names in ``calibration.json``."""
 
 
 def known_backend(name: str) -> Backend:

@@ -10,7 +10,7 @@ import typer
 
 from temper.api.keywords import CALIBRATE
 from temper.api.nested import nested, of_paths, of_sources, of_tables, refuse
-from temper.calibration.settings import CalibrationSettings, known_backend
+from temper.calibration.settings import MEASURES, CalibrationSettings, known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import print_json, say
@@ -116,10 +116,7 @@ def lines(made: Mapping[str, Any]) -> list[str]:
         what = f"Temperature {values[0]:.4f}"
         if several:
             what = f"Temperatures of {len(values)} labels, {min(values):.4f} to {max(values):.4f},"
-        changes = [
-            ("NLL", "nll"),
-            ("class-wise ECE", "classwise_ece") if several else ("ECE", "ece_15"),
-        ]
+        changes = [(title, name) for name, title in MEASURES.items() if name in made]
         output.append(f"{what} from {rows['fit']} rows: {_changes(made, changes)} on {fresh}.")
     if "decision" in made:
         result = made["decision"]

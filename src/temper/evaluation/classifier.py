@@ -281,7 +281,11 @@ class ClassifierPredictor(TextPredictor):
                 given = self.model(**part.batch.inputs, **asking)
                 states.append(layer_means(given, part.batch.mask).cpu().numpy())
                 logits = given.logits.double().cpu().numpy()
-                answers.append(self._read(logits, part.truncated))
+                if part.words is None:
+                    answers.append(self._read(logits, part.truncated))
+                else:
+                    rows = part.of_words(logits)
+                    answers.append(Prediction.of_tags(rows, truncated=part.truncated))
                 indices += part.indices
         if not indices:
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")

@@ -242,6 +242,10 @@ class Prediction:
         Args:
             index: Positions, [m].
         """
+        if self.words is not None:
+            assert self.logits is not None
+            rows = self.by_example(self.logits)
+            return Prediction.of_tags([rows[position] for position in index])
         logits = None if self.logits is None else self.logits[index]
         applies = None if self.applies is None else self.applies[index]
         probabilities, prediction = self.probabilities[index], self.prediction[index]
@@ -554,18 +558,17 @@ def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
 
     logits = [part.logits for part in parts if part.logits is not None]
     applies = [part.applies for part in parts if part.applies is not None]
-    words = [part.words for part in parts if part.words is not None]
-    if words:
-        rows = [row for part in parts for row in part.by_example(part.logits)]  # type: ignore[arg-type]
-        ordered = [rows[index] for index in positions]
-        return Prediction.of_tags(ordered)
-    spans = [part.spans for part in parts if part.spans is not None]
     cut = [part.truncated * len(part) for part in parts if part.truncated is not None]
+    truncated = sum(cut) / len(positions) if len(cut) == len(parts) else None
+    if parts[0].words is not None:
+        rows = [row for part in parts for row in part.by_example(part.logits)]  # type: ignore[arg-type]
+        return Prediction.of_tags([rows[index] for index in positions], truncated=truncated)
+    spans = [part.spans for part in parts if part.spans is not None]
     return Prediction(
         whole([part.probabilities for part in parts]),
         whole([part.prediction for part in parts]),
         whole(logits) if len(logits) == len(parts) else None,
-        sum(cut) / len(positions) if len(cut) == len(parts) else None,
+        truncated,
         np.concatenate(applies)[positions] if applies else None,
         spans=np.concatenate(spans)[positions] if spans else None,
     )

@@ -386,5 +386,5 @@ ANOMALY = Perspective(
     rows=rows,
     score=score,
     settings=AnomalySettings,
-    kinds=(*ONE_LABEL, "multi_label"),
+    kinds=(*ONE_LABEL, "multi_label", "tokens"),
 )
