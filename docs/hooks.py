@@ -48,8 +48,18 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lead links from docs/ to files of the root to their pages."""
-    return to_pages(markdown, above="../")
+    """Convert formulas to MathML, and lead links from docs/ to files of the root to their pages."""
+    return with_formulas(to_pages(markdown, above="../"))
+
+
+def with_formulas(markdown: str) -> str:
+    """Return a page with MathML, which browsers draw without a script, for blocks of LaTeX."""
+    from latex2mathml.converter import convert
+
+    def formula(match: re.Match[str]) -> str:
+        return f'<div class="formula">{convert(match[1], display="block")}</div>\n'
+
+    return re.sub(r"^```math\n(.*?)^```\n", formula, markdown, flags=re.MULTILINE | re.DOTALL)
 
 
 def navigation(entries: Iterable[Any]) -> list[Any]:

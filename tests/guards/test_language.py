@@ -48,7 +48,7 @@ LONGEST_SENTENCE = 35  # words
 LEFT: dict[str, int] = {
     ".": 15,
     "docs": 62,
-    "docs/methods": 63,
+    "docs/methods": 48,
     "temper": 11,
     "temper/api": 8,
     "temper/calibration": 5,

@@ -121,13 +121,13 @@ def tag_errors(rows: Examples, answers: Prediction) -> dict[str, float]:
         "ece_15": float(expected_calibration_error(right, sure, bins=15)),
     }
     truth = [set(entities_of([names[tag] for tag in tags])) for tags in rows.labels or ()]
-    found = [
+    scored = [
         (piece in known, chance)
         for known, pieces in zip(truth, pieces_of(answers, names), strict=True)
         for piece, chance in pieces
     ]
-    if found and are_entities(names):
-        rights, chances = map(np.array, zip(*found, strict=True))
+    if scored and are_entities(names):
+        rights, chances = map(np.array, zip(*scored, strict=True))
         result["entity_ece"] = float(expected_calibration_error(rights, chances, bins=15))
     return result
 
