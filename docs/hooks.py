@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from functools import cache
@@ -24,6 +25,15 @@ COPIED = {
     "security.md": "SECURITY.md",
 }
 """Page -> file of the root whose text it has."""
+GALLERY = {
+    "robustness/roberta-large-sentiment": "Plain fine-tuning, UEGR and RoAST on 3,000 rows of "
+    "SST-2: shift, adversarial sets, embedding attacks, noise, calibration and OOD detection.",
+    "trust-sst2/minilm-sst2": "One model on 2,000 rows of SST-2, under the 15 shifted and "
+    "attacked sets of the sentiment suite: what `temper evaluate` reports.",
+    "effect-confirm/minilm-emotion": "Emotions in tweets, four classes: plain fine-tuning, more "
+    "epochs, and two methods.",
+}
+"""Kept study -> what its report shows."""
 
 
 def on_config(config: Any) -> Any:
@@ -42,7 +52,7 @@ def on_files(files: Any, *, config: Any) -> Any:
     """Add the made pages to those that lie in docs/."""
     from mkdocs.structure.files import File
 
-    for name, text in made().items():
+    for name, text in {**made(), **reports()}.items():
         files.append(File.generated(config, name, content=text))
     return files
 
@@ -102,7 +112,30 @@ def made() -> dict[str, str]:
     pages = {page: moved((ROOT / source).read_text("utf-8")) for page, source in COPIED.items()}
     for path in (ROOT / "examples").glob("*.ipynb"):
         pages[f"notebooks/{path.stem}.md"] = notebook(path)
-    return {**pages, "commands.md": commands(), **reference()}
+    return {**pages, "commands.md": commands(), "gallery.md": gallery(), **reference()}
+
+
+def gallery() -> str:
+    """Return the page that links to the reports of some kept studies."""
+    lines = ["# Reports", "", "Pages that `temper report` writes, of studies of this repository:"]
+    for study, shows in GALLERY.items():
+        page = f"gallery/{study.partition('/')[0]}.html"
+        command = f"temper report reproduction/results/{study}"
+        lines += ["", f"- [{study}]({page}): {shows}", f"  `{command}`"]
+    return "\n".join(lines) + "\n"
+
+
+def reports() -> dict[str, str]:
+    """Return the reports of the gallery, HTML by the name of the file."""
+    from temper.report import build
+
+    pages = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for study in GALLERY:
+            name = f"gallery/{study.partition('/')[0]}.html"
+            file = build(ROOT / "reproduction" / "results" / study, Path(folder) / "report.html")
+            pages[name] = file.read_text("utf-8")
+    return pages
 
 
 def notebook(path: Path) -> str:

@@ -85,7 +85,7 @@ def test_what_is_better_on_something_and_worse_on_nothing_is_recommended() -> No
         row("task", 0.90, new=(0.901, "equivalent")), row("calibration", 0.10, new=(0.06, "better"))
     )
     assert found.recommended == "new"
-    assert found.sentence.startswith("Recommended: `new`. It is 40% better calibrated;")
+    assert found.sentence.startswith("Recommended: `new`. It is better calibrated (")
     assert "0.5 points" in found.sentence
 
 
@@ -104,7 +104,7 @@ def test_what_may_be_less_accurate_is_not_recommended(verdict: Verdict) -> None:
         row("task", 0.90, new=(0.87, verdict)), row("calibration", 0.10, new=(0.02, "better"))
     )
     assert found.recommended == "plain"
-    assert found.sentence.startswith("Keep plain fine-tuning. `new` is ")
+    assert found.sentence.startswith("Keep plain fine-tuning. `new` ")
 
 
 def test_another_baseline_than_plain_fine_tuning_is_kept_by_its_name() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from temper.display.charts import Figure, Lines
 from temper.display.folders import read
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.display.wording import unit
 from temper.functional.scores import SCORES
 from temper.functional.units import ANY_SIZE
@@ -48,7 +48,7 @@ def drawn(folder: Path) -> dict[str, Figure]:
     (inside,) = [
         section
         for section in sections(source, compare(source))
-        if section.heading == Question.INSIDE
+        if section.heading == Heading.INSIDE
     ]
     return {figure.title: figure for figure in inside.figures}
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.report import build
 from tests.report.browser import Browser
 from tests.report.conftest import Plan, write_run, write_study
 
 MakeStudy = Callable[[Plan], Path]
 
-HOLDS = "#does-it-hold-under-attack-and-noise"
+HOLDS = "#robustness"
 SCRIPT = "<script>window.attacked = 1; alert(1)</script>"
 END = "</script><img src=x onerror='window.attacked = 1'>"
 LONG = "model-" * 60
@@ -125,15 +125,15 @@ def test_text_from_data_stays_text(hostile_elements: Elements) -> None:
         assert said in page.text
 
 
-def test_the_page_asks_and_answers_questions(elements: Elements, plain_page: Path) -> None:
+def test_each_section_begins_with_its_finding(elements: Elements, plain_page: Path) -> None:
     text = plain_page.read_text(encoding="utf-8")
-    asked = [html.unescape(found) for found in re.findall(r"<h2 [^>]*>([^<]*)</h2>", text)]
-    assert asked[:3] == [Question.RIGHT, Question.HOLDS, Question.KNOWS]
-    # The whole table of scores comes after every answer.
-    assert asked.index("All scores") > asked.index(Question.COST)
-    # Each is led by what came out: with its difference where that is significant.
+    headings = [html.unescape(found) for found in re.findall(r"<h2 [^>]*>([^<]*)</h2>", text)]
+    assert headings[:3] == [Heading.ACCURACY, Heading.ROBUSTNESS, Heading.CALIBRATION]
+    # The whole table of scores comes last.
+    assert headings.index("All scores") > headings.index(Heading.COST)
+    # A significant difference is written with its interval.
     assert "`" not in elements.text
-    assert "45% better calibrated: \u22125.0 points [\u22127.3, \u22122.7]." in elements.text
+    assert "\u22125.0 points, 95% CI [\u22127.3, \u22122.7])." in elements.text
     assert "ECE is how far the stated confidence lies" in elements.text
 
 

@@ -13,16 +13,16 @@ from temper.display.folders import Source
 from temper.display.wording import described, title
 
 
-class Question(StrEnum):
+class Heading(StrEnum):
     """The sections of a report, in their order."""
 
-    COLUMNS = "How do the columns compare?"
-    RIGHT = "Is it right, here and elsewhere?"
-    HOLDS = "Does it hold under attack and noise?"
-    KNOWS = "Does it know what it does not know?"
-    WRONG = "What does it get wrong?"
-    INSIDE = "What changed inside?"
-    COST = "What did it cost?"
+    COMPARISON = "Comparison"
+    ACCURACY = "Accuracy"
+    ROBUSTNESS = "Robustness"
+    CALIBRATION = "Calibration and OOD detection"
+    ERRORS = "Error analysis"
+    INSIDE = "Representations"
+    COST = "Cost"
 
 
 METRIC = "metric"
@@ -65,9 +65,9 @@ class View:
         words: Returns a label that is unique within the group; None uses `label`.
         minor: Chooses the keys that are shown in figures only.
         gain: Template of a difference, after the column's name. Fields: ``{better}`` (or worse),
-            ``{points}``, ``{fraction}`` of the error, ``{ours}``, ``{theirs}``, ``{reference}``,
-            ``{score}``, ``{title}``.
-        question: The reader's question; groups with one question share a section of the page.
+            ``{ours}``, ``{compared}`` (the reference's value and the difference), ``{score}`` and
+            ``{title}``.
+        heading: The section of the page; several groups may share one.
         explained: One-sentence explanation of the primary score.
         says: Returns findings shown before ``explained``, for a group that is not ``judged`` or
             needs more than its primary score. See ``Comparison.said``.
@@ -96,8 +96,8 @@ class View:
     relative_to: str = "norm"
     words: Callable[[ScoreKey], str] | None = None
     minor: Callable[[Sequence[ScoreKey]], Sequence[ScoreKey]] = lambda keys: ()
-    gain: str = "is {better} in {title} ({ours}, {reference} {theirs})"
-    question: str = ""
+    gain: str = "is {better} in {title} ({ours}, {compared})"
+    heading: str = ""
     explained: str = ""
     says: Callable[[Comparison], str] = lambda comparison: ""
     figures: Callable[[Source, Comparison], list[Figure]] = lambda source, comparison: []

@@ -136,8 +136,8 @@ def slug(heading: str) -> str:
     """Return a heading as a URL fragment or file name.
 
     Example:
-        >>> slug("What did it cost?")
-        'what-did-it-cost'
+        >>> slug("Error analysis")
+        'error-analysis'
     """
     return re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
 

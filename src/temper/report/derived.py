@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 
 from temper.display.cells import ScoreKey
 from temper.display.records import ScoreRecord
-from temper.display.views import Question, View, Views
+from temper.display.views import Heading, View, Views
 from temper.display.wording import listed, title
 from temper.evaluation.perspectives import perspectives
 from temper.functional.intervals import average_relative_improvement
@@ -30,7 +30,7 @@ SUMMARY = View(
     name="summary",
     title="Average relative improvement",
     order=0,
-    question=Question.COLUMNS,
+    heading=Heading.COMPARISON,
     explained="The fraction of the reference's distance to a perfect score that a column closes, "
     "averaged over task, shift, attacks, OOD detection and calibration.",
     leads="relative_improvement",
@@ -59,7 +59,7 @@ RANK = View(
     name="rank",
     title="Mean rank",
     order=3,
-    question=Question.COLUMNS,
+    heading=Heading.COMPARISON,
     explained="A column's rank among the columns, averaged over perspectives; 1 is best.",
     leads="mean_rank",
     words=lambda key: f"{title(key.name)} over the perspectives",

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.display.folders import Run, Source, read_columns
 from temper.display.records import run_record
-from temper.display.views import Question, View
+from temper.display.views import Heading, View
 from temper.display.wording import plural
 from temper.functional.proportions import wilson
 from temper.functional.resampling import FloatArray, IntegerArray, divide
@@ -194,7 +194,7 @@ def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
     right = answers.loc[answers["prediction"] == answers["label"], _KEYS]
     result = []
     for view in views():
-        if view.question != Question.HOLDS or view.answered:
+        if view.heading != Heading.ROBUSTNESS or view.answered:
             continue
         rows = run.rows([*_COLUMNS, "parameters"], view.name)
         rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=_KEYS)

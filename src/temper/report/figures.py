@@ -22,7 +22,7 @@ from temper.display.charts import (
     style,
 )
 from temper.display.folders import Source
-from temper.display.views import Question, View
+from temper.display.views import Heading, View
 from temper.display.wording import plural, slug
 from temper.functional.units import ABSENT
 from temper.report.derived import views
@@ -31,10 +31,10 @@ from temper.report.view import error_of, leading
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page, which answers one question.
+    """A section of the page.
 
     Args:
-        heading: The question.
+        heading: Its title.
         views: The groups of scores that answer it.
         rows: Their primary scores.
         figures: Their figures.
@@ -59,18 +59,18 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
         comparison: Its scores.
 
     Returns:
-        Sections in page order: the known questions, then perspectives without a question under
+        Sections in page order: the known headings, then perspectives without one under
         their titles. A section may be empty.
 
     Raises:
         CheckpointError: If rows or metrics are damaged.
     """
-    asked: dict[str, list[View]] = {question: [] for question in Question}
+    asked: dict[str, list[View]] = {heading: [] for heading in Heading}
     for view in views():
-        asked.setdefault(view.question or view.title, []).append(view)
+        asked.setdefault(view.heading or view.title, []).append(view)
     of_all: dict[str, list[Figure]] = {
-        Question.COLUMNS: gaps_closed(comparison),
-        Question.COST: training(source),
+        Heading.COMPARISON: gaps_closed(comparison),
+        Heading.COST: training(source),
     }
     scored = {row.key.perspective for row in comparison.rows}
     result = []
@@ -78,7 +78,7 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
         drawn = [figure for view in asking for figure in view.figures(source, comparison)]
         drawn += of_all.get(heading, [])
         measured = tuple(view for view in asking if view.name in scored)
-        if heading == Question.COLUMNS and len(comparison.columns) < 3:
+        if heading == Heading.COMPARISON and len(comparison.columns) < 3:
             # Two columns are compared on the first screen already.
             continue
         rows = tuple(row for view in measured for row in leading(comparison, view.name))

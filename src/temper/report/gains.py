@@ -88,7 +88,7 @@ class Gain:
     def sentence(self, reference: str) -> str:
         """Return a sentence with its numbers, given the reference's name."""
         if self.decided:
-            return f"`{self.column}` {self.clause(reference)}: {self.natural}."
+            return f"`{self.column}` {self.clause(reference)}."
         outlook = self.row.outlook(self.column)
         message = f"{self.said}{f'; {outlook}' if outlook else ''}"
         return f"{self.view.title}: `{self.column}` {self.natural}, {message}."
@@ -109,14 +109,13 @@ class Gain:
     def clause(self, reference: str) -> str:
         """Return a clause for a sentence, given the reference's name."""
         ours, theirs = self.row.cells[self.column].mean, self.row.cells[reference].mean
+        value, interval = self.row.difference_text(self.column)
         return self.view.gain.format(
             better="better" if self.fraction > 0 else "worse",
             score=within(title(self.row.key.name)),
-            fraction=f"{abs(self.fraction):.0f}%",
-            points=_with_unit(self.row, self.row.unit.text(abs(self.difference.mean or 0.0))),
             ours=self.row.unit.with_sign(self.row.unit.text(ours)),
-            theirs=self.row.unit.with_sign(self.row.unit.text(theirs)),
-            reference=f"`{reference}`",
+            compared=f"`{reference}`: {self.row.unit.with_sign(self.row.unit.text(theirs))}, "
+            f"{_with_unit(self.row, value)}{f', 95% CI {interval}' if interval else ''}",
             title=self.view.title.lower(),
         )
 

@@ -449,8 +449,8 @@ def _sentences(
         though = f", though it {listed(gained)}" if gained else ""
         return f"{kept}. `{column}` {listed(against)}{though}{note}.", ""
     if gained and claims.lost and not claims.gains:
-        lost = f"{kept}. What `{column}` gains does not remain {claims.lost}."
-        return lost, f"Without that, it {listed(gained)}{note}."
+        lost = f"{kept}. The gains of `{column}` do not remain {claims.lost}."
+        return lost, f"Without this comparison, it {listed(gained)}{note}."
     if gained:
         return f"{kept}. `{column}` {listed(gained)}{note}, so it may be worse.", ""
     if improved is not None and improved.decided < 0:

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from temper.display.cells import Comparison
 from temper.display.charts import Bars, HeatMap, style
 from temper.display.folders import Source, read
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.display.wording import folded, slug
 from temper.errors import CheckpointError
 from temper.files import asset, make_folder, write_text
@@ -96,7 +96,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         examples: Maximum number of attacked examples.
     """
     shown, table, runs = gallery(source, most=examples), overview(comparison), view.runs(source)
-    apart: dict[str, bool] = {Question.WRONG: shown is not None, Question.COST: bool(runs)}
+    apart: dict[str, bool] = {Heading.ERRORS: shown is not None, Heading.COST: bool(runs)}
     environment = templates()
     environment.filters["numbered"] = lambda texts: list(enumerate(texts))
     environment.filters["svg"] = lambda figure: Markup(svg(figure))
@@ -105,7 +105,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
     return environment.get_template("page.html").render(
         **screen_values(source, comparison),
         kind=source.kind,
-        Question=Question,
+        Heading=Heading,
         notices=folded(comparison.notices),
         overview=None if table.turned else table,
         header=comparison.headings,

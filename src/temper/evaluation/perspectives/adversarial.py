@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from temper.display.views import Question, mean_or_first
+from temper.display.views import Heading, mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block
@@ -66,9 +66,9 @@ ADVERSARIAL = Perspective(
     name="adversarial",
     title="Adversarial sets",
     order=30,
-    question=Question.HOLDS,
+    heading=Heading.ROBUSTNESS,
     explained="Texts that were written or picked to mislead models of this kind.",
-    gain="reaches {ours} {score} on adversarial texts ({reference}: {theirs})",
+    gain="reaches {ours} {score} on adversarial texts ({compared})",
     short="Adversarial",
     sums_up=mean_or_first,
     improves=True,

@@ -16,7 +16,7 @@ import numpy as np
 from temper.display.cells import Comparison, Row
 from temper.display.charts import Figure, labeled_bars
 from temper.display.folders import Source
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.anomaly import CONDITIONS, values_of
 from temper.evaluation.perspectives.coverage import rows_drawn, thresholds_of_dev
@@ -148,7 +148,7 @@ ALARMS = Perspective(
     name="alarms",
     title="Alarms",
     order=122,
-    question=Question.KNOWS,
+    heading=Heading.CALIBRATION,
     explained="Detections are the OOD texts that raise an alarm, with a threshold at which "
     f"ordinary texts do so {STATED} of the time.",
     leads="detections",

@@ -32,7 +32,7 @@ from temper.display.charts import (
     style,
 )
 from temper.display.folders import Run, Source
-from temper.display.views import Question, mean_or_first
+from temper.display.views import Heading, mean_or_first
 from temper.errors import ModelError
 from temper.evaluation.measurement import Aligned, Measurement, PerspectiveSettings
 from temper.evaluation.perspectives.registry import ONE_LABEL, Perspective
@@ -362,10 +362,10 @@ ANOMALY = Perspective(
     name="anomaly",
     title="Anomaly detection",
     order=120,
-    question=Question.KNOWS,
+    heading=Heading.CALIBRATION,
     explained="AUROC is the chance that an OOD text gets a higher OOD score than an "
     "in-distribution one: 50% is guessing, 100% perfect.",
-    gain="is {better} at OOD detection (AUROC {ours}, {reference}: {theirs})",
+    gain="is {better} at OOD detection (AUROC {ours}, {compared})",
     leads="auroc",
     leads_clean=True,
     sums_up=mean_or_first,

@@ -20,7 +20,7 @@ from temper.data.examples import Examples
 from temper.display.cells import Comparison
 from temper.display.charts import Axis, Curve, Figure, Lines, Look, Point, diagonal, style
 from temper.display.folders import Run, Source
-from temper.display.views import Question, mean_or_first
+from temper.display.views import Heading, mean_or_first
 from temper.errors import DataError
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
 from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
@@ -384,11 +384,11 @@ CALIBRATION = Perspective(
     name="calibration",
     title="Calibration",
     order=110,
-    question=Question.KNOWS,
+    heading=Heading.CALIBRATION,
     explained="ECE is how far the stated confidence lies from the fraction of right answers, on "
     "average over bins of confidence: 0 is perfect, and 10% means that answers stated "
     "at 90% are right some 80 times in 100.",
-    gain="is {fraction} {better} calibrated",
+    gain="is {better} calibrated ({score} {ours}, {compared})",
     leads="ece_10",
     leads_clean=True,
     sums_up=mean_or_first,

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 from pydantic import Field
 
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.evaluation.measurement import Measurement, PerspectiveSettings
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import TokenPredictor
@@ -144,7 +144,7 @@ COST = Perspective(
     name="cost",
     title="Cost",
     order=140,
-    question=Question.COST,
+    heading=Heading.COST,
     explained="Seconds and forward passes that answering one text takes.",
     leads="seconds_per_row",
     counts="passes",

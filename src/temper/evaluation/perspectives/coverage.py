@@ -18,7 +18,7 @@ from temper.display.cells import Cell, Comparison, Row, ScoreKey
 from temper.display.charts import Figure, labeled_bars
 from temper.display.folders import Source
 from temper.display.records import Parameters
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.display.wording import listed
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.calibration import fold_numbers
@@ -313,7 +313,7 @@ COVERAGE = Perspective(
     name="coverage",
     title="Prediction sets",
     order=112,
-    question=Question.KNOWS,
+    heading=Heading.CALIBRATION,
     explained="A prediction set holds all classes that may be the right one, so many that the "
     f"right one is among them for {ASKED} of texts like dev's; the fewer, the more the model "
     "knows.",

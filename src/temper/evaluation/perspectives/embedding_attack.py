@@ -18,7 +18,7 @@ from temper.display.cells import Comparison, ScoreKey
 from temper.display.charts import Figure, strength_curves
 from temper.display.folders import Source
 from temper.display.records import Parameters
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.display.wording import described
 from temper.evaluation.attack import Budget, Outcome, Target, attack
 from temper.evaluation.measurement import (
@@ -228,10 +228,10 @@ EMBEDDING_ATTACK = Perspective(
     name="embedding_attack",
     title="Embedding attack",
     order=50,
-    question=Question.HOLDS,
+    heading=Heading.ROBUSTNESS,
     explained="Each word's vector is moved a little, in the direction that misleads the model "
     "most.",
-    gain="reaches {ours} {score} under embedding attack ({reference}: {theirs})",
+    gain="reaches {ours} {score} under embedding attack ({compared})",
     conditions={"fgm": "FGM", "pgd": "PGD"},
     figures=figures,
     unchanged_texts=True,

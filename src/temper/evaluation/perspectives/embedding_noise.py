@@ -19,7 +19,7 @@ from temper.display.cells import Comparison, ScoreKey
 from temper.display.charts import Figure, strength_curves
 from temper.display.folders import Source
 from temper.display.records import Parameters
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.display.wording import described, title
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, PositiveFloat, block_of
 from temper.evaluation.perspectives.registry import Perspective
@@ -134,7 +134,7 @@ EMBEDDING_NOISE = Perspective(
     name="embedding_noise",
     title="Embedding noise",
     order=70,
-    question=Question.HOLDS,
+    heading=Heading.ROBUSTNESS,
     explained="Random noise is added to each word's vector; the score is the area under the curve "
     "over its strengths.",
     leads="area",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from temper.display.cells import Comparison, ScoreKey
 from temper.display.charts import Figure, condition_bars
 from temper.display.folders import Source
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.display.wording import title
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.registry import Perspective
@@ -99,9 +99,9 @@ GROUPS = Perspective(
     name="groups",
     title="Groups",
     order=40,
-    question=Question.RIGHT,
+    heading=Heading.ACCURACY,
     explained="Accuracy where it is lowest: over the groups that the data name, such as a genre.",
-    gain="reaches {ours} on its worst group ({reference}: {theirs})",
+    gain="reaches {ours} on its worst group ({compared})",
     leads="worst_group",
     words=words,
     figures=figures,

@@ -22,7 +22,7 @@ from temper.display.cells import Comparison, Row
 from temper.display.charts import Figure, inner_layers, layer_label, layer_map
 from temper.display.folders import Source
 from temper.display.records import Parameters
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.errors import ModelError
 from temper.evaluation.measurement import (
     CommonSettings,
@@ -218,7 +218,7 @@ REPRESENTATION = Perspective(
     name="representation",
     title="Representation",
     order=130,
-    question=Question.INSIDE,
+    heading=Heading.INSIDE,
     explained="CKA is how alike two models' inner states are, from 0 to 1; 1 is the pre-trained "
     "model unchanged.",
     leads="cka",

@@ -16,7 +16,7 @@ import numpy as np
 from temper.display.cells import Comparison, Row
 from temper.display.charts import Axis, Curve, Figure, Lines, Point, style
 from temper.display.folders import Source
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
 from temper.evaluation.rows import Block
@@ -159,7 +159,7 @@ SELECTIVE = Perspective(
     name="selective",
     title="Selective prediction",
     order=114,
-    question=Question.KNOWS,
+    heading=Heading.CALIBRATION,
     explained="The risk is the fraction of wrong answers where a model answers only the texts of "
     "which it is surest; the area under its curve (AURC) is the mean over all fractions of texts.",
     leads="aurc",

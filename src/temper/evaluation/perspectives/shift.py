@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from temper.display.views import Question, mean_or_first
+from temper.display.views import Heading, mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block
@@ -30,9 +30,9 @@ SHIFT = Perspective(
     name="shift",
     title="Distribution shift",
     order=20,
-    question=Question.RIGHT,
+    heading=Heading.ACCURACY,
     explained="The same task on texts from elsewhere, which no model here was trained on.",
-    gain="reaches {ours} {score} under distribution shift ({reference}: {theirs})",
+    gain="reaches {ours} {score} under distribution shift ({compared})",
     short="Shift",
     sums_up=mean_or_first,
     improves=True,

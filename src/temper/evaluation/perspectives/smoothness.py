@@ -23,7 +23,7 @@ from temper.display.cells import Comparison, Row
 from temper.display.charts import Figure, inner_layers, layer_label, layer_lines
 from temper.display.folders import Source
 from temper.display.records import Parameters
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.errors import ModelError
 from temper.evaluation.measurement import (
     CommonSettings,
@@ -223,7 +223,7 @@ SMOOTHNESS = Perspective(
     name="smoothness",
     title="Smoothness",
     order=100,
-    question=Question.INSIDE,
+    heading=Heading.INSIDE,
     explained="How strongly the output reacts to small moves of the words' vectors: its squared "
     "derivatives, less is smoother.",
     leads="jacobian_norm",

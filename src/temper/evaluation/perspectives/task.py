@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from temper.display.views import Question, mean_or_first
+from temper.display.views import Heading, mean_or_first
 from temper.evaluation.measurement import Aligned, Measurement
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.rows import Block
@@ -25,10 +25,10 @@ TASK = Perspective(
     name="task",
     title="In distribution",
     order=10,
-    question=Question.RIGHT,
+    heading=Heading.ACCURACY,
     explained="The fraction of texts of its own kind that are answered rightly, or the task's own "
     "metric.",
-    gain="is {points} {better} in {score} than {reference}",
+    gain="reaches {ours} {score} ({compared})",
     sums_up=mean_or_first,
     averaged=True,
     answered=True,

@@ -19,7 +19,7 @@ from temper.data.examples import Examples
 from temper.display.cells import Comparison
 from temper.display.charts import Figure, condition_bars
 from temper.display.folders import Source
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.display.wording import title
 from temper.errors import DataError, SettingError, unknown
 from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement, block_of
@@ -254,10 +254,10 @@ TEXT_ATTACK = Perspective(
     name="text_attack",
     title="Text attack",
     order=60,
-    question=Question.HOLDS,
+    heading=Heading.ROBUSTNESS,
     explained="Words or letters are changed, keeping the sense, until the answer turns wrong or "
     "the tries are spent.",
-    gain="reaches {ours} under text attack ({reference}: {theirs})",
+    gain="reaches {ours} under text attack ({compared})",
     short="Text attack",
     conditions=CONDITIONS,
     figures=figures,

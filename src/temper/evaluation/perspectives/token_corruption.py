@@ -18,7 +18,7 @@ from temper.display.cells import Comparison, ScoreKey
 from temper.display.charts import Figure, strength_curves
 from temper.display.folders import Source
 from temper.display.records import Parameters
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.display.wording import title
 from temper.evaluation.measurement import (
     CommonSettings,
@@ -137,7 +137,7 @@ TOKEN_CORRUPTION = Perspective(
     name="token_corruption",
     title="Token corruption",
     order=80,
-    question=Question.HOLDS,
+    heading=Heading.ROBUSTNESS,
     explained="Random tokens are dropped, masked or replaced; the score is the area under the "
     "curve over the rates.",
     leads="area",

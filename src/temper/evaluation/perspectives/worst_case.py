@@ -24,7 +24,7 @@ from temper.data.perturbations import names as perturbation_names
 from temper.display.cells import Comparison
 from temper.display.charts import Figure, condition_bars
 from temper.display.folders import Source
-from temper.display.views import Question
+from temper.display.views import Heading
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, block_of
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
@@ -129,10 +129,10 @@ WORST_CASE = Perspective(
     name="worst_case",
     title="Worst case",
     order=90,
-    question=Question.HOLDS,
+    heading=Heading.ROBUSTNESS,
     explained="A text counts as right only where the answer stays right under every change of a "
     "list, such as typos.",
-    gain="is correct under every edit on {ours} of the texts ({reference}: {theirs})",
+    gain="is correct under every edit on {ours} of the texts ({compared})",
     leads="worst_case_accuracy",
     conditions=CONDITIONS,
     figures=figures,
