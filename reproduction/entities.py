@@ -210,9 +210,8 @@ def gains_table(
         for heading in headings:
             cell = f"{fmean(scores[heading].values()):.1f}"
             if column in compute:
-                references = (
-                    values[name][heading] for name in ("plain", f"plain_x{compute[column]}")
-                )
+                names = dict.fromkeys(("plain", f"plain_x{compute[column]}"))
+                references = [values[name][heading] for name in names if name in values]
                 gains = (paired_gain(scores[heading], each) for each in references)
                 cell += f" ({'; '.join(gains)})"
             cells.append(cell)
