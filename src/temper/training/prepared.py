@@ -213,7 +213,7 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
     if adapter is not None:
         notices = [
             f"{adapter['peft_type']} adapter: {counts['trained']:,} of {counts['all']:,} "
-            "parameters are trained, the classification head among them."
+            "parameters are trained."
         ]
         if rate < USUAL_RATE:
             notices.append(
