@@ -27,7 +27,7 @@ AUGMENTED: tuple[Kind, ...] = ("classification", "regression", "multi_label")
 class AugmentedExamples(Dataset[dict[str, Any]]):
     """Encoded training rows, some of which are changed before they are encoded.
 
-    ``lengths`` and ``truncated`` are those of the rows as they are, so that batches are the same
+    ``lengths`` and ``truncated`` are those of the unchanged rows, so that batches are the same
     ones with and without augmentation. Rows are encoded when they are asked for; a loader whose
     workers outlive an epoch would not hear of the next.
 
@@ -67,16 +67,16 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
 
     @property
     def truncated(self) -> float:
-        """Fraction of the rows that were cut, as they are."""
+        """Fraction of the unchanged rows that were cut."""
         return self.clean.truncated
 
     @property
     def unknown(self) -> float:
-        """Fraction of unknown tokens in the rows as they are."""
+        """Fraction of unknown tokens in the unchanged rows."""
         return self.clean.unknown
 
     def shortest(self, count: int) -> list[dict[str, Any]]:
-        """Return some of the shortest of the first rows as they are."""
+        """Return some of the shortest of the first rows, unchanged."""
         return self.clean.shortest(count)
 
     def set_epoch(self, epoch: int) -> None:

@@ -15,7 +15,7 @@ from temper.data.stored import values_at
 from temper.errors import SettingError
 from temper.seeding import derive_seed, generator
 
-# Steps sorted together. More means less padding and steps that are more alike from epoch to epoch.
+# Steps sorted together. More means less padding, and steps that vary less between epochs.
 POOL = 50
 
 

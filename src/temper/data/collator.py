@@ -35,7 +35,7 @@ class Collator:
         self.fillers = {
             "input_ids": int(tokenizer.pad_token_id),
             "attention_mask": 0,
-            # XLNet gives pads a type of their own.
+            # XLNet has a separate type for padding.
             "token_type_ids": int(getattr(tokenizer, "pad_token_type_id", 0) or 0),
         }
 

@@ -291,7 +291,7 @@ def read_texts(table: Table, column: str) -> Sequence[str]:
 
 
 def _texts(table: Table, column: str) -> Iterator[str]:
-    """Yield a column's texts, refusing what is none."""
+    """Yield the texts of a column, and raise on other values."""
     for index, value in enumerate(table.column(column)):
         fault = _text_fault(value)
         if fault is not None:

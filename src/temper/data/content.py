@@ -104,7 +104,7 @@ class TextFile:
             with plain._opened() as file:
                 start = file.read(4)
         except (OSError, EOFError, zlib.error):
-            # Read whole, the fault can be told.
+            # Only the whole file shows what is wrong.
             read_bytes(path)
             raise
         marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
@@ -139,14 +139,14 @@ class TextFile:
             newline: What ends a line; empty for a line feed, a carriage return or both.
 
         Raises:
-            DataError: If the file is damaged or not in its encoding; says where.
+            DataError: If the file is damaged or not in its encoding; names the place.
         """
         try:
             raw = self._opened()
             with io.TextIOWrapper(raw, encoding=self.encoding, newline=newline) as file:
                 yield from file
         except (OSError, EOFError, zlib.error, UnicodeError):
-            # Read whole, the fault's place in the file can be told.
+            # Only the whole file shows where the fault is.
             self.decode(read_bytes(self.path)[0])
             raise
 
@@ -161,7 +161,7 @@ class TextFile:
             raw: The content, unpacked.
 
         Raises:
-            DataError: If they are not in the encoding; says where.
+            DataError: If they are not in the encoding; names the place.
         """
         try:
             return raw.decode(self.encoding)

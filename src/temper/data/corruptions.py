@@ -151,7 +151,7 @@ def corrupt(
 
 
 def _others(old: IntegerArray, chance: FloatArray, ordinary: IntegerArray) -> IntegerArray:
-    """Choose for each token another of the ordinary ones, all of them alike."""
+    """Choose another ordinary token for each token, all with equal probability."""
     index = np.minimum(np.searchsorted(ordinary, old), len(ordinary) - 1)
     itself = ordinary[index] == old
     chosen = np.floor(chance * (len(ordinary) - itself)).astype(np.int64)

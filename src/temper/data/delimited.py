@@ -48,7 +48,7 @@ def read_delimited(
     Args:
         content: The file, which is not blank.
         source: What identifies it.
-        usual: The delimiter that its name stands for.
+        usual: The delimiter that the file name suggests.
         options: Whether rows that cannot be read are left out, and which columns are not read.
 
     Returns:
@@ -148,10 +148,10 @@ class _Delimited:
         return cls(content, delimiter, _Quotes(enclose=True))
 
     def notices(self, usual: str) -> list[str]:
-        """Return how it is read where that is not what its name stands for.
+        """Return how the file is read, if not as its name suggests.
 
         Args:
-            usual: The delimiter that the name stands for.
+            usual: The delimiter that the file name suggests.
         """
         unusual = []
         if self.delimiter != usual:
@@ -225,7 +225,7 @@ def find_delimiter(content: TextFile, *, usual: str) -> str:
 
     Args:
         content: The file.
-        usual: What its name stands for.
+        usual: The delimiter that the file name suggests.
 
     Returns:
         The usual delimiter where it gives two columns or more and all rows as many, or no other

@@ -23,9 +23,9 @@ from temper.types import UNLABELED, Windows
 # Rows a tokenizer gets in one call: bounds memory, loses no speed.
 _CHUNK = 1000
 ENCODED_FIRST = 1000
-"""Rows of a training set that are encoded before its first step; the others as they are needed."""
+"""Rows of a training set that are encoded before its first step; the others when needed."""
 WARNED = 0.05
-"""From this fraction of cut rows, or of unknown tokens, on, a notice says what to do."""
+"""From this fraction of cut rows or unknown tokens on, a notice suggests a remedy."""
 
 
 class EncodedExamples:

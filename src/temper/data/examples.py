@@ -385,7 +385,7 @@ def with_codes(examples: Examples) -> Examples:
     """Name classes that are bare whole numbers by these numbers, in ascending order.
 
     Args:
-        examples: Rows with classes; if these have names, the rows are returned as they are.
+        examples: Rows with classes; if these have names, the rows are returned unchanged.
 
     Example:
         >>> toy = Examples("toy", ["bad", "good"], labels=[1, 5], kind="classification")
@@ -405,7 +405,7 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
     """Leave out the rows whose class another set or a model does not have, with a notice.
 
     Args:
-        examples: The rows; without classes they are returned as they are.
+        examples: The rows; without classes they are returned unchanged.
         match: Matches rows to the other classes, and raises a `DataError` if it cannot.
 
     Returns:

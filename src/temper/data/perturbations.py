@@ -57,7 +57,7 @@ def _neighbors() -> dict[str, str]:
 KEYBOARD = _neighbors()
 """The letters next to each letter of a QWERTY keyboard, lower case."""
 
-# Letters of other alphabets that most typefaces draw alike (Unicode's confusables).
+# Letters of other alphabets that look the same in most typefaces (Unicode's confusables).
 HOMOGLYPHS = dict(
     zip(
         "acdeghijlnopqsuvwxyABCEHIJKMOPSTXY",
@@ -69,7 +69,7 @@ HOMOGLYPHS = dict(
 
 
 def letters(word: str) -> list[str]:
-    """Split a word into characters, each with the marks that stand on it.
+    """Split a word into characters, each with its combining marks.
 
     Args:
         word: Any string.
@@ -169,19 +169,19 @@ _SPELLING = tomllib.loads(asset("temper.data", "spelling.toml"))
 NEGATED: dict[str, str] = _SPELLING["negated"]
 """A verb to its contraction with "not"."""
 LENGTHENED: dict[str, str] = _SPELLING["lengthened"]
-"""An ending to the one word that it stands for behind another."""
+"""A contracted ending -> the only word that it abbreviates."""
 PRONOUNS: dict[str, list[str]] = _SPELLING["pronouns"]
 """A verb to the pronouns with which it is contracted."""
 MISSPELLINGS: dict[str, str] = _SPELLING["misspellings"]
 """A word to a common misspelling of it, both in lower case."""
 
-# Look-alike letters of other alphabets are no typing errors.
+# Similar letters of other alphabets are no typing errors.
 _TYPOS: tuple[Edit, ...] = ("swap", "delete", "insert", "keyboard")
 _APOSTROPHE = "['\u2019]"
 _NOT = re.compile(rf"\b(?:({'|'.join(NEGATED)})\s+not|cannot)\b", re.IGNORECASE)
 _VERBS = re.compile(
     "|".join(
-        # Behind the last word of a clause nothing is contracted: "as good as they are."
+        # The last word of a clause is not contracted: "as good as they are."
         rf"\b(?P<{verb}>{'|'.join(pronouns)})\s+{verb}(?=\s+\w)"
         for verb, pronouns in PRONOUNS.items()
     ),
@@ -199,7 +199,7 @@ _MARKS = re.escape(
     '.,;:!?"()[]{}\u2026\u201c\u201d\u201e\u00ab\u00bb\u2013\u2014\u00bf\u00a1'
     "\u3002\u3001\uff0c\uff01\uff1f\uff1b\uff1a\u300c\u300d\uff08\uff09"
 )
-# Emoticons say what a text means to say, and a mark between digits belongs to a number.
+# Emoticons carry meaning, and a mark between digits belongs to a number.
 _DROPPED = re.compile(rf"(?P<kept>[:;=]['-]?[)(\]\[DPpOo/\\|]|(?<=\d)[.,:](?=\d))|[{_MARKS}]+")
 
 
@@ -283,7 +283,7 @@ def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
     """Perturb every text of a set, both of a pair.
 
     Args:
-        examples: n rows; left as they are.
+        examples: n rows; not changed.
         name: A key of `PERTURBATIONS`.
         seed: Seed of the draws.
 
@@ -356,7 +356,7 @@ def contract(text: str) -> str:
 
 
 def expand(text: str) -> str:
-    """Write out English contractions that stand for one word alone.
+    """Write out English contractions that abbreviate a single word.
 
     Args:
         text: Any text; contractions may stand apart, as in the Treebank's tokens.

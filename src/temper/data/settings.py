@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from temper.data.table import TableOptions
 
 AUGMENT_FRACTION = 0.5
-"""Probability that a row is perturbed: clean and changed rows weigh alike, as in the adversarial
+"""Probability that a row is perturbed: clean and changed rows have equal weight, as in adversarial
 training of Goodfellow et al. (2015, section 6). A2T (Yoo and Qi, 2021) changes 20% of the rows."""
 
 
@@ -49,7 +49,7 @@ def source_name(given: Any) -> Any:
 
 
 class AugmentationSettings(BaseModel):
-    """How training rows are changed; labels and evaluated rows stay as they are."""
+    """How training rows are changed; labels and evaluated rows are not."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -88,7 +88,7 @@ class AugmentationSettings(BaseModel):
 
     def augmentation(self) -> dict[str, Any]:
         """Return the settings of the changes that are part of a run's key; empty if none is."""
-        # The order decides which of them a draw stands for.
+        # The order decides which of them a draw selects.
         return {"augment": [list(self.augment), self.augment_fraction]} if self.augment else {}
 
 
@@ -101,7 +101,7 @@ UNLABELED = ("unlabeled", "unlabeled_rows")
 WINDOWS = ("stride", "pool", "max_windows")
 """Settings of how long texts are read, which a trained model keeps."""
 TRAINING_ONLY = ("rows", "drop_overlap", *WINDOWS, *UNLABELED, *AUGMENTATION)
-"""Settings that say how to train, so that an evaluation would have to ignore them."""
+"""Settings of training, which an evaluation would have to ignore."""
 
 
 class DataSettings(AugmentationSettings):
@@ -231,7 +231,7 @@ class DataSettings(AugmentationSettings):
         if not isinstance(given, dict) or given.get("source") is not None:
             return given
         name = given.get("task")
-        # One that is not known is told by its own check, and is no reason to miss a source too.
+        # An unknown one has its own check, and must not hide a missing source.
         known = TASKS[name].hub if name in TASKS else name
         return given if name is None else {**given, "source": known}
 

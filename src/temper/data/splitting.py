@@ -17,7 +17,7 @@ from temper.seeding import derive_seed
 def finish_splits(
     sets: Splits | Examples, settings: DataSettings, *, unlabeled: Examples | None = None
 ) -> Splits:
-    """Turn a source's splits into the rows of one training, and say what was done.
+    """Turn the splits of a source into the rows of one training, with notices.
 
     Args:
         sets: The splits; train alone where the source has no evaluation split.
@@ -129,7 +129,7 @@ def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
     for label in sorted(set(first.values())):
         texts = [row for row in first if first[row] == label]
         texts.sort(key=lambda row: (derive_seed(seed, "fold", row), row))
-        # Classes begin at the fold that the previous one ended with, so that all folds are alike.
+        # A class begins at the fold where the previous one ended, so that folds have equal sizes.
         of_row |= {row: (len(of_row) + index) % count for index, row in enumerate(texts)}
     return [of_row[row] for row in train.rows]
 

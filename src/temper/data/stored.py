@@ -108,7 +108,7 @@ def values_at(values: Sequence[Any], indices: Sequence[int] | NDArray[Any]) -> S
 
 
 class StoredBytes:
-    """Bytes that are appended and read again; more than a limit of them lie in a temporary file.
+    """Bytes that are appended and read again; above a limit they are kept in a temporary file.
 
     A forked process may read what was there at the fork; it must not append.
 
@@ -125,7 +125,7 @@ class StoredBytes:
 
     @property
     def on_disk(self) -> bool:
-        """Whether the bytes lie in a file."""
+        """Whether the bytes are kept in a file."""
         return self._file is not None
 
     def append(self, content: bytes | bytearray) -> None:
@@ -202,7 +202,7 @@ class StoredTexts(StoredStrings):
 
     @property
     def on_disk(self) -> bool:
-        """Whether the texts lie in a file."""
+        """Whether the texts are kept in a file."""
         return self._content.on_disk
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ class TableOptions:
 
     Args:
         encoding: Encoding of text files that are not UTF-8; None refuses these.
-        skip_bad_rows: Whether rows that cannot be read are left out and told, and no error.
+        skip_bad_rows: Whether rows that cannot be read are left out with a notice.
         unread: Names of columns that are not read: a row of delimited text may end before them.
         others: Whether the columns without a role are kept, without conversion.
         named: Names of columns that the user gave.
@@ -49,7 +49,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of equal length, and where each row stands in its file.
+    """Columns of equal length, and the place of each row in its file.
 
     Args:
         title: Path of the file, or id and split on the Hub; used in messages.

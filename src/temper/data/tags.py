@@ -25,7 +25,7 @@ WORD_COLUMNS = ("tokens", "words")
 TAG_COLUMNS = ("ner_tags", "tags", "ner", "labels", "label", "pos_tags", "upos")
 """Usual names of a column with lists of tags."""
 
-# What treebanks write as words of their own: abbreviations, numbers, words, clitics, signs.
+# What treebanks split into words: abbreviations, numbers, words, clitics, signs.
 _WORD = regex.compile(
     r"(?:\p{L}\.){2,}"
     r"|\p{N}+(?:[.,:/\-]\p{N}+)*"

@@ -1,4 +1,4 @@
-"""Say where tokens stand in their texts."""
+"""Find the positions of tokens in their texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from temper.errors import DataError
 
 
 class Span(NamedTuple):
-    """The characters that a token stands for, without spaces around them.
+    """The characters of a token, without spaces around them.
 
     Args:
         side: 0 in the text, 1 in the second text of a pair task.

@@ -129,7 +129,7 @@ def label_names_of(config: Any) -> tuple[str, ...] | None:
     return ordered if are_named(ordered) else None
 
 
-# [UNK] and [MASK] stand for words of the text, so they are not counted as special here.
+# [UNK] and [MASK] replace words of the text, so they do not count as special here.
 _SPECIAL = ("bos", "eos", "cls", "sep", "pad")
 
 
@@ -418,7 +418,7 @@ class ClassifierPredictor(TextPredictor):
         return Vocabulary.of(self.tokenizer, size=self._vocabulary_size)
 
     def spans(self, examples: Examples) -> list[list[Span | None]]:
-        """Return where each token of `encoded` stands in its texts, None for added ones.
+        """Return the position of each token of `encoded` in its texts, None for added ones.
 
         Args:
             examples: Texts.
@@ -429,7 +429,7 @@ class ClassifierPredictor(TextPredictor):
         return token_spans(examples, self.tokenizer, max_length=self.max_length)
 
     def whole_words(self) -> WholeWords:
-        """Return the ids of the tokenizer that stand for a whole word."""
+        """Return the ids of the tokenizer that are whole words."""
         if self._words is None:
             self._words = whole_words(self.tokenizer, size=self._vocabulary_size)
         return self._words

@@ -332,7 +332,7 @@ OF_THE_RUN = (
     "encoding",
     "skip_bad_rows",
 )
-"""Settings that say what a run's own data are and how any split of them is read."""
+"""Settings of a run's own data, and of how any split of them is read."""
 
 
 @dataclass(frozen=True)
@@ -406,7 +406,7 @@ def evaluate_model(
     progress: Progress | None = None,
     answering: Callable[[Predictor], AbstractContextManager[Predictor]] = nullcontext,
 ) -> dict[str, Any]:
-    """Evaluate one model into a folder of its own.
+    """Evaluate one model into a new folder.
 
     Args:
         request: What to evaluate.

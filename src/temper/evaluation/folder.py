@@ -62,7 +62,7 @@ class Texts:
             name: The set's name.
             examples: n of its rows, which bear the hashes of what they were.
             index: Position of each in the whole set, [n].
-            perspective: Who changed them, None of texts as they are.
+            perspective: Who changed them, None for unchanged texts.
             condition: How, as in the rows.
         """
         pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
@@ -107,7 +107,7 @@ TEXTS = "texts.parquet"
 IN_SCORES = ("model", "task", "truncated", "seen", "notices", "skipped", "missing", "scores")
 """Fields of an evaluation that ``scores.json`` holds."""
 GROUP = 1 << 14
-"""Rows that are written at a time: until then they are held once more, as they are packed."""
+"""Rows that are written at a time; until then they are in memory a second time, packed."""
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class PipelinePredictor(CallablePredictor):
 
     Raises:
         ModelError: It is no such pipeline, is for many labels at once, names two classes alike, or
-            does not say how long a text may be.
+            has no maximum length of a text.
 
     For attacks on embeddings and the other perspectives that look inside the model, give
     ``ClassifierPredictor(pipeline.model, pipeline.tokenizer)``.

@@ -396,7 +396,7 @@ def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> Callab
 
 
 def _named(model: Checkpoint) -> Any:
-    """Import what ``file.py:name`` or ``module:name`` stands for."""
+    """Import ``file.py:name`` or ``module:name``."""
     source, name = model.code
     try:
         target: Any = import_named(source, purpose="predictors")

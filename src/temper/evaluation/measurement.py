@@ -52,7 +52,7 @@ class Aligned:
 
     Args:
         examples: The set, labels renumbered.
-        entailment: Class of the predictor that stands for entailment, where the set tells it only
+        entailment: Class of the predictor that is entailment, where the set separates it only
             from all others (its labels then are 0 entailment, 1 not); None otherwise.
     """
 
@@ -175,7 +175,7 @@ Rate = Annotated[float, Field(gt=0, le=1)]
 
 
 class Listing(BaseModel):
-    """Frozen settings in which one value stands for a list of one, and none stands twice."""
+    """Frozen settings in which one value may replace a list of one, and values are distinct."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

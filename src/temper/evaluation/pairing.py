@@ -29,7 +29,7 @@ RESAMPLES = 10_000
 VARIANCE_RESAMPLES = 200
 """Resamples behind a variance over rows, which they tell to 10% of itself."""
 MOST_UNDEFINED = 0.05
-"""Fraction of resamples without a value up to which the others stand for all."""
+"""Largest fraction of resamples without a value at which the others represent all."""
 
 
 @dataclass(frozen=True)

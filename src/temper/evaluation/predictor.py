@@ -366,7 +366,7 @@ class RowBatch:
     words: list[list[int]] | None = None
 
     def take(self, indices: Tensor) -> RowBatch:
-        """Return some of the rows as a batch of their own, as long as this one.
+        """Return some of the rows as a separate batch, padded as this one.
 
         Args:
             indices: Their positions in this batch, [b].
@@ -510,7 +510,7 @@ class WordPredictor(PerturbablePredictor, TokenPredictor, Protocol):
     """A predictor whose tokens are known pieces of its texts: words can be swapped by gradient."""
 
     def spans(self, examples: Examples) -> list[list[Span | None]]:
-        """Return where each token of `encoded` stands in its texts, None for added ones.
+        """Return the position of each token of `encoded` in its texts, None for added ones.
 
         Raises:
             DataError: The tokenizer does not know.
@@ -518,7 +518,7 @@ class WordPredictor(PerturbablePredictor, TokenPredictor, Protocol):
         ...
 
     def whole_words(self) -> WholeWords:
-        """Return the ids of the vocabulary that stand for a whole word."""
+        """Return the ids of the vocabulary that are whole words."""
         ...
 
     def lacks_words(self) -> str:

@@ -23,7 +23,7 @@ from temper.functional.resampling import FloatArray, IntegerArray
 from temper.lazy import pyarrow as pa
 
 LABEL, PREDICTED = "label:", "predicted:"
-"""Prefixes of columns that say whether one of several labels applies, or is predicted."""
+"""Prefixes of columns of whether one of several labels applies, or is predicted."""
 _KEYS = ("perspective", "set", "condition", "parameters")
 
 

@@ -178,7 +178,7 @@ def _check(
             continue
         contract, words = perspectives.NEEDS[entry.needs]
         if not isinstance(predictor, contract):
-            # One suite of perspectives judges models and bare functions alike.
+            # The same perspectives evaluate models and bare functions.
             got = type(predictor).__name__
             skipped[entry.name] = f"{entry.name} needs {words}, got {got}."
             continue
@@ -240,7 +240,7 @@ def check_before_training(
     Args:
         data: The sets.
         settings: Settings of the evaluation.
-        train: The rows that it will be trained on, which say what its classes are.
+        train: The rows that it will be trained on, which define its classes.
 
     Raises:
         SettingError: Settings fit neither data nor classes, or name a model that is none.

@@ -83,7 +83,7 @@ def load_sets(
         sources: Where they come from.
         settings: The task's data: ``eval_rows`` bounds every set.
         evaluate: Settings of the evaluation.
-        dev: The evaluated rows, which say what the labels are.
+        dev: The evaluated rows, which define the labels.
         train: The model's training rows, if they are known.
         trained: Finds the rows that the model was trained on among those of a set, as
             `temper.evaluation.sets.trained_among`; None looks for none.

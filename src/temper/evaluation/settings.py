@@ -122,7 +122,7 @@ class EvaluationSettings(CommonSettings):
 
 
 def _resolved(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """Put the names that words such as ``all`` stand for in their place."""
+    """Replace words such as ``all`` by the names that they mean."""
     groups = {"all": perspectives.names(), "default": perspectives.defaults()}
     return tuple(each for name in names for each in groups.get(name, (name,)))
 

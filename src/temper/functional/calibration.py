@@ -456,7 +456,7 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
     Raises:
         EveryRowRightError: Every row is right.
         ValueError: There are no rows, a label has probability 0, or no temperature is best for
-            another reason; says which.
+            another reason, which is named.
 
     Example:
         >>> # Three of four are right, and the classifier says e^2 : 1.

@@ -94,7 +94,7 @@ def conformal_quantiles(
         One threshold per class, [C]; see `prediction_sets`.
 
     Raises:
-        ValueError: A class has fewer rows than `least_rows`; the message says which.
+        ValueError: A class has fewer rows than `least_rows`; the message names it.
 
     Example:
         >>> conformal_quantiles([1, 2, 3, 7, 8, 9], [0, 0, 0, 1, 1, 1], 2, coverage=0.5).tolist()

@@ -108,7 +108,7 @@ def resampled(*statistics: Statistic, rows: int, resamples: int, seed: int) -> l
 
 
 def resample_counts(rows: int, *, resamples: int, seed: int) -> Iterator[FloatArray]:
-    """Draw how often each row stands in each resample, in blocks that fit in memory.
+    """Draw how often each row is in each resample, in blocks that fit in memory.
 
     Args:
         rows: Number of rows, n >= 1.

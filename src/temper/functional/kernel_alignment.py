@@ -1,4 +1,4 @@
-"""Centered kernel alignment (CKA): how alike two models see the same rows.
+"""Centered kernel alignment (CKA): the similarity of two models' states of the same rows.
 
 Linear CKA compares the Gram matrices ``K = X X^T`` and ``L = Y Y^T`` of the states X and Y of the
 same rows: ``HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L))``. It is 1 for states that differ by an
@@ -32,7 +32,7 @@ def unbiased_hsic(first: ArrayLike, second: ArrayLike) -> float:
         second: States of the same rows [n, D'], finite.
 
     Returns:
-        A value that may be below 0; at least 0 where both are the same states.
+        A value that may be below 0; at least 0 if both are the same states.
 
     Raises:
         ValueError: The shapes do not fit, or there are fewer than 4 rows.
@@ -67,7 +67,7 @@ def kernel_alignment(
         cross: `unbiased_hsic` of both models' states, [k].
         first: Of the first model's with themselves, [k].
         second: Of the second model's with themselves, [k].
-        counts: How often each batch stands in the data, [k] or [R, k].
+        counts: How often each batch is in the data, [k] or [R, k].
 
     Returns:
         A value in [-1, 1], a scalar or [R]; NaN if the states of a model do not vary.

@@ -25,7 +25,7 @@ def is_placeholder(name: str) -> bool:
 
 
 def are_named(names: Sequence[str] | None) -> bool:
-    """Return whether classes have names of their own, not only placeholders.
+    """Return whether classes have real names, not only placeholders.
 
     Example:
         >>> are_named(None), are_named(["LABEL_0", "LABEL_1"]), are_named(["0", "1"])

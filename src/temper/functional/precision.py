@@ -1,4 +1,4 @@
-"""At least single precision: half-precision values are widened, double ones stay as they are."""
+"""At least single precision: half-precision values are widened, double ones are not changed."""
 
 from __future__ import annotations
 

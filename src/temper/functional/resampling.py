@@ -1,4 +1,4 @@
-"""What scores share: rows, and how often each stands in a resample."""
+"""What scores share: rows, and how often each is in a resample."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
 
     Args:
         rows: Number of rows, n.
-        counts: How often each row stands in the data, [n] or [R, n], >= 0, or None.
+        counts: How often each row is in the data, [n] or [R, n], >= 0, or None.
 
     Raises:
         ValueError: The last axis is not n long.

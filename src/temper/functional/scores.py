@@ -1,6 +1,6 @@
 """Scores of predictions, each one function for a data set and all its bootstrap resamples at once.
 
-Every function takes ``counts``: how often each row stands in the data, [n] or [R, n] (ones by
+Every function takes ``counts``: how often each row is in the data, [n] or [R, n] (ones by
 default). With [R, n] it returns [R] values, which makes a bootstrap of 1,000 resamples one matrix
 product instead of 1,000 calls. A score that its data leave undefined is NaN, never a made-up
 number; `SCORES` says in words when that happens. Letters: n rows, R resamples, C classes.

@@ -37,7 +37,7 @@ def area_under_risk(
     References:
         Geifman, Uziel and El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural
         Classifiers", ICLR 2019, Section 2 (AURC).
-        Differs: rows of equal confidence stand in random order, of which this is the mean.
+        Differs: rows of equal confidence are in random order, over which this is the mean.
     """
     mass, errors = _summed(wrong, confidences, counts)
     harmonic = _harmonic(mass[..., -1].max(initial=0.0))

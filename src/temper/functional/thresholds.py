@@ -66,7 +66,7 @@ class Thresholds:
         return self._last[0][1][fold]
 
     def of_rows(self) -> FloatArray:
-        """Return the threshold that judges each row, from the rows as they are, [K]."""
+        """Return the threshold for each row, from the given rows, [K]."""
         once = np.ones((1, len(self.scores)))
         return np.concatenate([self.of_fold(fold, once) for fold in (0, 1)])[self.judged_folds]
 

@@ -142,7 +142,7 @@ def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
     # Neither the words nor their embeddings change, so PEFT need not ask the Hub for the base.
     model.save_pretrained(folder, save_embedding_layers=False)
     model.config.save_pretrained(folder)
-    # PEFT writes a card of its own, which would be taken for a user's.
+    # PEFT writes its own card, which would be taken for a user's.
     (folder / "README.md").unlink(missing_ok=True)
 
 

@@ -194,7 +194,7 @@ class Parameters:
         return whole[self.shards.rows(name)].clone() if same else whole
 
     def by_parameter(self, state: Any, change: Callable[[str, Tensor], Tensor]) -> Any:
-        """Return nested dicts with the tensors changed that stand under a parameter's name.
+        """Return nested dicts in which the tensors under a parameter's name are changed.
 
         Args:
             state: The dicts.
@@ -296,7 +296,7 @@ def _depths(
     head: frozenset[str],
     embeddings: frozenset[str],
 ) -> dict[str, int]:
-    """Return how far each trainable parameter lies below the head; see `Parameters.depths`."""
+    """Return how far each trainable parameter is below the head; see `Parameters.depths`."""
     inside = {id(p): index for index, (_, block) in enumerate(blocks) for p in block.parameters()}
     lowest, depth = len(blocks) + 1, len(blocks) + 1 if blocks else 0
     result = {}
@@ -369,7 +369,7 @@ def names_setting(labels: Sequence[str]) -> dict[str, Any]:
 def of_encoder(
     model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]
 ) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, nn.Module]]]:
-    """Tell an encoder's blocks from those of a decoder that stands behind it.
+    """Separate an encoder's blocks from those of the decoder after it.
 
     Args:
         model: The classifier, out of any wrapper.

@@ -24,7 +24,7 @@ class Blank:
 
     Args:
         before: All that stands before it, spaces included.
-        after: All that stands behind it.
+        after: All modules after it.
         word: The word that stood there: it is not proposed, in any case, nor are words of another
             script. Empty for none.
 

@@ -152,7 +152,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
     base_model_prefix = "encoder"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
-    # The encoder, a model of its own, knows what it supports.
+    # The encoder is a separate model and knows what it supports.
     _supports_sdpa = True
     _supports_flash_attn = True
 

@@ -20,7 +20,7 @@ MODELS = {name: model for name, model in _LISTED.items() if name != MULTI_TASK}
 """Short names; every other name is a Hub id, a folder, or a network that is trained from scratch
 (`temper.models.classical`)."""
 SHORT_NAMES = (*MODELS, *ARCHITECTURES)
-"""Names that stand for a model without a folder or the Hub."""
+"""Short names of models without a folder or the Hub."""
 CONFIGS = ("config.json", "adapter_config.json")
 """Files of which a model's folder has one."""
 

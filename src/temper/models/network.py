@@ -229,12 +229,12 @@ class Network:
         inputs = {**batch.inputs, **self._inputs(batch)}
         if not sharded_modules(self.model):
             return functional_call(self.model, dict(weights), kwargs=inputs)
-        # Gathering replaces whatever stands in the place of a parameter.
+        # Gathering replaces whatever is in the place of a parameter.
         with torch.no_grad(), exchanged(self.model, weights):
             return self.model(**inputs)
 
     def _follow(self, logits: Tensor) -> None:
-        """Let a backward that recomputes blocks find the plan and the delta of its own forward.
+        """Let a backward pass that recomputes blocks find plan and delta of its forward pass.
 
         Several forwards may share one backward, which goes through them one after the other; each
         begins at its logits.
@@ -423,7 +423,7 @@ class Network:
         ours = values.transpose(0, 1) if self._found.time_first else values
         shape = ours.shape
         if len(shape) == 3 and len(ours) > len(delta) and len(ours) % len(delta) == 0:
-            # The choices of a row are sequences of their own to the encoder.
+            # For the encoder, the choices of a row are separate sequences.
             ours = ours.reshape(len(delta), -1, shape[-1])
         if self._recording is not None:
             self._recording.embeddings = ours.detach()

@@ -47,7 +47,7 @@ def write_onnx(
         model: A Transformers sequence classifier on the CPU, in eval mode and single precision.
         batch: Inputs by name, [B, T] with B and T above 1: what the graph is traced with. Without
             ``attention_mask`` B is 1, and the graph reads single texts without padding.
-        path: The file. Weights above 2 GB lie in a second one next to it, ``NAME.data``.
+        path: The file. Weights above 2 GB are in a second one next to it, ``NAME.data``.
         states: Whether its outputs are ``states`` (`layer_means`) and ``logits``.
 
     Raises:
@@ -92,7 +92,7 @@ def write_int8(source: Path, path: Path) -> None:
 
 
 class _Outputs(nn.Module):
-    """A classifier whose inputs stand in an order, and which gives logits, and states if asked."""
+    """A classifier with ordered inputs, which returns logits, and states if asked."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...], *, states: bool) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ _ANCHOR = "a"
 
 @dataclass(frozen=True)
 class WholeWords:
-    """Ids that stand for a whole word, by where the word stands.
+    """Ids that are whole words, by where the word is.
 
     Byte-level and SentencePiece vocabularies have a piece for a word behind a space and another one
     for the same word at the start of a text or behind a bracket; WordPiece has one for both.

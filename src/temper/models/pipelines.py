@@ -45,7 +45,7 @@ class TextPipeline:
 
     Raises:
         ModelError: It is no such pipeline, is for many labels at once, names two classes alike, or
-            does not say how long a text may be.
+            has no maximum length of a text.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Say how alike two texts are: the cosine of their mean-pooled embeddings."""
+"""Return the similarity of two texts: the cosine of their mean-pooled embeddings."""
 
 from __future__ import annotations
 

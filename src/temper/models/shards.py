@@ -139,8 +139,8 @@ def whole(value: Any, *, keep: bool) -> Any:
     They are gathered one by one, and come on the CPU.
 
     Args:
-        value: Plain tensors and other values stay as they are.
-        keep: Whether this process keeps what is gathered; else empty tensors stand there.
+        value: Plain tensors and other values are not changed.
+        keep: Whether this process keeps what is gathered; else it has empty tensors.
     """
     if hasattr(value, "full_tensor"):
         gathered: Tensor = value.detach().full_tensor()

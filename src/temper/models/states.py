@@ -79,7 +79,7 @@ class Trace:
         weight = read_positions(self.logits, self.states[-1], time_first=self.time_first)
         weight = weight.to(self.states[-1].dtype).unsqueeze(-1)
         rows_first = (s.transpose(0, 1) if self.time_first else s for s in self.states)
-        # The windows of a text are sequences of their own to the blocks.
+        # For the blocks, the windows of a text are separate sequences.
         texts = (state.reshape(*weight.shape[:2], state.shape[-1]) for state in rows_first)
         return [(state * weight).sum(1) for state in texts]
 
@@ -276,7 +276,7 @@ class StateTracer:
             trace.words = shifted.requires_grad_()
         assert trace.words is not None
         # Not a leaf: decoders hand it to their first block, whose hooks may not take one
-        # (PyTorch's count of operations, by which the cost of a step is told).
+        # (PyTorch's count of operations, which gives the cost of a step).
         words = trace.words if trace.words.grad_fn is not None else trace.words.clone()
         words = words.view(shape)
         return words.transpose(0, 1) if self._time_first else words

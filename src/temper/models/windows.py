@@ -15,7 +15,7 @@ from temper.models.probing import innermost
 from temper.types import POOLS, Pool, Windows
 
 SETTING = "text_windows"
-"""Where a model's config says how texts are read in windows, so that a saved model keeps it."""
+"""Key of a model's config for how texts are read in windows, so that a saved model keeps it."""
 _HOOKS = "text_window_hooks"
 
 

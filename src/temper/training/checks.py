@@ -39,7 +39,7 @@ from temper.types import Batch, Step
 
 
 def check_one_process() -> None:
-    """Refuse work in a folder of its own that several processes were started for.
+    """Refuse work in a new folder that several processes were started for.
 
     Raises:
         SettingError: If they were.
@@ -52,7 +52,7 @@ def check_one_process() -> None:
 
 
 def check_processes(trainer: Any) -> None:
-    """Refuse processes that a trainer cannot be run on as they are.
+    """Refuse processes on which a trainer cannot run.
 
     Args:
         trainer: The `RobustTrainer`.
@@ -87,7 +87,7 @@ def check_device_map(model: Any) -> None:
             it where one device is too small.
     """
     spread = getattr(unwrap(model), "hf_device_map", None) or {}
-    # A number is a GPU's; what lies on the disk has no device.
+    # A number is that of a GPU; what is on the disk has no device.
     indices = {
         str(device) if device == "disk" else str(torch.device(device)) for device in spread.values()
     }
@@ -149,7 +149,7 @@ def exchanging(rank: int, processes: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        # Gloo's errors have no class of their own, but name the library.
+        # Gloo's errors have no separate class, but name the library.
         failed = "gloo" in str(error) or isinstance(error, torch.distributed.DistError)
         if processes == 1 or not failed:
             raise

@@ -240,7 +240,7 @@ def teachers_of(method: methods.Method) -> tuple[str, ...]:
 
 
 def weights_size(name: str) -> int | None:
-    """Return the bytes of a model's weights; None if they lie in no folder of this machine.
+    """Return the bytes of a model's weights; None if they are in no folder of this machine.
 
     Args:
         name: Hub id, folder, or short name of a model that is not trained from scratch.
@@ -311,7 +311,7 @@ def _without_name(table: Mapping[str, Any]) -> Tree:
 
 
 def is_scratch(model: object) -> bool:
-    """Return whether a model's name stands for a network that is trained from scratch.
+    """Return whether a model's name is that of a network that is trained from scratch.
 
     Args:
         model: A name as `RunConfig` takes it, not checked yet.

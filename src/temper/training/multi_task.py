@@ -54,7 +54,7 @@ FOLDER = "tasks"
 """Where a run keeps the plain classifier of each task."""
 
 OF_ONE_TASK = ("source", "task", "config")
-"""Settings of ``data`` that say which data are meant, so that tasks cannot share them."""
+"""Settings of ``data`` that select the data, so that tasks cannot share them."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ PLAIN: Final = 3.0
 """Forward passes that a step of plain fine-tuning is worth, by convention: one, and two back."""
 
 STEPS = 1000
-"""Steps of the run that a counted step stands at the end of, past any phase of the head alone."""
+"""Steps of the run before a counted step, after any phase of the head alone."""
 
 
 def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> float | None:
@@ -52,7 +52,7 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
         with _unseen(model, device):
             plain = _products(model, "plain", batch, [STEPS - 1])
             period = max(int(getattr(member, "every", 1)) for member in method.composed())
-            # One step that is due and one that is not stand for the whole cycle.
+            # One step that is due and one that is not represent the whole cycle.
             due = period * (STEPS - 1)
             numbers = [due] if period == 1 else [due, due + 1]
             counts = _products(model, method, batch, numbers)

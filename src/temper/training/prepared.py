@@ -39,7 +39,7 @@ class Prepared:
         tokenizer: Its tokenizer.
         method: The method, built from its settings.
         rows: The encoded training rows.
-        class_weights: Weight of each class, None if all weigh alike.
+        class_weights: Weight of each class, None if all are equal.
         unlabeled: The encoded unlabeled rows, None if the method trains on none.
         notices: Notes about the model.
         scored: The rows that are scored after each epoch.
@@ -167,7 +167,7 @@ def make_network(
             given=config.train.given_names,
             new_head=new_head or config.train.new_head,
         )
-        # The checkpoint may read texts in windows of its own.
+        # The checkpoint may read texts in its own windows.
         set_windows(model, config.data.windows, max_length=config.data.max_length)
         _set_prior(model, rows)
         return model, tokenizer, ()

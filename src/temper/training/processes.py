@@ -258,7 +258,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
 
 
 def _missing_gpu() -> str:
-    """Say that this process has no GPU of its own on a machine that has some; else nothing."""
+    """Return a notice if this process has no GPU on a machine that has some; else nothing."""
     import torch
 
     rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()

@@ -71,7 +71,7 @@ def train(
         out: The run's folder; made once the data, the labels, the model and the method are known to
             fit.
         resume: Whether a stopped run goes on; if False, it starts again.
-        splits: The data, where the caller has loaded ``config.data`` and told its notices already.
+        splits: The data, if the caller has loaded ``config.data`` and shown its notices.
         progress: Receives steps and notices.
         processes: Those that train it together, each with the same arguments; None for one.
 
@@ -383,7 +383,7 @@ class ActiveRun:
 
     def _trainer(self) -> RobustTrainer:
         listeners = [self.recorder, self.scores]
-        # The settings say what a batch is over all processes.
+        # The settings give the batch size over all processes.
         of_one: dict[str, Any] = {
             "per_device_train_batch_size": self.config.train.batch_size // self.processes.count,
             "report_to": list(self._trackers()) or "none",
@@ -487,7 +487,7 @@ def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict
             f"`train.device` is {device!r}, but no such device is there. Use 'auto' or 'cpu'."
         )
     on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu)
-    # Several processes have no way to exchange what lies on Apple's GPU.
+    # Several processes cannot exchange tensors of Apple's GPU.
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     on_cpu = not on_gpu and (device == "cpu" or not has_mps or several)
     if settings.precision == "fp16" and on_cpu:
@@ -534,7 +534,7 @@ def training_arguments(
         settings: Of the training loop.
         out: Folder of the checkpoints.
         seed: Seed of weights, data order and every draw.
-        more: Further arguments, taken as they are.
+        more: Further arguments, passed on.
 
     Raises:
         SettingError: If the device is not there, or cannot train at the precision.

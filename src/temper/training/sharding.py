@@ -25,7 +25,7 @@ CONFIG = {
     "xla_fsdp_v2": False,
     "xla_fsdp_grad_ckpt": False,
 }
-"""What Transformers writes into ``fsdp_config`` of its own accord."""
+"""What Transformers adds to ``fsdp_config`` by itself."""
 
 
 def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
@@ -36,7 +36,7 @@ def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
         settings: The other arguments of ``Trainer``.
 
     Raises:
-        SettingError: If there is something; it says what to do instead.
+        SettingError: If there is something, with what to do instead.
     """
     if not args.fsdp:
         return
@@ -145,7 +145,7 @@ def state_of(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
 
 
 def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
-    """Write the weights of a model that has no way of its own to.
+    """Write the weights of a model that cannot save itself.
 
     Args:
         model: The model.

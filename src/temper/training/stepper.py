@@ -72,7 +72,7 @@ class Stepper:
         SettingError: If the method's name or settings are wrong, the model is spread over devices,
             or wrapped for several processes and ``ranks`` is not their number, ``total`` is missing
             and needed, or ``task_loss`` meets class weights or label smoothing.
-        NonFiniteError: From ``backward``, if a loss is NaN or infinite, on all processes alike.
+        NonFiniteError: From ``backward``, if a loss is NaN or infinite, on all processes.
 
     Every ``backward`` is followed by ``step``, or by ``discard`` to leave the step out.
 

@@ -364,7 +364,7 @@ def _load_part(
 
 
 def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]:
-    """Name the pairs of each part after it, because parts may number their pairs alike."""
+    """Name the pairs after their part, because parts may use the same numbers."""
     ids = [{pair for pair in part.pair or () if pair is not None} for part in parts.values()]
     rows = [sum(pair is not None for pair in part.pair or ()) for part in parts.values()]
     whole = any(len(names) < paired for names, paired in zip(ids, rows, strict=True))

@@ -37,7 +37,7 @@ class Task:
         rows: Published rows by split, named ``train``, ``dev`` (``dev_matched`` ...) and ``test``;
             empty if the task is known by name only and cannot be asked for.
         evaluated: Splits that are together its dev set.
-        stand_ins: Split of a partial copy by the split that it may stand for.
+        stand_ins: Split -> the split of a partial copy that may replace it.
 
     Example:
         >>> Task("toy", "me/toy", rows={"train": 9, "dev": 2}).metric
@@ -72,7 +72,7 @@ def task_named(name: str) -> Task:
         name: A name of ``temper list tasks`` with published sizes.
 
     Raises:
-        ValueError: If there is none; it says which there are.
+        ValueError: If there is none; lists those that exist.
 
     Example:
         >>> task_named("mnli").evaluated
@@ -169,7 +169,7 @@ def default_metric(
     task: str | None = None,
     names: Sequence[str] = (),
 ) -> Metric:
-    """Choose the score that stands for a task.
+    """Choose the main score of a task.
 
     Args:
         source: The source, as given by the user.

@@ -47,7 +47,7 @@ class TaskCopy:
 
         Returns:
             Train, dev and test; train alone where dev is to be carved from it. MNLI's dev is both
-            of its dev sets, which are the groups of the rows. Each set says what it lacks.
+            of its dev sets, which are the groups of the rows. Each set names what it lacks.
 
         Raises:
             DataError: If a split is missing, has hidden labels, or other labels than the task.
@@ -204,7 +204,7 @@ class TaskCopy:
         )
 
     def _published(self, split: str) -> str:
-        """Name the published split that a split is or stands for."""
+        """Name the published split that a split is or replaces."""
         if split in RECUT:
             return "train" if split == RECUT[0] else self.task.evaluated[0]
         for published, stand_in in self.task.stand_ins.items():
@@ -234,7 +234,7 @@ class TaskCopy:
             }
         sources = [dict(part.source) for part in parts.values()]
         split = " + ".join(str(source.get("split")) for source in sources)
-        # One file does not stand for both.
+        # One file cannot replace both.
         source = {"files": sources} if "path" in sources[0] else sources[0]
         return joined(list(parts.values()), pair=None, source={**source, "split": split})
 

@@ -1,7 +1,7 @@
 """Anomaly detection: does the model notice texts that do not belong to its task?
 
 Dev rows are the ordinary ones, anomalies are positive. The condition ``clean`` is the score
-``-max softmax``, read from the answers; every other detector is a condition of its own, whose rows
+``-max softmax``, read from the answers; every other detector is a separate condition, whose rows
 hold its score of each text.
 """
 
@@ -167,7 +167,7 @@ def _of_logits(measurement: Measurement, detector: Detector) -> Judge:
 
 
 class _States:
-    """The Mahalanobis distance over all layers, and its scores of sets as they are asked for."""
+    """The Mahalanobis distance over all layers, and its scores of sets, computed when needed."""
 
     def __init__(self, measurement: Measurement, settings: AnomalySettings) -> None:
         self.measurement = measurement

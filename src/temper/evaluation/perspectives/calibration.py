@@ -286,7 +286,7 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
 def _entries(
     scoring: Scoring, condition: Condition, block: Block | None, rows: int
 ) -> list[ScoreEntry]:
-    """Score one block by all names; without a block, or probabilities, say why not."""
+    """Score one block by all names; without a block, or probabilities, give the reason."""
     if block is not None and block.classifies:
         return scoring.entries(block, NAMES, condition=condition)
     if block is not None and block.several:

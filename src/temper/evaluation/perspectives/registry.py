@@ -128,7 +128,7 @@ PACKAGE = "temper.evaluation.perspectives"
 GROUP = "temper.perspectives"
 """Entry points by which other packages offer perspectives."""
 ALIASES = ("all", "default")
-"""Words that stand for several perspectives."""
+"""Names of groups of perspectives."""
 
 _PERSPECTIVES: dict[str, Perspective] = {}
 

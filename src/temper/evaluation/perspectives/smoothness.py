@@ -196,7 +196,7 @@ def draw(
 
 
 def of_logits(rows: Sequence[Row]) -> list[Row]:
-    """Choose the logits' norm: every model has one, however many layers lie below."""
+    """Choose the norm of the logits, which every model has, whatever its layers."""
     return [row for row in rows if "layer" not in row.key.parameters][:1]
 
 

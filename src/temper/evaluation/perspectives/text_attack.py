@@ -87,7 +87,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         )
         if message := starved(result, name, settings):
             measurement.notices.append(message)
-        # Rows that are not attacked stay as they are.
+        # Rows that are not attacked are not changed.
         outcomes = [Outcome(*both) for both in zip(drafts, before, strict=True)]
         for position, outcome in zip(chosen, result, strict=True):
             outcomes[position] = outcome
@@ -105,7 +105,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         broken = right & (block.correct == 0)
         queries, changed = block.measured["queries"], block.measured["changed"]
         # Over all rows, of which each resample counts those that matter: two models that are right
-        # on different rows are then resampled alike.
+        # on different rows then have the same resamples.
         statistics: dict[str, tuple[Statistic, int]] = {
             "drop": (drop_of(scoring.metric, clean, block), len(block)),
             "attack_success": (Proportion(1 - block.correct, among), int(right.sum())),

@@ -167,7 +167,7 @@ class Query(NamedTuple):
 
 
 Request = Rank | Ask | Compare | Query
-# The model is asked when nothing else is open: then all rows stand at a question to it.
+# The model is called when nothing else is left to do, so that all rows share its batches.
 ORDER = (Rank, Ask, Compare, Query)
 """Kinds of requests in the order in which they are served."""
 

@@ -100,7 +100,7 @@ class Gradients:
     (`temper.evaluation.attack.ascent_loss`), or of the target over the others.
 
     Args:
-        predictor: Whose gradients; its weights are left as they are.
+        predictor: Whose gradients; its weights are not changed.
         batch_size: Drafts of a forward and backward pass; changes no result.
     """
 
@@ -254,7 +254,7 @@ class _Choice:
         }
 
     def allowed(self, old: str) -> Tensor:
-        """Return which words can stand for another, [W]: other ones of its script and case."""
+        """Return which words can replace another, [W]: other ones of its script and case."""
         model = "AA" if in_case_of("aa", old) == "AA" else in_case_of("aa", old)
         result = (self._scripts == self._numbers.get(script_of(old), -1)) & self._like[model]
         result[self._places.get(old.casefold(), [])] = False
@@ -266,7 +266,7 @@ class WordSwaps:
 
     A word is offered where the tokenizer reads the whole changed text as the old one with that one
     token in place of the old one, so the model sees just the swap that the gradient judged. Words
-    that the model reads as several pieces are left as they are.
+    that the model reads as several pieces are not changed.
 
     Args:
         gradients: Of the predictor that is attacked.
