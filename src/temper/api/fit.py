@@ -89,7 +89,7 @@ def fit(
     progress: Progress | None = None,
     **settings: Unpack[TrainKeywords],
 ) -> Fitted:
-    """Train the most dependable classifier that a time budget allows, and say how good it is.
+    """Train the most dependable classifier that a time budget allows, and measure it.
 
     Args:
         data: Labeled rows, one class each, as in `temper.train`. Without an evaluation split, a

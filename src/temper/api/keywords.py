@@ -129,7 +129,7 @@ class PredictorKeywords(TypedDict, total=False):
 
 
 class _Named(TypedDict, total=False):
-    """Names that say which data are meant."""
+    """Names of settings that select the data."""
 
     task: str | None
     data_root: str | Path | None

@@ -52,7 +52,7 @@ def nested(
         paths: The setting of each keyword.
         config: The settings that the others override: path of a TOML file, nested settings, or a
             checked run's.
-        given: Values by keyword; None stands for one that is not given.
+        given: Values by keyword; None is one that is not given.
         assignments: Texts ``KEY=VALUE``; a key is a setting's dotted name or a keyword.
 
     Returns:
@@ -164,7 +164,7 @@ def default_folder(tree: Mapping[str, Any], name: str, *apart: object) -> Path:
     Args:
         tree: Nested settings.
         name: Its method, recipe or command.
-        apart: Further settings that need a folder of their own.
+        apart: Further settings that need a separate folder.
 
     Example:
         >>> default_folder({"data": {"source": "data/reviews.csv"}}, "uegr").as_posix()
@@ -361,7 +361,7 @@ def of_tables(tree: Mapping[str, Any]) -> list[Check]:
     """
     checks: list[Check] = []
     for table, settings in TABLES.items():
-        # Several tasks have data of their own; an evaluation without data takes the run's.
+        # Several tasks have their own data; an evaluation without data takes the run's.
         if table == "data" and ("tasks" in tree or _setting(tree, "data", "source") is None):
             continue
         if table in tree:
@@ -389,7 +389,7 @@ def of_paths(tree: Mapping[str, Any]) -> list[Check]:
     checks: list[Check] = []
     if isinstance(model, str) and model:
         checks.append(partial(check_model, model))
-    # Several tasks have data of their own, and no text without labels.
+    # Several tasks have their own data, and no text without labels.
     names = () if "tasks" in tree else ("source", "unlabeled")
     sources = [_setting(tree, "data", name) for name in names]
     return checks + of_sources(source for source in sources if isinstance(source, str) and source)

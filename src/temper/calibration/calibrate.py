@@ -2,7 +2,7 @@
 
 The rows are drawn into two parts by a hash of each row. The temperature is fitted, and the
 detector chosen, on the first; every threshold is a quantile over the second, on which nothing was
-fitted, so that conformal guarantees hold as they stand for split conformal prediction.
+fitted, so that the guarantees of split conformal prediction hold.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class _Fit:
 
     @property
     def _asked(self) -> bool:
-        """Whether something is asked for that needs rows of its own to set thresholds."""
+        """Whether something is asked for that needs separate rows to set thresholds."""
         return bool(self.settings.model_fields_set - {"threshold"})
 
     def _check_kind(self) -> None:

@@ -82,7 +82,7 @@ class Classifier:
         predictor: The model: a predictor, or a language model that continues prompts.
         name: Name for messages.
         batch_size: Rows of a forward pass; None takes the predictor's own.
-        calibration: Its calibration; None leaves the probabilities as they are.
+        calibration: Its calibration; None does not change the probabilities.
         pairs: Whether it was trained on pairs of texts; None takes single texts and pairs.
 
     Example:

@@ -18,7 +18,7 @@ from temper.functional.decisions import choose_threshold
 from temper.functional.resampling import FloatArray
 
 RARE = 10
-"""Rows with, or without, a label below which it has no temperature of its own."""
+"""Rows with, or without, a label below which it has no separate temperature."""
 
 
 def label_temperatures(

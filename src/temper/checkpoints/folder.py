@@ -356,7 +356,7 @@ def is_finished(
         progress: Receives a notice if a finished run is kept.
 
     Raises:
-        CheckpointError: If the keys differ; says which settings do.
+        CheckpointError: If the keys differ; names the settings.
     """
     if found is None:
         return False

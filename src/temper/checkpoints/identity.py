@@ -31,7 +31,7 @@ CALIBRATION_ARRAYS = "calibration-*.safetensors"
 
 
 def model_identity(name: str) -> str:
-    """Return which weights a model's name stands for, so that a key does not outlive them.
+    """Return the identity of the weights behind a name, so that a key does not outlive them.
 
     Args:
         name: Hub id, folder, or short name.

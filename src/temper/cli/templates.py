@@ -143,7 +143,7 @@ def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
     Args:
         kind: `METHOD` or `PERSPECTIVE`.
         name: The name.
-        alone: Whether its file is a module of its own, outside Temper's package.
+        alone: Whether its file is a separate module, outside Temper's package.
 
     Example:
         >>> name_fault(METHOD, "MyMethod", alone=True)

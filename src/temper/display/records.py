@@ -113,7 +113,7 @@ class ScoreRecord(NamedRecord):
     """One entry of ``scores.json``.
 
     Args:
-        value: The score, or None if it is undefined; ``reason`` then says why.
+        value: The score, or None if it is undefined; ``reason`` is then the reason.
         low, high: 95% interval over examples.
         standard_error: Standard error of the mean over examples, if the score is a mean.
         n: Number of examples.

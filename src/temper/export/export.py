@@ -69,7 +69,7 @@ class Likeness:
 
     Args:
         rows: Rows compared.
-        alike: Those of which labels, sets and flags are the same.
+        alike: Rows whose labels, sets and flags are the same.
         largest_difference: Of two numbers of an answer, relative to those above 1.
         accuracy: Fraction of the labeled rows that the second way predicts correctly; None without
             labels, and for a regression.
@@ -105,7 +105,7 @@ class Likeness:
 
 
 def _parts(one: Any, other: Any) -> Iterator[float | bool]:
-    """Yield the difference of each number in two answers, and of all else whether it is alike."""
+    """Yield the difference of each number in two answers, and for others whether they are equal."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in {**one, **other}:
             yield from _parts(one.get(name, _ABSENT), other.get(name, _ABSENT))
@@ -141,7 +141,7 @@ def export(
         to: The folder; one that holds this very export is kept.
         onnx: Whether ``model.onnx`` is written too, for onnxruntime.
         int8: Whether ``model-int8.onnx`` is, with weights of eight bits.
-        request: Rows to compare on, with labels to be right about; None takes texts of its own.
+        request: Rows to compare on, with labels; None takes fixed texts.
         max_length: Tokens that texts are cut to; None takes what the model was trained with.
         settings: Class names that replace the model's own; the export has them.
         progress: Receives notices.

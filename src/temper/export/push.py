@@ -33,7 +33,7 @@ PAGE = "report.html"
 
 @dataclass(frozen=True)
 class Pushed:
-    """What lies on the Hub now.
+    """What is on the Hub now.
 
     Args:
         url: The repository's address.
@@ -71,7 +71,7 @@ def push(
             examples.
 
     Returns:
-        What lies there now.
+        What is there now.
 
     Raises:
         SettingError: The repository's name or the token is missing or wrong.

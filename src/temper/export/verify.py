@@ -43,7 +43,7 @@ class Verified:
 
 
 def verify(folder: Path | str) -> list[Verified]:
-    """Compare all that lies under a folder with its records.
+    """Compare all files under a folder with its records.
 
     Hashes of files are recomputed, and scores of evaluations from their rows. Nothing is changed.
 
@@ -54,7 +54,7 @@ def verify(folder: Path | str) -> list[Verified]:
         One entry a run, export, evaluation and checkpoint, sorted by folder.
 
     Raises:
-        CheckpointError: Nothing that Temper wrote lies there.
+        CheckpointError: The folder has nothing that Temper wrote.
     """
     root = Path(folder)
     names = {*RECORDS, CHECKSUMS}

@@ -166,7 +166,7 @@ class Smoothness:
 
         Args:
             step: The micro-batch, its clean pass run.
-            trace: Of the clean pass; None traces a pass of its own.
+            trace: Of the clean pass; None traces a new pass.
         """
         if not self._acts(step):
             return []

@@ -172,7 +172,7 @@ class StepContext:
             submodels = self.single_rates
         network, count = self.network, submodels.passes
         network.probe(self.batch)
-        # The default stream has no key of its own, so that its draws stay those of earlier runs.
+        # The default stream has no key, so that its draws stay those of earlier runs.
         key = () if stream == "passes" else (stream,)
         logits = network.logits(
             self.batch.repeat(count),

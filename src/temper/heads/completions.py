@@ -87,7 +87,7 @@ class Completions(Classification):
         return following
 
     def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [B, U, C] and labels [B, U] as they are."""
+        """Return logits [B, U, C] and labels [B, U] unchanged."""
         return logits, labels
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:

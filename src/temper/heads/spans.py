@@ -45,7 +45,7 @@ class Spans(Classification):
         return logits.masked_fill(~allowed.unsqueeze(1), torch.finfo(logits.dtype).min)
 
     def unit_mask(self, batch: Batch, logits: Tensor) -> Tensor:
-        """Return which positions lie in the text [B, 2]."""
+        """Return which positions are in the text, [B, 2]."""
         if batch.labels is None:
             return super().unit_mask(batch, logits)
         return _inside(batch.labels, logits.shape[-1]) != UNLABELED
@@ -70,7 +70,7 @@ class Spans(Classification):
         return _inside(labels, logits.shape[-1])
 
     def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [B, U, C] and labels [B, U] as they are."""
+        """Return logits [B, U, C] and labels [B, U] unchanged."""
         return logits, labels
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:

@@ -64,5 +64,5 @@ class Tokens(Classification):
         return labels
 
     def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [B, U, C] and labels [B, U] as they are."""
+        """Return logits [B, U, C] and labels [B, U] unchanged."""
         return logits, labels

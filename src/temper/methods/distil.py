@@ -34,7 +34,7 @@ TEACHER_RULE = "teacher"
 
 
 class OwnAverage(Variant):
-    """The network at an average of its own weights, without dropout."""
+    """The network at an average of its weights, without dropout."""
 
     kind: Literal["average"] = "average"
     decay: float = Field(

@@ -38,7 +38,7 @@ class LabelSmoothing(Method):
     )
 
     def off(self) -> Self:
-        """Train on the labels as they are."""
+        """Train on the given labels."""
         return self._with(smoothing=0.0)
 
     def plan(self, now: Step) -> Plan:

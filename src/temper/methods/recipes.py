@@ -1,6 +1,6 @@
 """Recipes: methods with settings that go together, what they cost, and what speaks for them.
 
-They stand in ``assets/recipes.toml``; docs/effect.md says how they are chosen.
+They are in ``assets/recipes.toml``; docs/effect.md explains how they are chosen.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def _restored() -> Iterator[None]:
 
 
 def is_composed(name: str) -> bool:
-    """Return whether a name stands for a composition.
+    """Return whether a name is that of a composition.
 
     Example:
         >>> is_composed("r_drop + adv_weight"), is_composed("uegr.objective"), is_composed("uegr")

@@ -1,4 +1,4 @@
-"""Variants: a setting that is one of several kinds, each with settings of its own.
+"""Variants: a setting that is one of several kinds, each with its settings.
 
 A field is written as a union, its discriminator ``kind``::
 

@@ -323,7 +323,7 @@ def _words(tests: Iterable[str]) -> str:
 
 
 def _claim(comparison: Comparison, gain: Gain) -> _Claim:
-    """Return a gain with its further tests, as far as they are available."""
+    """Return a gain with its further tests, if they are available."""
     column, equal = gain.column, comparison.equal.get(gain.column)
     if gain.view is SUMMARY:
         after = improvement_of(comparison, column, AFTER)

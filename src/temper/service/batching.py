@@ -1,4 +1,4 @@
-"""Join the requests of many clients into passes of one model, in a thread of its own."""
+"""Join the requests of many clients into passes of one model, in a separate thread."""
 
 from __future__ import annotations
 

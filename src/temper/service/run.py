@@ -40,7 +40,7 @@ def token_of_environment() -> str | None:
 
 
 def bind(settings: ServiceSettings, *, token: str | None) -> socket.socket:
-    """Take the address, so that a wrong one is told before the model is loaded.
+    """Take the address, so that a wrong one is an error before the model is loaded.
 
     Args:
         settings: Host and port.

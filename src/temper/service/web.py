@@ -156,7 +156,7 @@ class Service:
         )
         app.add_exception_handler(HTTPException, _refused)
         if self.token is None:
-            # A web page may point a name of its own at this machine (DNS rebinding).
+            # A web page may point its domain at this machine (DNS rebinding).
             host = self.settings.host
             hosts = [*LOCAL, f"[{host}]" if ":" in host else host]
             app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)

@@ -246,7 +246,7 @@ class Choice:
 
 
 def calibrated(labels: IntegerArray, logs: FloatArray) -> FloatArray:
-    """Return log-probabilities after temperature scaling, or as they are if no temperature fits."""
+    """Return log-probabilities after temperature scaling, or unscaled if no temperature fits."""
     finite = np.maximum(logs, math.log(np.finfo(np.float64).tiny))
     try:
         return scaled(finite, fit_temperature(labels, finite).value)

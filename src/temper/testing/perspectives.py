@@ -47,7 +47,7 @@ def check_perspective(
         perspective: What to check.
         data: Labeled rows and sets to measure on, small ones; None takes generated texts with
             groups, contrast pairs, and a set of each kind.
-        settings: Other settings of its own than the defaults.
+        settings: Its settings that differ from the defaults.
         tolerance: By how much numbers may differ where they must be the same, relative to the
             largest, > 0.
 
@@ -160,7 +160,7 @@ def _of_report(
     asked: EvaluationSettings,
     measured: Evaluation,
 ) -> Iterator[str]:
-    """Compare three models and say where a report leaves the perspective out."""
+    """Compare three models, and yield where a report leaves the perspective out."""
     with tempfile.TemporaryDirectory() as index:
         folder = Path(index)
         _write_study(folder, data, asked, measured)

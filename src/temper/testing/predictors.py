@@ -56,7 +56,7 @@ def check_predictor(
 
     Raises:
         ModelError: It breaks a contract; the message lists every fault.
-        DataError: The examples are too few or too alike to find faults.
+        DataError: The examples are too few or too similar to find faults.
 
     Example:
         >>> from temper.evaluation.function import CallablePredictor
