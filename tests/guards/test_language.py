@@ -47,7 +47,7 @@ NAMES = {"told", "said", "found", "place", "places", "held", "own", "share", "sh
 LONGEST_SENTENCE = 35  # words
 LEFT: dict[str, int] = {
     ".": 15,
-    "docs": 61,
+    "docs": 51,
     "docs/methods": 44,
     "temper": 11,
     "temper/api": 2,
