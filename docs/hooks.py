@@ -119,10 +119,14 @@ def gallery() -> str:
     """Return the page that links to the reports of some kept studies."""
     lines = ["# Reports", "", "Pages that `temper report` writes, of studies of this repository:"]
     for study, shows in GALLERY.items():
-        page = f"gallery/{study.partition('/')[0]}.html"
         command = f"temper report reproduction/results/{study}"
-        lines += ["", f"- [{study}]({page}): {shows}", f"  `{command}`"]
+        lines += ["", f"- [{study}]({report_of(study)}): {shows}", f"  `{command}`"]
     return "\n".join(lines) + "\n"
+
+
+def report_of(study: str) -> str:
+    """Return the name of a study's report on the site."""
+    return f"gallery/{study.partition('/')[0]}.html"
 
 
 def reports() -> dict[str, str]:
@@ -132,9 +136,8 @@ def reports() -> dict[str, str]:
     pages = {}
     with tempfile.TemporaryDirectory() as folder:
         for study in GALLERY:
-            name = f"gallery/{study.partition('/')[0]}.html"
             file = build(ROOT / "reproduction" / "results" / study, Path(folder) / "report.html")
-            pages[name] = file.read_text("utf-8")
+            pages[report_of(study)] = file.read_text("utf-8")
     return pages
 
 

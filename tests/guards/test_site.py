@@ -77,7 +77,8 @@ def astray(all_pages: dict[str, str]) -> list[str]:
             path, _, anchor = link.partition("#")
             target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path or name))
             target = name if not path else target
-            there = target in all_pages or (DOCS / target).is_file()
+            reports = set(map(hooks().report_of, hooks().GALLERY))
+            there = target in {*all_pages, *reports} or (DOCS / target).is_file()
             if not there or (anchor and anchor not in anchors(all_pages.get(target, ""))):
                 faults.append(f"{name}: {link}")
     return faults

@@ -26,11 +26,11 @@ from temper.calibration.calibration import (
 )
 from temper.calibration.detecting import Ordinary, States, choose_detector
 from temper.calibration.files import write_calibration
+from temper.calibration.held_out import held_out_rows
 from temper.calibration.int8 import make_int8
 from temper.calibration.settings import MEASURES, Backend, CalibrationSettings
 from temper.calibration.tagging import tag_errors, tagged_words, word_labels
 from temper.calibration.thresholds import choose_thresholds, label_temperatures
-from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import CALIBRATION as FILE
 from temper.data.examples import Examples
@@ -39,19 +39,19 @@ from temper.data.sources import load_examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.decisions import label_decisions, label_matrix, label_probabilities
-from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
+from temper.evaluation.evaluate import EvaluationRequest
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
     check_kind,
     load_predictor,
     unknown_in,
 )
-from temper.evaluation.measurement import align, block_of, labels_of
+from temper.evaluation.measurement import block_of, labels_of
 from temper.evaluation.perspectives.registry import ONE_LABEL
 from temper.evaluation.predictor import KINDS, Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
-from temper.evaluation.sets import seen_among, trained_rows
+from temper.evaluation.sets import trained_rows
 from temper.files import staged_folder, writing
 from temper.functional.calibration import EveryRowRightError, fit_temperature
 from temper.functional.conformal import BooleanArray, least_rows
@@ -125,7 +125,7 @@ def calibrate(
         locked(folder),
         staged_folder(kept) if backend == "int8" else nullcontext(folder) as written,
     ):
-        rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)
+        rows, left_out, notices = held_out_rows(request, predictor, with_dev=with_dev)
         progress.info_all(filter(None, [read_as(rows)]))
         progress.notice_all(notices)
         before = _before(kept / FILE)
@@ -142,23 +142,6 @@ def calibrate(
             fit.notice(f"The calibration that {kept / FILE} held{detail} is replaced.")
         record["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
         return write_calibration(written, made, {**record, "notices": notices})
-
-
-def _held_out(
-    request: EvaluationRequest, predictor: Predictor, *, with_dev: bool
-) -> tuple[Examples, dict[str, int], list[str]]:
-    """Load the rows that the model has not seen, with labels that are its own."""
-    rows = replace(
-        load_evaluated(request.model, request.data, predictor=predictor), name="held_out"
-    )
-    rows, left_out, notices = _unseen(request.model, rows, request.data.source, with_dev=with_dev)
-    aligned = align(rows, predictor.label_names)
-    if aligned.entailment is not None:
-        raise DataError(
-            f"The rows of {request.data.source} tell entailment from all else, but the model has "
-            "three classes. Give rows with three labels."
-        )
-    return aligned.examples, left_out, [*rows.notices, *notices]
 
 
 @dataclass
@@ -510,53 +493,6 @@ def _levels(made: Calibration, answers: Prediction) -> FloatArray | None:
         return None
     sure = made.applied(answers).probabilities.max(axis=1)
     return np.unique(np.quantile(sure, np.linspace(0.0, 1.0, 101)))[::-1]
-
-
-def _unseen(
-    model: Checkpoint, rows: Examples, source: str, *, with_dev: bool
-) -> tuple[Examples, dict[str, int], list[str]]:
-    """Leave out the rows that a model has seen.
-
-    Returns:
-        The others, how many were trained on and how many are validation rows, and what there is to
-        say.
-    """
-    seen = seen_among(model, rows)
-    notices = list(seen.notices)
-    whom = str(model) if model.run is not None else f"a run of {model}"
-    if seen.trained:
-        notices.append(
-            f"{len(seen.trained)} of {len(rows)} rows, the first row {seen.trained[0] + 1}, are "
-            f"left out: {whom} was trained on them, and a model is too sure of such."
-        )
-    if seen.judged and with_dev:
-        notices.append(
-            f"{len(seen.judged)} of {len(rows)} rows are dev rows of {whom}: calibration that is "
-            "measured on them with the temperature would look too good."
-        )
-    elif seen.judged:
-        notices.append(
-            f"{len(seen.judged)} of {len(rows)} rows, the first row {seen.judged[0] + 1}, are left "
-            f"out: they are dev rows of {whom}, and calibration that is measured on them with the "
-            "temperature would look too good. --with-dev takes them."
-        )
-    gone = {*seen.trained, *(() if with_dev else seen.judged)}
-    kept = [index for index in range(len(rows)) if index not in gone]
-    if not kept:
-        advice = "Give rows with --data that it has not seen"
-        if not seen.trained:
-            raise DataError(
-                f"All {len(rows)} rows that are read of {source} are dev rows of {whom}: none is "
-                f"left to fit a temperature on. {advice}, or take these with --with-dev."
-            )
-        dev = f", and {len(seen.judged)} are dev rows of it" if seen.judged else ""
-        advice += ", or take its dev rows with --with-dev" if seen.judged else ""
-        raise DataError(
-            f"None of the {len(rows)} rows of {source} is left to fit a temperature on: {whom} was "
-            f"trained on {len(seen.trained)} of them{dev}. {advice}."
-        )
-    counts = {"trained": len(seen.trained), "dev": 0 if with_dev else len(seen.judged)}
-    return (rows.select(kept) if gone else rows), counts, notices
 
 
 def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from temper.models.pieces import WholeWords
     from temper.models.states import Trace
 
-BROKEN = (
-    "The model is broken, or its precision too low. Where its own training spoiled it, train it "
-    "again at a lower learning rate."
-)
+BROKEN = "The model is broken or too imprecise. If training diverged, use a lower learning rate."
 
 
 @dataclass(frozen=True)
@@ -243,8 +240,7 @@ class Prediction:
             index: Positions, [m].
         """
         if self.words is not None:
-            assert self.logits is not None
-            rows = self.by_example(self.logits)
+            rows = self.by_example(self.logits)  # type: ignore[arg-type]
             return Prediction.of_tags([rows[position] for position in index])
         logits = None if self.logits is None else self.logits[index]
         applies = None if self.applies is None else self.applies[index]

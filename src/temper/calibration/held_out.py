@@ -1,0 +1,89 @@
+"""Load the held-out rows of a calibration: labeled rows that the model has not seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.data.examples import Examples
+from temper.errors import DataError
+from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
+from temper.evaluation.measurement import align
+from temper.evaluation.predictor import Predictor
+from temper.evaluation.sets import seen_among
+
+
+def held_out_rows(
+    request: EvaluationRequest, predictor: Predictor, *, with_dev: bool
+) -> tuple[Examples, dict[str, int], list[str]]:
+    """Load the rows that the model has not seen, with the model's labels.
+
+    Args:
+        request: The model and its rows.
+        predictor: The loaded model.
+        with_dev: Whether validation rows are taken all the same.
+
+    Returns:
+        The rows, how many rows were left out by reason, and notices.
+
+    Raises:
+        DataError: The model has seen all of the rows, or their labels are not the model's.
+    """
+    rows = replace(
+        load_evaluated(request.model, request.data, predictor=predictor), name="held_out"
+    )
+    rows, left_out, notices = _unseen(request.model, rows, request.data.source, with_dev=with_dev)
+    aligned = align(rows, predictor.label_names)
+    if aligned.entailment is not None:
+        raise DataError(
+            f"The rows of {request.data.source} tell entailment from all else, but the model has "
+            "three classes. Give rows with three labels."
+        )
+    return aligned.examples, left_out, [*rows.notices, *notices]
+
+
+def _unseen(
+    model: Checkpoint, rows: Examples, source: str, *, with_dev: bool
+) -> tuple[Examples, dict[str, int], list[str]]:
+    """Leave out the rows that a model has seen.
+
+    Returns:
+        The others, how many were trained on and how many are validation rows, and what there is to
+        say.
+    """
+    seen = seen_among(model, rows)
+    notices = list(seen.notices)
+    whom = str(model) if model.run is not None else f"a run of {model}"
+    if seen.trained:
+        notices.append(
+            f"{len(seen.trained)} of {len(rows)} rows, the first row {seen.trained[0] + 1}, are "
+            f"left out: {whom} was trained on them, and a model is too sure of such."
+        )
+    if seen.judged and with_dev:
+        notices.append(
+            f"{len(seen.judged)} of {len(rows)} rows are dev rows of {whom}: calibration that is "
+            "measured on them with the temperature would look too good."
+        )
+    elif seen.judged:
+        notices.append(
+            f"{len(seen.judged)} of {len(rows)} rows, the first row {seen.judged[0] + 1}, are left "
+            f"out: they are dev rows of {whom}, and calibration that is measured on them with the "
+            "temperature would look too good. --with-dev takes them."
+        )
+    gone = {*seen.trained, *(() if with_dev else seen.judged)}
+    kept = [index for index in range(len(rows)) if index not in gone]
+    if not kept:
+        advice = "Give rows with --data that it has not seen"
+        if not seen.trained:
+            raise DataError(
+                f"All {len(rows)} rows that are read of {source} are dev rows of {whom}: none is "
+                f"left to fit a temperature on. {advice}, or take these with --with-dev."
+            )
+        dev = f", and {len(seen.judged)} are dev rows of it" if seen.judged else ""
+        advice += ", or take its dev rows with --with-dev" if seen.judged else ""
+        raise DataError(
+            f"None of the {len(rows)} rows of {source} is left to fit a temperature on: {whom} was "
+            f"trained on {len(seen.trained)} of them{dev}. {advice}."
+        )
+    counts = {"trained": len(seen.trained), "dev": 0 if with_dev else len(seen.judged)}
+    return (rows.select(kept) if gone else rows), counts, notices
