@@ -11,7 +11,6 @@ so a stopped run loses one cell, and results of several machines can be appended
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -35,6 +34,7 @@ from reproduction.base_size_table import (
     of_sets,
     tables,
 )
+from reproduction.kept import add_run, read_runs
 from temper.cli.screen import print_table, say
 from temper.errors import SettingError
 
@@ -76,14 +76,7 @@ class Cell:
 
 def finished(folder: Path) -> list[dict[str, Any]]:
     """Return the stored lines; a line that a kill cut off is left out."""
-    lines = []
-    file = folder / "runs.jsonl"
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-        try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return lines
+    return read_runs(folder / "runs.jsonl")
 
 
 def key_of(line: Mapping[str, Any]) -> tuple[str, str, int, float]:
@@ -214,9 +207,7 @@ def run(model: str, data: Path, folder: Path, scratch: Path) -> None:
                 continue
             say(f"{stage['name']}: {cell.name}")
             line = run_cell(cell, model, data, scratch)
-            # The line break comes first: a line that a kill cut off must not spoil the next one.
-            with (folder / "runs.jsonl").open("a", encoding="utf-8") as file:
-                file.write("\n" + json.dumps(line, allow_nan=False))
+            add_run(folder / "runs.jsonl", line)
 
 
 def choose(folder: Path) -> None:

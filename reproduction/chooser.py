@@ -11,18 +11,18 @@ one with the largest gain is taken, of none ``plain``.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 import pandas
-from scipy.stats import t
 
 from reproduction import emotions, entities, which_model
-from reproduction.document import print_or_write
+from reproduction.document import table_command
+from reproduction.entities import paired_gain, text_of
 from temper.display.wording import pipe_table
+from temper.functional.effects import Effect
 
 RESULTS = Path("reproduction/results")
 Scores = dict[str, dict[int, float]]
@@ -55,19 +55,27 @@ def line(
         shown: The scores that are shown with them; may be empty.
         compute: Column -> compute of its training over that of ``plain``.
     """
-    taken, best = "plain", None
-    for column in deciding:
+    confirmed: dict[str, Effect] = {}
+    others = [column for column in deciding if column != "plain"]
+    for column in others:
         gains = [
-            gain(deciding[column], deciding[name], comparisons=len(deciding) - 1)
+            paired_gain(deciding[column], deciding[name], comparisons=len(others))
             for name in baselines(column, compute)
         ]
-        confirmed = bool(gains) and all(low > 0 for _, low, _ in gains)
-        if confirmed and (best is None or gains[0] > best):
-            taken, best = column, gains[0]
-    others = ", ".join(f"`{name}`" for name in deciding if name not in ("plain", taken))
-    more = gain(shown[taken], shown["plain"], comparisons=1) if best and shown else None
-    cost = f"{compute[taken]:g}x"
-    return [situation, f"`{taken}`", text_of(best), text_of(more), cost, others, evidence]
+        positive = [gain for gain in gains if gain is not None and gain.low > 0]
+        if len(positive) == len(gains):
+            confirmed[column] = positive[0]
+    taken = max(confirmed, key=lambda column: confirmed[column].mean, default="plain")
+    more = paired_gain(shown[taken], shown["plain"]) if confirmed and shown else None
+    return [
+        situation,
+        f"`{taken}`",
+        text_of(confirmed.get(taken)),
+        text_of(more),
+        f"{compute[taken]:g}x",
+        ", ".join(f"`{column}`" for column in others if column != taken),
+        evidence,
+    ]
 
 
 def baselines(column: str, compute: dict[str, float]) -> list[str]:
@@ -81,33 +89,13 @@ def baselines(column: str, compute: dict[str, float]) -> list[str]:
     """
     plain = [name for name in compute if name.startswith("plain")]
     if column in plain:
-        return ["plain"] if column != "plain" else []
+        return ["plain"]
     equal = min(
         (name for name in plain if compute[name] >= compute[column]),
         key=lambda name: compute[name],
         default="plain",
     )
     return list(dict.fromkeys(("plain", equal)))
-
-
-def gain(
-    own: dict[int, float], others: dict[int, float], *, comparisons: int
-) -> tuple[float, float, float]:
-    """Return the mean difference over the seeds and its interval."""
-    differences = [own[seed] - others[seed] for seed in sorted(own)]
-    mean, n = fmean(differences), len(differences)
-    reach = float(t.ppf(1 - 0.025 / comparisons, n - 1)) * stdev(differences) / n**0.5
-    return mean, mean - reach, mean + reach
-
-
-def text_of(found: tuple[float, float, float] | None) -> str:
-    """Return a gain and its interval as text.
-
-    Example:
-        >>> text_of((1.25, 0.5, 2.0))
-        '+1.2 [+0.5, +2.0]'
-    """
-    return "" if found is None else "{:+.1f} [{:+.1f}, {:+.1f}]".format(*found)
 
 
 def of_suite(suite: str) -> tuple[Scores, Scores]:
@@ -118,21 +106,21 @@ def of_suite(suite: str) -> tuple[Scores, Scores]:
     found: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     for file in sorted((RESULTS / suite).glob("*/scores.parquet")):
         scores = pandas.read_parquet(file)
-        for name, sign, wanted in (
-            ("deciding", -100, ("calibration", "temperature", "brier")),
-            ("shown", 100, ("task", "clean", "accuracy")),
+        for part, factor, perspective, condition, name in (
+            ("deciding", -100, "calibration", "temperature", "brier"),
+            ("shown", 100, "task", "clean", "accuracy"),
         ):
             own = scores[
-                (scores["perspective"] == wanted[0])
-                & (scores["condition"] == wanted[1])
-                & (scores["name"] == wanted[2])
+                (scores["perspective"] == perspective)
+                & (scores["condition"] == condition)
+                & (scores["name"] == name)
             ]
-            means = sign * own.groupby(["column", "seed"])["value"].mean()
+            means = factor * own.groupby(["column", "seed"])["value"].mean()
             for (column, seed), value in means.items():
-                found[name, column, int(seed)].append(float(value))
+                found[part, column, int(seed)].append(float(value))
     parts: dict[str, Scores] = {"deciding": defaultdict(dict), "shown": defaultdict(dict)}
-    for (name, column, seed), values in found.items():
-        parts[name][column][seed] = fmean(values)
+    for (part, column, seed), values in found.items():
+        parts[part][column][seed] = fmean(values)
     return parts["deciding"], parts["shown"]
 
 
@@ -194,6 +182,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path)
-    print_or_write(table(), parser.parse_args().write)
+    table_command(__doc__, table)

@@ -3,21 +3,21 @@
     python -m reproduction.completions run --data FOLDER --models FOLDER --scratch FOLDER
     python -m reproduction.completions table --write docs/completions.md
 
-A finished run is one line of ``reproduction/results/completions/runs.jsonl``; a stopped one goes on
-from its last checkpoint.
+A finished run is one line of ``reproduction/results/completions/runs.jsonl``; a stopped run
+resumes from its last checkpoint.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import temper
 from reproduction.document import run_or_print
 from reproduction.entities import GAINS, gains_table
+from reproduction.kept import add_run, read_runs
 from reproduction.which_model import lines_of
 from temper.checkpoints.folder import read_json
 from temper.cli.screen import say
@@ -48,9 +48,8 @@ def write_files(data: Path, folder: Path) -> None:
 def run(data: Path, models: Path, scratch: Path) -> None:
     """Train what has no result yet, one seed of all columns before the next."""
     write_files(data, scratch / "data")
-    FILE.parent.mkdir(parents=True, exist_ok=True)
     for seed, (column, (method, epochs)) in product(SEEDS, COLUMNS.items()):
-        if (column, seed) in {(line["column"], line["seed"]) for line in finished()}:
+        if (column, seed) in {(line["column"], line["seed"]) for line in read_runs(FILE)}:
             continue
         say(f"{column}, seed {seed}")
         out = scratch / f"{column}-{seed}"
@@ -69,26 +68,19 @@ def run(data: Path, models: Path, scratch: Path) -> None:
         )
         record = read_json(out / "run.json")
         line = {"column": column, "seed": seed, "loss": record["epochs"]["kept"]["dev"]}
-        with FILE.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+        add_run(FILE, line)
         shutil.rmtree(out)
-
-
-def finished() -> list[dict[str, Any]]:
-    """Return the results of all finished runs."""
-    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
-    return [json.loads(line) for line in lines]
 
 
 def table() -> str:
     """Return the results as Markdown."""
     values: dict[str, dict[str, dict[int, float]]] = {}
-    for line in finished():
+    for line in read_runs(FILE):
         by_seed = values.setdefault(line["column"], {}).setdefault("loss per token x 100", {})
         by_seed[line["seed"]] = 100 * line["loss"]
     seeds = {len(scores) for column in values.values() for scores in column.values()}
     if values.keys() != COLUMNS.keys() or seeds != {len(SEEDS)}:
-        return f"{len(finished())} of {len(COLUMNS) * len(SEEDS)} runs are finished."
+        return f"{len(read_runs(FILE))} of {len(COLUMNS) * len(SEEDS)} runs are finished."
     return "\n".join([f"Means over {len(SEEDS)} seeds. {GAINS}", "", *gains_table(values, COMPUTE)])
 
 

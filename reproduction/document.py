@@ -76,6 +76,13 @@ def print_or_write(table: str, page: Path | None) -> None:
     write_text(page, f"{before}{begin}\n{table}\n{end}{after}")
 
 
+def table_command(description: str | None, table: Callable[[], str]) -> None:
+    """Print a table, or write it into a page: ``[--write PAGE]``."""
+    parser = ArgumentParser(description=description)
+    parser.add_argument("--write", type=Path)
+    print_or_write(table(), parser.parse_args().write)
+
+
 def run_or_print(
     description: str | None,
     run: Callable[..., None],

@@ -18,6 +18,7 @@ import numpy as np
 import temper
 from reproduction.document import run_or_print
 from reproduction.entities import COLUMNS, COMPUTE, GAINS, gains_table
+from reproduction.kept import add_run, read_runs
 from reproduction.which_model import lines_of
 from temper.calibration.thresholds import choose_thresholds, label_temperatures
 from temper.cli.screen import say
@@ -114,16 +115,10 @@ def run_one(folder: Path, method: Any, *, rate: float, epochs: int, seed: int) -
     }
 
 
-def finished() -> list[dict[str, Any]]:
-    """Return the results of all finished runs."""
-    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
-    return [json.loads(line) for line in lines]
-
-
 def best_rates() -> dict[str, float]:
     """Return the learning rate of each method with the highest mAP on the held-out rows, seed 0."""
     best: dict[str, tuple[float, float]] = {}
-    for line in finished():
+    for line in read_runs(FILE):
         if line["seed"] == 0 and line["column"] in COLUMNS:
             result = line["held_out_map"], line["rate"]
             best[line["column"]] = max(best.get(line["column"], result), result)
@@ -133,7 +128,6 @@ def best_rates() -> dict[str, float]:
 def run(data: Path, scratch: Path) -> None:
     """Run what has no result yet: every rate with one seed, then the chosen one with all seeds."""
     write_files(data, scratch)
-    FILE.parent.mkdir(parents=True, exist_ok=True)
     plans = [(name, 1, rate, 0) for name in COLUMNS for rate in RATES]
     _run_all(scratch, plans)
     rates = best_rates()
@@ -147,7 +141,7 @@ def run(data: Path, scratch: Path) -> None:
 
 
 def _run_all(scratch: Path, plans: list[tuple[str, int, float, int]]) -> None:
-    done = {(line["column"], line["rate"], line["seed"]) for line in finished()}
+    done = {(line["column"], line["rate"], line["seed"]) for line in read_runs(FILE)}
     for column, times, rate, seed in plans:
         if (column, rate, seed) in done:
             continue
@@ -155,15 +149,14 @@ def _run_all(scratch: Path, plans: list[tuple[str, int, float, int]]) -> None:
         method = COLUMNS[column.partition("_x")[0]]["method"]
         result = run_one(scratch, method, rate=rate, epochs=EPOCHS * times, seed=seed)
         line = {"column": column, "rate": rate, "seed": seed, **result}
-        with FILE.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+        add_run(FILE, line)
 
 
 def complete_runs() -> dict[str, dict[int, Any]]:
     """Return the results by column and seed; empty until all columns have all seeds."""
     rates = best_rates()
     runs: dict[str, dict[int, Any]] = {}
-    for line in finished():
+    for line in read_runs(FILE):
         if line["rate"] == rates.get(line["column"].partition("_x")[0]):
             runs.setdefault(line["column"], {})[line["seed"]] = line
     columns = {*COLUMNS, *(f"plain_x{times}" for times in COMPUTE.values())}
@@ -175,7 +168,7 @@ def table() -> str:
     """Return the results as Markdown."""
     complete, rates = complete_runs(), best_rates()
     if not complete:
-        return f"{len(finished())} runs are finished; the table follows when all are."
+        return f"{len(read_runs(FILE))} runs are finished; the table follows when all are."
     chosen = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
     values = {
         column: {

@@ -12,15 +12,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
-
-from scipy.stats import t
 
 import temper
 from reproduction.document import run_or_print
 from reproduction.which_model import lines_of
 from temper.files import write_json
+from temper.functional.effects import Effect, effect
 
 FOLDER = Path("reproduction/results/entities")
 TYPES = {
@@ -210,21 +209,34 @@ def gains_table(
         for heading in headings:
             cell = f"{fmean(scores[heading].values()):.1f}"
             if column in compute:
-                names = dict.fromkeys(("plain", f"plain_x{compute[column]}"))
-                references = [values[name][heading] for name in names if name in values]
-                gains = (paired_gain(scores[heading], each) for each in references)
-                cell += f" ({'; '.join(gains)})"
+                names = ["plain", f"plain_x{compute[column]}"] if compute[column] > 1 else ["plain"]
+                gains = (paired_gain(scores[heading], values[name][heading]) for name in names)
+                cell += f" ({'; '.join(map(text_of, gains))})"
             cells.append(cell)
         lines.append(f"| {column} | {' | '.join(cells)} |")
     return lines
 
 
-def paired_gain(own: dict[int, float], others: dict[int, float]) -> str:
-    """Return the mean difference over paired seeds with its 95% t interval."""
+def paired_gain(
+    own: dict[int, float], others: dict[int, float], *, comparisons: int = 1
+) -> Effect | None:
+    """Return the mean difference over paired seeds with its 95% t interval.
+
+    Args:
+        own: Score by seed.
+        others: The same, of what it is compared with.
+        comparisons: Number of comparisons, for Bonferroni's correction.
+
+    Returns:
+        The difference; None if it is the same at every seed, so that there is no interval.
+    """
     differences = [own[seed] - others[seed] for seed in sorted(own)]
-    mean, n = fmean(differences), len(differences)
-    half = float(t.ppf(0.975, n - 1)) * stdev(differences) / n**0.5
-    return f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
+    return effect(differences, confidence=1 - 0.05 / comparisons)
+
+
+def text_of(gain: Effect | None) -> str:
+    """Return a gain and its interval as text, empty if there is none."""
+    return "" if gain is None else f"{gain.mean:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
 
 
 if __name__ == "__main__":

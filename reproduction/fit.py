@@ -20,6 +20,7 @@ import numpy as np
 
 import temper
 from reproduction.document import run_or_print
+from reproduction.kept import add_run, read_runs
 from reproduction.which_model import lines_of
 from temper.cli.screen import say
 from temper.data.sources import load_examples, load_splits
@@ -144,20 +145,17 @@ def _ends(first: FloatArray, second: FloatArray) -> list[float | None]:
 
 def finished() -> dict[str, dict[str, Any]]:
     """Return the kept results by file."""
-    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
-    return {line["file"]: line for line in map(json.loads, lines)}
+    return {line["file"]: line for line in read_runs(FILE)}
 
 
 def run(data: Path, scratch: Path) -> None:
     """Run the files that have no result yet."""
-    FILE.parent.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         if name in finished():
             continue
         say(f"{name}: {FILES[name][2]:,} rows")
         line = run_file(name, data, scratch)
-        with FILE.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+        add_run(FILE, line)
 
 
 def table() -> str:

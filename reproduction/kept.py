@@ -1,4 +1,4 @@
-"""Keep a study's plan, records and scores, without weights and rows (docs/formats.md)."""
+"""Keep results: those of a study (docs/formats.md), or a JSON object for each finished run."""
 
 from __future__ import annotations
 
@@ -108,3 +108,22 @@ def keep_study(source: Source, folder: Path) -> None:
     paired = source.folder / "paired.json"
     if paired.exists():
         shutil.copyfile(paired, folder / paired.name)
+
+
+def read_runs(file: Path) -> list[dict[str, Any]]:
+    """Return the finished runs of a file; a line that a kill cut off is left out."""
+    runs = []
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        try:
+            runs.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return runs
+
+
+def add_run(file: Path, run: Mapping[str, Any]) -> None:
+    """Append a finished run to a file, which is made if there is none."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # The line break comes first: a line that a kill cut off must not spoil the next one.
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write("\n" + json.dumps(run, allow_nan=False))

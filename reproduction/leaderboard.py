@@ -8,14 +8,13 @@ A score is the mean over the seeds with its 95% t interval; over several sets, o
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser
 from pathlib import Path
 
 import numpy as np
 import pandas
 from scipy import stats
 
-from reproduction.document import print_or_write
+from reproduction.document import table_command
 from temper.display.wording import pipe_table
 
 RESULTS = Path("reproduction/results")
@@ -80,6 +79,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path)
-    print_or_write(table(), parser.parse_args().write)
+    table_command(__doc__, table)

@@ -24,6 +24,7 @@ import numpy as np
 
 import temper
 from reproduction.document import run_or_print
+from reproduction.kept import add_run, read_runs
 from temper.cli.screen import say
 from temper.data.sources import load_examples
 from temper.functional.calibration import (
@@ -116,9 +117,7 @@ def cells(chosen: dict[str, float]) -> Iterator[Cell]:
 
 def finished() -> dict[Cell, dict[str, Any]]:
     """Return the kept results by cell."""
-    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
-    found = [json.loads(line) for line in lines]
-    return {tuple(line.pop("cell")): line for line in found}
+    return {tuple(line.pop("cell")): line for line in read_runs(FILE)}
 
 
 def rates(done: dict[Cell, dict[str, Any]]) -> dict[str, float]:
@@ -188,7 +187,6 @@ def _brier(labels: Any, logits: Any, temperature: float) -> float:
 
 def run(data: Path, models: Path, scratch: Path) -> None:
     """Run the cells that have no line yet."""
-    FILE.parent.mkdir(parents=True, exist_ok=True)
     scratch.mkdir(parents=True, exist_ok=True)
     while True:
         done = finished()
@@ -197,8 +195,7 @@ def run(data: Path, models: Path, scratch: Path) -> None:
             return
         say(f"{len(left)} cells left. Next: {left[0]}")
         line = run_cell(left[0], data, models, scratch)
-        with FILE.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+        add_run(FILE, line)
 
 
 def by_column(rows: int) -> dict[str, dict[tuple[str, int], dict[str, Any]]]:

@@ -213,9 +213,7 @@ def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path) -> N
     refused(call("calibrate", run, "--data", data, "--coverage", "0.9"), "tags of words")
 
 
-def test_a_calibration_scales_words_and_flags_texts(
-    run: Path, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_calibration_scales_words_and_flags_texts(run: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(run, tmp_path / "run")
     held_out = write_tagged(tmp_path / "held_out.jsonl", held_out=True)
     uncalibrated = Classifier.load(copy)(TEXTS)
@@ -237,6 +235,34 @@ def test_a_calibration_scales_words_and_flags_texts(
     assert strange.abstain is not None
     with pytest.raises(SettingError, match="tags of words"):
         Classifier.load(copy)(["film"], coverage=0.9)
+
+
+def test_the_temperature_has_the_least_nll_of_the_words_in_predicted_entities(
+    run: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    whole = write_tagged(tmp_path / "whole.jsonl", held_out=True)
+    # So few rows fit a temperature alone, all of them.
+    lines = whole.read_text(encoding="utf-8").splitlines()[:60]
+    held_out = tmp_path / "held_out.jsonl"
+    held_out.write_text("\n".join(lines), encoding="utf-8")
+    temperature = printed("calibrate", copy, "--data", held_out)["temperature"]
+    model, tokenizer = load_classifier(str(copy))
+    rows = [json.loads(line) for line in lines]
+    texts = [" ".join(row["tokens"]) for row in rows]
+    answers = ClassifierPredictor(model, tokenizer).predict(Examples("rows", texts))
+    assert answers.logits is not None
+    names = json.loads((copy / "run.json").read_text(encoding="utf-8"))["task"]["labels"]
+    labels = torch.tensor([names.index(tag) for row in rows for tag in row["ner_tags"]])
+    logits = torch.tensor(answers.logits)
+    tagged = logits.argmax(-1) != names.index("O")
+
+    def nll(divisor: float) -> float:
+        loss = torch.nn.functional.cross_entropy(logits[tagged] / divisor, labels[tagged])
+        return float(loss)
+
+    assert temperature != 1
+    assert nll(temperature) < min(nll(temperature * 1.05), nll(temperature / 1.05))
 
 
 def test_errors_of_tags_are_those_of_tagged_words_and_of_entities() -> None:

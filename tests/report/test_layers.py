@@ -48,7 +48,7 @@ def drawn(folder: Path) -> dict[str, Figure]:
     (inside,) = [
         section
         for section in sections(source, compare(source))
-        if section.heading == Heading.INSIDE
+        if section.heading == Heading.REPRESENTATIONS
     ]
     return {figure.title: figure for figure in inside.figures}
 

@@ -21,7 +21,7 @@ from tests.report.conftest import Plan, write_run, write_study
 
 MakeStudy = Callable[[Plan], Path]
 
-HOLDS = "#robustness"
+ROBUSTNESS = "#robustness"
 SCRIPT = "<script>window.attacked = 1; alert(1)</script>"
 END = "</script><img src=x onerror='window.attacked = 1'>"
 LONG = "model-" * 60
@@ -196,14 +196,14 @@ def test_a_hostile_page_renders_without_fault_or_overflow(
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate("typeof window.attacked") == "undefined"
     assert browser.evaluate("document.querySelectorAll('.chart svg').length") > 0
-    keys = browser.evaluate(f"[...document.querySelectorAll('{HOLDS} .keys button')]"
+    keys = browser.evaluate(f"[...document.querySelectorAll('{ROBUSTNESS} .keys button')]"
                             ".map(key => key.textContent)")  # fmt: skip
     assert keys == ["plain", f"uegr{END}"]
 
 
 @pytest.mark.browser
 def test_the_figures_follow_the_theme(plain_page: Path, browser: Browser) -> None:
-    color = f"getComputedStyle(document.querySelector('{HOLDS} .c1 .line')).stroke"
+    color = f"getComputedStyle(document.querySelector('{ROBUSTNESS} .c1 .line')).stroke"
     browser.open(plain_page, width=1400)
     light = browser.evaluate(color)
     browser.open(plain_page, width=1400, dark=True)
@@ -256,7 +256,7 @@ def test_a_column_is_hidden_and_shown_in_all_figures(plain_page: Path, browser: 
         "[...document.querySelectorAll('.chart [data-column=uegr]')]"
         ".filter(drawn => getComputedStyle(drawn).display !== 'none').length"
     )
-    key = f"document.querySelectorAll('{HOLDS} .keys button')[1]"
+    key = f"document.querySelectorAll('{ROBUSTNESS} .keys button')[1]"
     pressed = (
         "[...document.querySelectorAll('.keys button')].filter(key => key.textContent === 'uegr')"
         ".map(key => key.ariaPressed)"

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.chooser import gain, line, table
+from reproduction.chooser import line, table
+from reproduction.entities import paired_gain
 
 PLAIN = dict(enumerate((80.0, 81.0, 79.0, 80.5, 79.5)))
 COMPUTE = {"plain": 1.0, "plain_x2": 2.0, "uegr": 2.0}
 
 
-def better_by(points: float, scores: dict[int, float] = PLAIN) -> dict[int, float]:
-    """Add a gain that varies a little over the seeds."""
-    return {seed: value + points + 0.1 * (-1) ** seed for seed, value in scores.items()}
+def better_by(points: float, *, noise: float = 0.1) -> dict[int, float]:
+    """Return the scores of plain fine-tuning with a gain that varies over the seeds."""
+    return {seed: value + points + noise * (-1) ** seed for seed, value in PLAIN.items()}
 
 
 def taken(**scores: dict[int, float]) -> str:
@@ -28,18 +29,18 @@ def test_the_page_is_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_method_must_beat_plain_fine_tuning_of_equal_compute() -> None:
-    assert taken(uegr=better_by(2), plain_x2=better_by(0.1)) == "`uegr`"
-    assert taken(uegr=better_by(2), plain_x2=better_by(2.5)) == "`plain_x2`"
-    assert taken(uegr=better_by(-2), plain_x2=better_by(-1)) == "`plain`"
-    noisy = {seed: value + 20 * (-1) ** seed for seed, value in better_by(2).items()}
-    assert taken(uegr=noisy, plain_x2=better_by(0.01)) == "`plain`"
+    assert taken(uegr=better_by(2, noise=0.2), plain_x2=better_by(0.1)) == "`uegr`"
+    assert taken(uegr=better_by(2, noise=0.2), plain_x2=better_by(2.5)) == "`plain_x2`"
+    assert taken(uegr=better_by(-2, noise=0.2), plain_x2=better_by(-1)) == "`plain`"
+    assert taken(uegr=better_by(2, noise=20), plain_x2=better_by(0.01)) == "`plain`"
 
 
 def test_the_interval_is_that_of_t_with_bonferronis_correction() -> None:
     own = {0: 1.0, 1: 2.0, 2: 3.0}
     # The differences have mean 2, standard error 1 / sqrt(3); 4.3027 and 6.2053 are the quantiles
     # of t with 2 degrees of freedom at 97.5% and at 98.75%.
-    mean, low, high = gain(own, dict.fromkeys(own, 0.0), comparisons=1)
-    assert (mean, high - mean) == pytest.approx((2, 4.3027 / 3**0.5), abs=1e-4)
-    mean, low, _ = gain(own, dict.fromkeys(own, 0.0), comparisons=2)
-    assert mean - low == pytest.approx(6.2053 / 3**0.5, abs=1e-4)
+    for comparisons, quantile in ((1, 4.3027), (2, 6.2053)):
+        found = paired_gain(own, dict.fromkeys(own, 0.0), comparisons=comparisons)
+        assert found is not None
+        reach = quantile / 3**0.5
+        assert (found.mean, found.low, found.high) == pytest.approx((2, 2 - reach, 2 + reach), 1e-4)

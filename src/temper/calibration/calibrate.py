@@ -23,6 +23,7 @@ from temper.calibration.calibration import (
     HeldOut,
     SetRule,
     middle,
+    one_class,
 )
 from temper.calibration.detecting import Ordinary, States, choose_detector
 from temper.calibration.files import write_calibration
@@ -383,6 +384,7 @@ class _Fit:
                 f"{self.request.data.source} {error}. Give more rows, or others, with --data."
             ) from error
         if self._tagged:
+            # Tags have no prediction sets, which a class without rows would lack.
             return temperature
         missing = sorted(set(range(logits.shape[1])) - set(labels_of(self.rows).astype(int)))
         names = self.predictor.label_names
@@ -489,7 +491,7 @@ def _levels(made: Calibration, answers: Prediction) -> FloatArray | None:
 
     Only answers with one class per text have a confidence.
     """
-    if answers.regression or answers.applies is not None or answers.words is not None:
+    if not one_class(answers):
         return None
     sure = made.applied(answers).probabilities.max(axis=1)
     return np.unique(np.quantile(sure, np.linspace(0.0, 1.0, 101)))[::-1]

@@ -320,6 +320,11 @@ class Calibration:
         return Selection(lowest, int(answered.sum()), int(wrong[answered].sum()), len(sure))
 
 
+def one_class(answers: Prediction) -> bool:
+    """Return whether each text has one class, not a number, several labels or tags of words."""
+    return not answers.regression and answers.applies is None and answers.words is None
+
+
 def _scores_at_labels(answers: Prediction, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the conformal score of each row's label or target, and the label, [n] each.
 

@@ -406,13 +406,11 @@ class Classifier:
         flagged = anomaly > known.alarm
         for each, score, flag in zip(fields, anomaly.tolist(), flagged.tolist(), strict=True):
             each |= {"anomaly": score, "anomalous": flag}
-        if terms.coverage is None:
-            pass
-        elif scaled.regression:
+        if terms.coverage is not None and scaled.regression:
             low, high = known.intervals(scaled.prediction, coverage=terms.coverage)
             for each, *ends in zip(fields, low.tolist(), high.tolist(), strict=True):
                 each["interval"] = tuple(ends)
-        else:
+        elif terms.coverage is not None:
             in_sets = known.in_sets(scaled, coverage=terms.coverage)
             for each, row in zip(fields, in_sets.tolist(), strict=True):
                 each["set"] = tuple(compress(names, row))

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from temper.calibration.calibration import Calibration, Detector, DetectorName
+from temper.calibration.calibration import Calibration, Detector, DetectorName, one_class
 from temper.evaluation.perspectives.anomaly import OF_STATES
 from temper.evaluation.predictor import Prediction
 from temper.functional.detectors import Mahalanobis, auroc
@@ -53,11 +53,8 @@ def choose_detector(
         ValueError: No detector fits the model, or the states do not vary.
     """
     known: tuple[DetectorName, ...] = get_args(DetectorName)
-    answers = ordinary.answers
-    one_class = not answers.regression and answers.applies is None and answers.words is None
-    names = [
-        name for name in known if (ordinary.states.shape[2] if name == OF_STATES else one_class)
-    ]
+    classes = one_class(ordinary.answers)
+    names = [name for name in known if (ordinary.states.shape[2] if name == OF_STATES else classes)]
     if not names:
         raise ValueError(
             "it does not predict one class per text, and its hidden states cannot be read"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from temper.calibration.answers import Shift, UnlabeledScores
-from temper.calibration.calibration import Calibration, HeldOut
+from temper.calibration.calibration import Calibration, HeldOut, one_class
 from temper.evaluation.predictor import Prediction
 from temper.functional.estimates import estimate_scores
 from temper.functional.resampling import FloatArray
@@ -40,7 +40,7 @@ def unlabeled_scores(
     """
     if known is None or known.held_out is None or own.logits is None or anomaly is None:
         return None
-    if own.applies is not None or own.words is not None:
+    if not one_class(own):
         return None
     if known.thresholds is not None:
         return UnlabeledScores(len(own), reason="decisions are not made at a probability of 0.5")

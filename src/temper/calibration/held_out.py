@@ -48,8 +48,7 @@ def _unseen(
     """Leave out the rows that a model has seen.
 
     Returns:
-        The others, how many were trained on and how many are validation rows, and what there is to
-        say.
+        The others, how many were trained on and how many are validation rows, and notices.
     """
     seen = seen_among(model, rows)
     notices = list(seen.notices)

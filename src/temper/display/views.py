@@ -21,7 +21,7 @@ class Heading(StrEnum):
     ROBUSTNESS = "Robustness"
     CALIBRATION = "Calibration and OOD detection"
     ERRORS = "Error analysis"
-    INSIDE = "Representations"
+    REPRESENTATIONS = "Representations"
     COST = "Cost"
 
 

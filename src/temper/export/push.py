@@ -33,7 +33,7 @@ PAGE = "report.html"
 
 @dataclass(frozen=True)
 class Pushed:
-    """What is on the Hub now.
+    """A run in a repository of the Hub.
 
     Args:
         url: The repository's address.
@@ -71,7 +71,7 @@ def push(
             examples.
 
     Returns:
-        What is there now.
+        The repository after the upload.
 
     Raises:
         SettingError: The repository's name or the token is missing or wrong.

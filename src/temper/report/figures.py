@@ -65,19 +65,19 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
     Raises:
         CheckpointError: If rows or metrics are damaged.
     """
-    asked: dict[str, list[View]] = {heading: [] for heading in Heading}
+    grouped: dict[str, list[View]] = {heading: [] for heading in Heading}
     for view in views():
-        asked.setdefault(view.heading or view.title, []).append(view)
+        grouped.setdefault(view.heading or view.title, []).append(view)
     of_all: dict[str, list[Figure]] = {
         Heading.COMPARISON: gaps_closed(comparison),
         Heading.COST: training(source),
     }
     scored = {row.key.perspective for row in comparison.rows}
     result = []
-    for heading, asking in asked.items():
-        drawn = [figure for view in asking for figure in view.figures(source, comparison)]
+    for heading, group in grouped.items():
+        drawn = [figure for view in group for figure in view.figures(source, comparison)]
         drawn += of_all.get(heading, [])
-        measured = tuple(view for view in asking if view.name in scored)
+        measured = tuple(view for view in group if view.name in scored)
         if heading == Heading.COMPARISON and len(comparison.columns) < 3:
             # Two columns are compared on the first screen already.
             continue

@@ -218,7 +218,7 @@ REPRESENTATION = Perspective(
     name="representation",
     title="Representation",
     order=130,
-    heading=Heading.INSIDE,
+    heading=Heading.REPRESENTATIONS,
     explained="CKA is how alike two models' inner states are, from 0 to 1; 1 is the pre-trained "
     "model unchanged.",
     leads="cka",

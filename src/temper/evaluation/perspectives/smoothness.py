@@ -223,7 +223,7 @@ SMOOTHNESS = Perspective(
     name="smoothness",
     title="Smoothness",
     order=100,
-    heading=Heading.INSIDE,
+    heading=Heading.REPRESENTATIONS,
     explained="How strongly the output reacts to small moves of the words' vectors: its squared "
     "derivatives, less is smoother.",
     leads="jacobian_norm",
