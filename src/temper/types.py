@@ -109,6 +109,11 @@ class Batch:
         return mask.bool().flatten(1)
 
     @property
+    def begins(self) -> Tensor:
+        """First real token of each row [B], because padding may be before or behind a row."""
+        return self.mask.int().argmax(-1)
+
+    @property
     def sequences(self) -> tuple[Tensor, Tensor]:
         """Ids and mask by sequence that the encoder reads, [B, T]; of N choices [B * N, T]."""
         length = self.inputs["input_ids"].shape[-1]

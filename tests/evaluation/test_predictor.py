@@ -72,7 +72,7 @@ def test_mixed_precision_rounds_answers_and_leaves_derivatives_alone(
     found = [
         mixed.predict(examples).logits,
         mixed.predict_with_states(examples)[0].logits,
-        mixed.outputs(mixed.encoded(examples)),
+        mixed.predict_encoded(mixed.encoded(examples)).logits,
         joined(
             [index for part in held for index in part.indices], [part.answers for part in held]
         ).logits,

@@ -11,16 +11,21 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    BertForSequenceClassification,
+    BertForTokenClassification,
     LlamaConfig,
     LlamaForSequenceClassification,
     PreTrainedTokenizerFast,
 )
 
 from temper.data.corruptions import corrupt
+from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate
+from temper.functional.entities import COUNTS, tag_counts
+from temper.functional.scores import measure_of
 from temper.testing.tiny import WORDS
 from tests.evaluation.conftest import changed, make_model
 
@@ -187,3 +192,61 @@ def test_nothing_but_masking_without_a_mask_token_is_refused_before_any_work(
     message = "can do none of `kinds`: not 'mask' because the tokenizer has no mask token"
     with pytest.raises(SettingError, match=message):
         evaluate(predictor, EvaluationData(examples_of(rows=5)), settings)
+
+
+def test_corrupted_tokens_keep_the_tags_of_their_words(tokenizer: Any, examples_of: Any) -> None:
+    names = ["O", "B-X", "I-X"]
+    texts = examples_of(rows=6, kind="unlabeled").text
+    words = [text.split(" ") for text in texts]
+    labels = [[position % 3 for position in range(len(row))] for row in words]
+    dev = Examples("dev", texts, labels=labels, label_names=names, kind="tokens")
+    network = sharpened(BertForTokenClassification(make_model(classes=3).config))
+    predictor = ClassifierPredictor(network.eval(), tokenizer, max_length=64)
+    predictor.label_names = tuple(names)
+    result = evaluate(predictor, EvaluationData(dev, metric="entity_f1"), ONLY)
+    assert any("'drop' is left out: a word that is dropped" in each for each in result.notices)
+    blocks = corrupted(result)
+    assert list(blocks) == [
+        (kind, rate) for kind in ("random", "mask") for rate in (0.05, 0.1, 0.2)
+    ]
+    for (kind, rate), block in blocks.items():
+        predictions = []
+        for row, of_words in zip(dev.rows, words, strict=True):
+            encoded = tokenizer(of_words, is_split_into_words=True)
+            item = {"input_ids": list(encoded["input_ids"])}
+            changed = corrupt(
+                item, kind=kind, rate=rate, row=row, vocabulary=predictor.vocabulary()
+            )
+            with torch.no_grad():
+                tags = network(torch.tensor([changed["input_ids"]])).logits[0].argmax(-1)
+            ids = encoded.word_ids()
+            predictions.append([int(tags[ids.index(word)]) for word in range(len(of_words))])
+        for name, counts in zip(COUNTS, tag_counts(labels, predictions, names).T, strict=True):
+            assert block.measured[name].tolist() == counts.tolist()
+    assert not np.array_equal(blocks["mask", 0.2].measured["predicted"], [0] * 6)
+
+
+def test_corrupted_tokens_of_several_labels_are_scored_by_the_mean_average_precision(
+    tokenizer: Any, examples_of: Any
+) -> None:
+    texts = examples_of(rows=30, kind="unlabeled").text
+    labels = [[number % 2, number % 3 == 0, 1 - number % 2] for number in range(30)]
+    dev = Examples("dev", texts, labels=labels, label_names=list("abc"), kind="multi_label")
+    config = make_model(classes=3).config
+    config.problem_type = "multi_label_classification"
+    network = sharpened(BertForSequenceClassification(config)).eval()
+    predictor = ClassifierPredictor(network, tokenizer, max_length=64)
+    predictor.label_names = tuple("abc")
+    result = evaluate(predictor, EvaluationData(dev, metric="map"), ONLY)
+    block = corrupted(result)["drop", 0.2]
+    item = {name: list(ids) for name, ids in tokenizer(texts[0]).items()}
+    changed = corrupt(
+        item, kind="drop", rate=0.2, row=dev.rows[0], vocabulary=predictor.vocabulary()
+    )
+    inputs = {name: torch.tensor([ids]) for name, ids in changed.items()}
+    with torch.no_grad():
+        wanted = network(**inputs).logits.double().sigmoid()[0]
+    assert block.probabilities[0] == pytest.approx(wanted.numpy(), abs=1e-5)
+    assert values(result, "map", "drop")[2] == pytest.approx(
+        float(measure_of("map")(block.applies, block.probabilities))
+    )

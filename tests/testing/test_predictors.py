@@ -179,22 +179,24 @@ class Training(ClassifierPredictor):
 
 
 class OtherTokens(ClassifierPredictor):
-    def outputs(self, encoded: Any, **options: Any) -> Any:
-        found = super().outputs(encoded, **options)
-        return found if options.get("tell") is None else found[::-1]
+    def predict_encoded(self, encoded: Any, **options: Any) -> Any:
+        found = super().predict_encoded(encoded, **options)
+        return (
+            found if options.get("tell") is None else found.take([2, 1, 0, *range(3, len(found))])
+        )
 
 
 class SpoiledTokens(ClassifierPredictor):
-    def outputs(self, encoded: Any, **options: Any) -> Any:
-        found = super().outputs(encoded, **options)
+    def predict_encoded(self, encoded: Any, **options: Any) -> Any:
+        found = super().predict_encoded(encoded, **options)
         if options.get("tell") is not None:
             encoded.items[0]["input_ids"][0] = 7
         return found
 
 
 class Unsaid(ClassifierPredictor):
-    def outputs(self, encoded: Any, **options: Any) -> Any:
-        return super().outputs(encoded, batch_size=options.get("batch_size"))
+    def predict_encoded(self, encoded: Any, **options: Any) -> Any:
+        return super().predict_encoded(encoded, batch_size=options.get("batch_size"))
 
 
 def leaving(act: Callable[[Any], object]) -> type[ClassifierPredictor]:
@@ -313,9 +315,9 @@ BARE = {
 }
 WITH_MODEL = {
     Training: "changed: training flags of model",
-    OtherTokens: "`outputs` of the token ids differ",
-    SpoiledTokens: "`outputs` changes the token ids",
-    Unsaid: "`outputs` does not tell when all rows are done",
+    OtherTokens: "`predict_encoded`'s answers differ",
+    SpoiledTokens: "`predict_encoded` changes the token ids",
+    Unsaid: "`predict_encoded` does not report when all rows are done",
     leaving(lambda model: model.requires_grad_(False)): "changed: what of model wants gradients",
     LeftAfterError: "A session that an error ends leaves changed: hooks of model",
     leaving(lambda model: model.classifier.bias.data.add_(1e-3)): "changed: weights of model",

@@ -6,7 +6,7 @@ The words of a text are joined by single spaces, so that all other stages read a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -249,23 +249,30 @@ def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
     return result
 
 
-def of_words(values: NDArray[Any], words: Sequence[int], *, missing: float) -> NDArray[Any]:
+def of_words(
+    values: NDArray[Any], begins: Iterable[int], words: Iterable[Sequence[int]], *, missing: float
+) -> list[NDArray[Any]]:
     """Return the values of words from those of tokens.
 
     Args:
-        values: Of each token of a row, [t, ...].
-        words: Which word begins at each token, as `first_tokens` returns it.
+        values: Of each token of a batch, [B, T, ...].
+        begins: The first token of each row that is not padding, B.
+        words: Which word begins at each token of each row, as `first_tokens` returns it.
         missing: The value of words that have no token.
 
     Returns:
-        The values of all words up to the last that begins, [w, ...].
+        Of each row, the values of all words up to the last that begins, [w, ...].
 
     Example:
-        >>> of_words(np.array([7, 1, 2, 3, 7]), [-1, 0, -1, 2, -1], missing=-1).tolist()
+        >>> of_words(np.array([[7, 1, 2, 3, 7]]), [0], [[-1, 0, -1, 2, -1]], missing=-1)[0].tolist()
         [1, -1, 3]
     """
-    indices = np.asarray(words)
-    begun = indices >= 0
-    result = np.full((indices.max(initial=-1) + 1, *values.shape[1:]), missing, dtype=values.dtype)
-    result[indices[begun]] = values[: len(indices)][begun]
+    result = []
+    for row, begin, of_tokens in zip(values, begins, words, strict=True):
+        indices = np.asarray(of_tokens)
+        begun = indices >= 0
+        shape = (indices.max(initial=-1) + 1, *row.shape[1:])
+        of_row = np.full(shape, missing, dtype=values.dtype)
+        of_row[indices[begun]] = row[begin : begin + len(indices)][begun]
+        result.append(of_row)
     return result

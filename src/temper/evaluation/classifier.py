@@ -19,6 +19,7 @@ from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples
 from temper.data.spans import answer_place
+from temper.data.tags import of_words
 from temper.data.token_spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
 from temper.evaluation.predictor import (
@@ -211,29 +212,13 @@ class ClassifierPredictor(TextPredictor):
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        if self.gives == "tags":
-            return self._tags(examples, batch_size)
         if self.gives == "spans":
             return self._spans(examples, batch_size)
-        result, cut = [], 0.0
-        for chunk in self._chunks(examples):
-            encoded = self.encoded(chunk)
-            result.append(self.outputs(encoded, batch_size=batch_size))
-            cut += encoded.truncated * len(encoded)
-        answers = np.concatenate(result)
-        truncated = cut / len(examples)
-        return self._read(answers, truncated)
-
-    def _tags(self, examples: Examples, batch_size: int | None) -> Prediction:
-        result: list[FloatArray] = [np.zeros((0, 0))] * len(examples)
-        truncated = None
-        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
-            for part in self.parts(examples, batch_size=batch_size):
-                truncated = part.truncated
-                logits = self.model(**part.batch.inputs).logits.double().cpu().numpy()
-                for index, row in zip(part.indices, part.of_words(logits), strict=True):
-                    result[index] = row
-        return Prediction.of_tags(result, truncated=truncated)
+        answers = [
+            self.predict_encoded(self.encoded(chunk), batch_size=batch_size)
+            for chunk in self._chunks(examples)
+        ]
+        return joined(range(len(examples)), answers)
 
     def _spans(self, examples: Examples, batch_size: int | None) -> Prediction:
         positions = np.full((len(examples), 2), -1)
@@ -244,7 +229,7 @@ class ClassifierPredictor(TextPredictor):
                 for indices, batch in self._batches(encoded, batch_size):
                     logits = Spans().logits(self.model(**batch.inputs), batch)
                     ends, likely = best_spans(logits)
-                    ends = ends - batch.mask.int().argmax(-1, keepdim=True)
+                    ends = ends - batch.begins[:, None]
                     for index, pair, chance in zip(
                         indices, ends.tolist(), likely.tolist(), strict=True
                     ):
@@ -306,35 +291,41 @@ class ClassifierPredictor(TextPredictor):
             raise ModelError(f"{type(self.model).__name__} does not give its hidden states.")
         return {"output_hidden_states": True}
 
-    def outputs(
+    def predict_encoded(
         self,
         encoded: EncodedExamples,
         *,
         batch_size: int | None = None,
         tell: Callable[[int, int], None] | None = None,
-    ) -> FloatArray:
-        """Run the model on token ids.
+    ) -> Prediction:
+        """Answer rows of token ids, in their order.
 
         Args:
             encoded: At least one row; rows of similar length share a batch.
             batch_size: Rows of a forward pass, None for the predictor's own.
             tell: Called after each pass with rows done and rows in all.
-
-        Returns:
-            Logits [n, C], or values [n, 1] of a regression, in the rows' order.
         """
         if not len(encoded):
             raise ModelError("There are no rows to run the model on.")
         indices: list[int] = []
-        answers = []
+        answers: list[Any] = []
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for positions, batch in self._batches(encoded, batch_size):
                 output = self.model(**batch.inputs)
+                logits = output if isinstance(output, Tensor) else output.logits
                 indices += positions
-                answers.append(output if isinstance(output, Tensor) else output.logits)
+                if self.gives == "tags":
+                    words = [encoded[index]["words"] for index in positions]
+                    values = logits.double().cpu().numpy()
+                    answers += of_words(values, batch.begins, words, missing=np.nan)
+                else:
+                    answers.append(logits)
                 if tell is not None:
                     tell(len(indices), len(encoded))
-        return in_order(indices, answers)
+        if self.gives == "tags":
+            rows = [answers[position] for position in np.argsort(indices)]
+            return Prediction.of_tags(rows, truncated=encoded.truncated)
+        return self._read(in_order(indices, answers), encoded.truncated)
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Cut examples into batches of similar length, on the model's device.

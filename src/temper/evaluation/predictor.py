@@ -386,10 +386,7 @@ class RowBatch:
             values: Of the tokens, [B, T, ...].
         """
         assert self.words is not None
-        # Padding may stand before or behind a row.
-        begins = self.batch.mask.int().argmax(-1).tolist()
-        rows = zip(values, begins, self.words, strict=True)
-        return [of_words(row[begin:], words, missing=np.nan) for row, begin, words in rows]
+        return of_words(values, self.batch.begins, self.words, missing=np.nan)
 
     def of_tokens(self, tags: Sequence[Sequence[int]]) -> Tensor:
         """Return the label of each token, -100 where no word begins, [B, T].
@@ -399,7 +396,7 @@ class RowBatch:
         """
         assert self.words is not None
         labels = torch.full(self.batch.mask.shape, UNLABELED)
-        begins = self.batch.mask.int().argmax(-1).tolist()
+        begins = self.batch.begins.tolist()
         for index, (begin, words, row) in enumerate(zip(begins, self.words, tags, strict=True)):
             for at, word in enumerate(words, begin):
                 if word >= 0:
@@ -490,14 +487,14 @@ class TokenPredictor(Predictor, Protocol):
         """Return the examples' token ids, unpadded and without labels."""
         ...
 
-    def outputs(
+    def predict_encoded(
         self,
         encoded: EncodedExamples,
         *,
         batch_size: int | None = None,
         tell: Callable[[int, int], None] | None = None,
-    ) -> FloatArray:
-        """Return logits [n, C], or values [n, 1] of a regression, in the rows' order."""
+    ) -> Prediction:
+        """Answer rows of token ids, in their order, and report rows done and rows in all."""
         ...
 
 

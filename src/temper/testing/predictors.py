@@ -228,16 +228,16 @@ class _Check:
             yield f"`encoded` gives {len(encoded)} rows for {len(self.examples)} examples."
             return
         items = copy.deepcopy(encoded.items)
-        heard: list[tuple[int, int]] = []
+        reports: list[tuple[int, int]] = []
         for size in (None, self.batch_size):
-            result = predictor.outputs(
-                encoded, batch_size=size, tell=lambda *told: heard.append(told)
+            result = predictor.predict_encoded(
+                encoded, batch_size=size, tell=lambda *progress: reports.append(progress)
             )
-            yield from self._same(result, "`outputs` of the token ids")
-        if not heard or heard[-1] != (len(items), len(items)):
-            yield "`outputs` does not tell when all rows are done."
+            yield from self._same(result.decoded, "`predict_encoded`'s answers")
+        if not reports or reports[-1] != (len(items), len(items)):
+            yield "`predict_encoded` does not report when all rows are done."
         if encoded.items != items:
-            yield "`outputs` changes the token ids that it is given."
+            yield "`predict_encoded` changes the token ids that it is given."
         predictor.vocabulary()
 
     def _session(self) -> Iterator[str]:
@@ -264,7 +264,8 @@ class _Check:
         if sorted(seen) != list(range(len(self.examples))) or plain is None:
             yield "`parts` does not give every row once."
         else:
-            yield from self._same(plain, "`logits` of a session without delta")
+            head = Regression() if predictor.gives == "values" else Classification()
+            yield from self._same(head.decode(plain), "`logits` of a session without delta")
         before = snapshot(predictor)
         try:
             with predictor.session():
@@ -333,9 +334,7 @@ class _Check:
                 yield "Hidden states depend on the batch size."
                 return
 
-    def _same(self, outputs: FloatArray, what: str) -> Iterator[str]:
-        head = Regression() if self.predictor.gives == "values" else Classification()
-        decoded = head.decode(outputs)
+    def _same(self, decoded: FloatArray, what: str) -> Iterator[str]:
         if decoded.shape != self.answers.shape:
             yield f"{what} have shape {list(decoded.shape)}, expected {list(self.answers.shape)}."
         elif self._far(decoded, self.answers):

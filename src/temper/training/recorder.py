@@ -202,11 +202,10 @@ class ScoredSet:
                 logits = output.logits.float()
                 answers = _answers(logits, self.kind).cpu()
                 if self.kind == "tokens":
-                    # Padding may stand before or behind a row.
-                    begins = batch.mask.int().argmax(-1).tolist()
-                    for index, row, begin in zip(indices, answers.numpy(), begins, strict=True):
-                        words = self.rows[index]["words"]
-                        result[index] = of_words(row[begin:], words, missing=-1).tolist()
+                    words = [self.rows[index]["words"] for index in indices]
+                    tags = of_words(answers.numpy(), batch.begins, words, missing=-1)
+                    for index, row in zip(indices, tags, strict=True):
+                        result[index] = row.tolist()
                     continue
                 for index, answer in zip(indices, answers.tolist(), strict=True):
                     result[index] = answer
@@ -225,7 +224,7 @@ class ScoredSet:
     def _spans(self, batch: Batch, indices: Sequence[int], logits: Tensor) -> list[str]:
         contexts = self.rows.examples.text_pair
         assert contexts is not None
-        begins = batch.mask.int().argmax(-1)
+        begins = batch.begins
         ends = (best_spans(logits)[0] - begins.unsqueeze(1)).tolist()
         rows = zip(indices, ends, strict=True)
         spans = [answer_place(self.rows[index], *pair) for index, pair in rows]

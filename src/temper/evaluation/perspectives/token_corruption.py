@@ -20,6 +20,7 @@ from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Heading
 from temper.display.wording import title
+from temper.evaluation.decisions import decided
 from temper.evaluation.measurement import (
     CommonSettings,
     EvaluationData,
@@ -28,7 +29,7 @@ from temper.evaluation.measurement import (
     Rate,
     block_of,
 )
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import ONE_LABEL, Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, curve_entries
@@ -55,7 +56,10 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     examples, index = measurement.attacked()
     encoded = predictor.encoded(examples)
     for kind in asked.kinds:
-        if reason := vocabulary.lacks(kind):
+        reason = vocabulary.lacks(kind)
+        if kind == "drop" and examples.kind == "tokens":
+            reason = "a word that is dropped has no tag"
+        if reason:
             measurement.notices.append(f"Token corruption by {kind!r} is left out: {reason}.")
             continue
         items = [
@@ -65,7 +69,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         ]
         keys = [tuple(map(tuple, item.values())) for item in items]
         distinct = dict(zip(keys, items, strict=True))
-        answers = predictor.outputs(
+        answers = predictor.predict_encoded(
             EncodedExamples(list(distinct.values())),
             batch_size=settings.batch_size,
             tell=measurement.teller(f"token corruption ({kind})"),
@@ -74,7 +78,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         chosen = np.asarray([indices[key] for key in keys]).reshape(len(asked.rates), -1)
         for rate, at in zip(asked.rates, chosen, strict=True):
             condition = Condition("token_corruption", "dev", kind, Parameters(rate=rate))
-            yield block_of(condition, examples, measurement.read(answers[at]), index=index)
+            answered = decided(answers.take(at), measurement.thresholds)
+            yield block_of(condition, examples, answered, index=index)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -148,6 +153,7 @@ TOKEN_CORRUPTION = Perspective(
     scores=("area", *METRICS),
     rows=rows,
     score=score,
+    kinds=(*ONE_LABEL, "multi_label", "tokens"),
     settings=TokenCorruptionSettings,
     perturbs=True,
     needs="tokens",
