@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 import torch
 
 from temper import Classifier
+from temper.data.examples import Examples
+from temper.evaluation.classifier import ClassifierPredictor
 from temper.models.headed import load_headed
+from tests.cli.calls import answer as printed
 from tests.cli.calls import call, refused, succeed
 
 WORDS = ("good", "bad", "old")
@@ -146,11 +150,46 @@ def test_a_stopped_run_goes_on_to_the_same_weights(
     assert (out / weights).read_bytes() == (run / weights).read_bytes()
 
 
-@pytest.mark.parametrize("command", ["calibrate", "export"])
-def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path, command: str) -> None:
-    data = ("--data", run.parent / "rows.jsonl") if command == "calibrate" else ()
-    out = () if command == "calibrate" else ("--out", tmp_path / "out")
-    refused(call(command, run, *data, *out), "choices")
+def test_an_export_refuses_the_model(run: Path, tmp_path: Path) -> None:
+    refused(call("export", run, "--out", tmp_path / "out"), "choices")
+
+
+def test_a_calibration_scales_choices_and_makes_sets_of_them(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    held_out = tmp_path / "held_out.jsonl"
+    rows = [
+        {"question": f"what film {number} was {word}", "choices": ["bad", "good"], "answer": answer}
+        for number in range(70)
+        for word, answer in (("good", 1), ("bad", int(number % 3 == 0)))
+    ]
+    held_out.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    temperature = printed("calibrate", copy, "--data", held_out, "--coverage", "0.8")["temperature"]
+    classifier = Classifier.load(copy)
+    answers = classifier([row["question"] for row in rows], [row["choices"] for row in rows])
+    logits = torch.tensor(by_hand(copy, rows[0]["question"], ["bad", "good"])).log()
+    expected = (logits / temperature).softmax(-1).tolist()
+    assert temperature != 1
+    assert list(answers[0].probabilities.values()) == pytest.approx(expected, abs=1e-3)
+    in_sets = [
+        str(row["answer"]) in (answer.set or ()) for row, answer in zip(rows, answers, strict=True)
+    ]
+    # The threshold is a quantile of 70 of these rows; four standard errors of their coverage.
+    covered = np.mean(in_sets)
+    assert covered > 0.8 - 4 * np.sqrt(0.8 * 0.2 / 70)
+    assert all(answer.anomaly is not None for answer in answers)
+    # The detector reads the mean state over all tokens of all choices of a question.
+    model, tokenizer = load_headed(str(copy), "choices")
+    inputs = tokenizer(
+        [rows[0]["question"]] * 2, ["bad", "good"], padding=True, return_tensors="pt"
+    )
+    inputs = {name: value.unsqueeze(0) for name, value in inputs.items()}
+    with torch.no_grad():
+        layers = model(**inputs, output_hidden_states=True).hidden_states
+    kept = inputs["attention_mask"][0].bool()
+    wanted = torch.stack([layer[kept].mean(0) for layer in layers]).double()
+    one = Examples("rows", [rows[0]["question"]], ['["bad", "good"]'])
+    _, states = ClassifierPredictor(model, tokenizer).predict_with_states(one)
+    np.testing.assert_allclose(states[0], wanted.numpy(), atol=1e-5)
 
 
 def test_what_does_not_fit_choices_is_refused(run: Path, tiny_model: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ from temper.evaluation.loading import (
     unknown_in,
 )
 from temper.evaluation.measurement import block_of, labels_of
-from temper.evaluation.perspectives.registry import ONE_LABEL
+from temper.evaluation.perspectives.registry import ONE_ANSWER, ONE_LABEL
 from temper.evaluation.predictor import KINDS, Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
@@ -111,7 +111,7 @@ def calibrate(
         precision=request.evaluate.precision,
         settings=request.predictor,
     )
-    kinds = ONE_LABEL if backend == "int8" else (*ONE_LABEL, "multi_label", "tokens")
+    kinds = ONE_LABEL if backend == "int8" else (*ONE_ANSWER, "multi_label", "tokens")
     check_kind(predictor, request.model, kinds, what="A calibration")
     if backend == "int8" and windows_read(predictor) is not None:
         raise ModelError(

@@ -7,6 +7,7 @@ reach the embedding table) and the output of every block.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -357,7 +358,7 @@ def layer_means(output: Any, mask: Tensor) -> Tensor:
     Args:
         output: The output of a model of Transformers; of an encoder with a decoder the encoder's
             states are read.
-        mask: Which tokens are no padding, [B, T].
+        mask: Which tokens are no padding, [B, T]; choices of a row follow each other, [B, N * T].
 
     Raises:
         ModelError: It holds no hidden states, or layers of different shapes.
@@ -365,11 +366,13 @@ def layer_means(output: Any, mask: Tensor) -> Tensor:
     layers = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", ())
     if not layers:
         raise ModelError(f"{type(output).__name__} holds no hidden states.")
+    shape = (*mask.shape, layers[-1].shape[-1])
     for layer in layers:
-        if layer.shape != (*mask.shape, layers[-1].shape[-1]):
+        if layer.shape[-1] != shape[-1] or layer.numel() != math.prod(shape):
             raise ModelError(
                 f"Its hidden states are not one a token and layer, but {list(layer.shape)}."
             )
     weight = (mask.float() / mask.sum(dim=1, keepdim=True)).unsqueeze(-1)
     # Not a matrix product: autocast would compute that in half precision.
-    return torch.stack([(layer.float() * weight).sum(dim=1) for layer in layers], dim=1)
+    means = [(layer.float().reshape(shape) * weight).sum(dim=1) for layer in layers]
+    return torch.stack(means, dim=1)

@@ -35,7 +35,7 @@ from temper.display.folders import Run, Source
 from temper.display.views import Heading, mean_or_first
 from temper.errors import ModelError
 from temper.evaluation.measurement import Aligned, Measurement, PerspectiveSettings
-from temper.evaluation.perspectives.registry import ONE_LABEL, Perspective
+from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
 from temper.evaluation.predictor import Prediction, StateReader, joined
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
@@ -102,7 +102,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     if OF_STATES in settings.detectors:
         # First of all, since the passes that read states answer, too.
         states.score_all(sets)
-    if "max_softmax" in settings.detectors and measurement.dev.kind in ONE_LABEL:
+    if "max_softmax" in settings.detectors and measurement.dev.kind in ONE_ANSWER:
         for name, examples in measurement.anomaly.items():
             yield measurement.clean_block("anomaly", name, Aligned(examples), labeled=False)
     for detector in settings.detectors:
@@ -155,7 +155,7 @@ def values_of(block: Block) -> FloatArray:
 
 
 def _of_logits(measurement: Measurement, detector: Detector) -> Judge:
-    if measurement.predictor.gives != "logits":
+    if measurement.predictor.gives not in ("logits", "choices"):
         raise ValueError(f"it needs logits, and the predictor gives {measurement.predictor.gives}")
 
     def judge(name: str, examples: Examples) -> FloatArray:
@@ -386,5 +386,5 @@ ANOMALY = Perspective(
     rows=rows,
     score=score,
     settings=AnomalySettings,
-    kinds=(*ONE_LABEL, "multi_label", "tokens"),
+    kinds=(*ONE_ANSWER, "multi_label", "tokens"),
 )
