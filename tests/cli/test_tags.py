@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from temper import Classifier
-from temper.calibration.tagging import tag_errors
 from temper.data.encode import encode
 from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block
-from temper.functional.entities import COUNTS, tag_counts, tag_score
+from temper.evaluation.tag_calibration import tag_errors
+from temper.functional.entities import COUNTS, entities_of, tag_counts, tag_score
 from temper.models.hf import load_classifier
 from tests.cli.calls import answer as printed
 from tests.cli.calls import call, refused, succeed
@@ -142,9 +142,11 @@ def test_predictions_are_written_for_files_of_words_and_of_texts(run: Path, tmp_
 
 def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> None:
     out, data = tmp_path / "eval", run.parent / "rows.jsonl"
+    held_out = write_tagged(tmp_path / "held_out.jsonl", held_out=True)
     said = succeed(
         "evaluate", run, "--data", data, "--shift", f"far={data}", "--out", out,
         "--set", "sets.seen_rows=keep", "--set", "evaluate.perspectives=default",
+        "--set", f"sets.held_out={held_out}",
         "--set", "evaluate.embedding_attack.pgd.steps=2",
     )  # fmt: skip
     assert "This needs one label per text" in said.stderr
@@ -152,6 +154,11 @@ def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> Non
     assert scores["task"]["kind"] == "tokens"
     found = {(e["perspective"], e["name"]): e["value"] for e in scores["scores"]}
     assert found["shift", "entity_f1"] is not None
+    found_at = {
+        (e["condition"], e["set"], e["name"]): e["value"]
+        for e in scores["scores"]
+        if e["perspective"] == "calibration"
+    }
     assert ("embedding_noise", "area") in found
     model, tokenizer = load_classifier(str(run))
     rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
@@ -166,7 +173,39 @@ def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> Non
     assert found["shift", "word_accuracy"] == pytest.approx(sums["right_words"] / sums["words"])
     low = [e for e in scores["scores"] if e["perspective"] == "embedding_attack" and e["n"]]
     assert all(e["value"] <= found["task", e["name"]] + 1e-9 for e in low if e["name"] in found)
+    # Calibration, from the words that are predicted to be part of an entity, and from entities.
+    confidence = answers.probabilities.max(axis=1)
+    tags = [names[int(tag)] for tag in answers.prediction]
+    truth = [name for row in rows for name in row["ner_tags"]]
+    tagged = [number for number, name in enumerate(tags) if name != "O"]
+    of_words = [(tags[number] == truth[number], confidence[number]) for number in tagged]
+    assert found_at["clean", "far", "ece_10"] == pytest.approx(ece(of_words))
+    of_entities, start = [], 0
+    for row in rows:
+        end = start + len(row["tokens"])
+        known = entities_of(row["ner_tags"])
+        for kind, first, last in entities_of(tags[start:end], strict=False):
+            sure = np.prod(confidence[start + first : start + last])
+            of_entities.append(((kind, first, last) in known, sure))
+        start = end
+    assert found_at["clean", "far", "entity_ece"] == pytest.approx(ece(of_entities))
+    # The temperature is that of the held-out rows, whose notice has its value.
+    (notice,) = (each for each in scores["notices"] if "temperature of the calibration is" in each)
+    temperature = float(notice.split("calibration is ")[1].split(" ")[0])
+    assert answers.logits is not None
+    logits = torch.tensor(answers.logits)[tagged] / temperature
+    labels_of_words = torch.tensor([names.index(truth[number]) for number in tagged])
+    loss = torch.nn.functional.cross_entropy(logits, labels_of_words)
+    assert found_at["temperature", "far", "nll"] == pytest.approx(float(loss), rel=1e-3)
     succeed("report", out)
+
+
+def ece(units: list[tuple[bool, float]]) -> float:
+    """Return the expected calibration error in ten bins."""
+    gaps = dict.fromkeys(range(10), 0.0)
+    for right, confidence in units:
+        gaps[min(int(confidence * 10), 9)] += right - confidence
+    return sum(map(abs, gaps.values())) / len(units)
 
 
 def test_an_adapter_is_trained_and_read_back(run: Path, tiny_model: Path, tmp_path: Path) -> None:

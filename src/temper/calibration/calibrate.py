@@ -30,7 +30,6 @@ from temper.calibration.files import write_calibration
 from temper.calibration.held_out import held_out_rows
 from temper.calibration.int8 import make_int8
 from temper.calibration.settings import MEASURES, Backend, CalibrationSettings
-from temper.calibration.tagging import tag_errors, tagged_words, word_labels
 from temper.calibration.thresholds import choose_thresholds, label_temperatures
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import CALIBRATION as FILE
@@ -53,6 +52,7 @@ from temper.evaluation.predictor import KINDS, Prediction, Predictor, StateReade
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.evaluation.sets import trained_rows
+from temper.evaluation.tag_calibration import tag_errors, tagged_words, word_labels
 from temper.files import staged_folder, writing
 from temper.functional.calibration import EveryRowRightError, fit_temperature
 from temper.functional.conformal import BooleanArray, least_rows

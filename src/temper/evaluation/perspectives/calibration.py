@@ -27,6 +27,13 @@ from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
+from temper.evaluation.tag_calibration import (
+    in_entities,
+    tag_block,
+    tag_statistics,
+    tagged_words,
+    word_labels,
+)
 from temper.functional.calibration import (
     Temperature,
     fit_temperature,
@@ -50,6 +57,7 @@ SCORES = (
     ScoreFacts("nll", "NLL", False, 0.0, "a label has probability 0", PLAIN),
 )
 NAMES = tuple(score.name for score in SCORES)
+OF_ENTITIES = ScoreFacts("entity_ece", "ECE of entities (10 bins)", False, 0.0, NO_ROWS)
 OF_LABELS = ("classwise_ece", "nll")
 """Scores of texts with several labels."""
 RESCORED = ("task", "shift", "adversarial")
@@ -66,17 +74,30 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Add the labeled rows after temperature scaling, and the held-out rows it was fitted on."""
     if measurement.regression or measurement.dev.kind == "multi_label":
         return
+    sets = {"dev": Aligned(measurement.dev), **measurement.shift, **measurement.adversarial}
+    tags = measurement.dev.kind == "tokens"
+    if tags:
+        for name, aligned in sets.items():
+            clean = measurement.clean(name, aligned.examples)
+            yield tag_block(Condition("calibration", name), aligned.examples, clean)
     try:
         temperatures, held_out = _fitted(measurement)
     except ValueError as error:
         measurement.notices.append(f"Calibration after temperature scaling is left out: {error}.")
         return
     yield from held_out
-    sets = {"dev": Aligned(measurement.dev), **measurement.shift, **measurement.adversarial}
     for name, aligned in sets.items():
         clean = measurement.clean(name, aligned.examples)
         folds = fold_numbers(aligned.examples.rows, seed=measurement.settings.seed)
-        prediction = with_temperature(clean, temperatures[folds % len(temperatures)])
+        divisors = temperatures[folds % len(temperatures)]
+        if tags:
+            assert clean.logits is not None
+            assert clean.words is not None
+            logits = clean.logits / np.repeat(divisors, clean.words)[:, np.newaxis]
+            answers = Prediction.of_tags(clean.by_example(logits))
+            yield tag_block(Condition("calibration", name, TEMPERATURE), aligned.examples, answers)
+            continue
+        prediction = with_temperature(clean, divisors)
         if aligned.entailment is not None:
             chosen = merge(clean, aligned.entailment, how=measurement.settings.merge).prediction
             prediction = merge(prediction, aligned.entailment, how="argmax")
@@ -88,6 +109,12 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score the labeled rows of dev, shift and adversarial sets, raw and scaled."""
+    if scoring.clean.tagged:
+        return [
+            entry
+            for block in scoring.of("calibration")
+            for entry in scoring.entries_of(block.condition, tag_statistics(block), rows=len(block))
+        ]
     scaled_blocks = {
         block.condition.set: block
         for block in scoring.of("calibration")
@@ -227,16 +254,18 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
         # Not through `Measurement.clean`, which knows sets by name: a scored one may have this one.
         prediction = measurement.predict(examples)
         _check_classes(examples, prediction)
-        # Written so that a reader of the rows can fit the temperature again.
-        block = block_of(Condition("calibration", HELD_OUT), examples, prediction)
-        fitted = _fit(labels_of(examples), _logits(prediction), "held-out rows")
+        fitted = _fit(*_scored(examples, prediction)[:2], "held-out rows")
         measurement.notices.append(
             f"The temperature of the calibration is {_words(fitted)}, fitted on held-out rows."
         )
+        if examples.kind == "tokens":
+            return np.asarray([fitted.value]), []
+        # Written so that a reader of the rows can fit the temperature again.
+        block = block_of(Condition("calibration", HELD_OUT), examples, prediction)
         return np.asarray([fitted.value]), [block]
     prediction = measurement.clean("dev", measurement.dev)
-    labels, logits = labels_of(measurement.dev), _logits(prediction)
-    folds = fold_numbers(measurement.dev.rows, seed=measurement.settings.seed)
+    labels, logits, rows = _scored(measurement.dev, prediction)
+    folds = fold_numbers(measurement.dev.rows, seed=measurement.settings.seed)[rows]
     both = [
         _fit(labels[folds != fold], logits[folds != fold], "dev rows of a fold") for fold in (0, 1)
     ]
@@ -245,6 +274,18 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
         "on the dev rows of the other of two folds, because there are no held-out rows."
     )
     return np.asarray([fitted.value for fitted in both]), []
+
+
+def _scored(
+    examples: Examples, prediction: Prediction
+) -> tuple[FloatArray, FloatArray, IntegerArray]:
+    """Return the labels and logits that a temperature is fitted on, and the row of each."""
+    if prediction.words is None:
+        return labels_of(examples), _logits(prediction), np.arange(len(examples))
+    names = examples.label_names or ()
+    labels, words = tagged_words(word_labels(examples, prediction), prediction, names)
+    rows = np.repeat(np.arange(len(examples)), prediction.words)
+    return labels, _logits(words), rows[in_entities(prediction, names)]
 
 
 def _fit(labels: FloatArray, logits: FloatArray, rows: str) -> Temperature:
@@ -276,7 +317,7 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
     """Refuse held-out labels that are not the model's, as a set of two merged classes has."""
     classes = prediction.probabilities.shape[1]
     named = classes if examples.label_names is None else len(examples.label_names)
-    if examples.kind not in ("classification", "choices") or named != classes:
+    if examples.kind not in ("classification", "choices", "tokens") or named != classes:
         raise DataError(
             f"The held-out set {examples.name!r} must be labeled with the model's {classes} "
             f"classes; it is of kind {examples.kind!r} with {named} classes. Give rows like dev's."
@@ -398,10 +439,10 @@ CALIBRATION = Perspective(
     without_training=TEMPERATURE,
     averaged=True,
     rescores=RESCORED,
-    kinds=(*ONE_ANSWER, "multi_label"),
+    kinds=(*ONE_ANSWER, "multi_label", "tokens"),
     summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; as they are and "
-    "after temperature scaling; class-wise ECE and NLL of several labels",
-    scores=SCORES,
+    "after temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags",
+    scores=(*SCORES, OF_ENTITIES),
     rows=rows,
     score=score,
 )

@@ -1,0 +1,186 @@
+"""Calibration of tags: of the words that are predicted to be part of an entity, and of entities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from temper.data.examples import Examples
+from temper.evaluation.predictor import Prediction
+from temper.evaluation.rows import Block, Condition
+from temper.functional.calibration import bin_numbers, expected_calibration_error
+from temper.functional.conformal import BooleanArray
+from temper.functional.entities import Entity, are_entities, entities_of
+from temper.functional.intervals import Centered, Statistic
+from temper.functional.resampling import FloatArray, IntegerArray, divide
+
+BINS = 10
+WORDS, ENTITIES, LOSS = "tagged_words", "predicted_entities", "tagged_loss"
+"""Columns of a text: its words that are scored, its predicted entities, and the words' loss."""
+
+
+def gap(units: str, number: int) -> str:
+    """Return the column of a bin: the sum of right (1 or 0) less confidence over its units."""
+    return f"{units}_gap_{number}"
+
+
+def tag_block(condition: Condition, rows: Examples, answers: Prediction) -> Block:
+    """Return of each text what the calibration of its tags is computed from.
+
+    Args:
+        condition: The condition of the rows.
+        rows: n texts, with the tags of their words.
+        answers: The predicted tags.
+    """
+    names = rows.label_names or ()
+    assert answers.words is not None
+    kept = in_entities(answers, names)
+    owners = np.repeat(np.arange(len(rows)), answers.words)[kept]
+    labels, words = tagged_words(word_labels(rows, answers), answers, names)
+    right = words.prediction == labels
+    loss = np.bincount(owners, words.loss(labels), minlength=len(rows)).astype(np.float64)
+    sure = words.probabilities.max(axis=1)
+    measured = {LOSS: loss, **_by_bin(WORDS, owners, right, sure, len(rows))}
+    if are_entities(names):
+        measured |= _by_bin(ENTITIES, *_entities(rows, answers, names), len(rows))
+    block = Block.of_values(condition, rows.rows, np.arange(len(rows)), np.full(len(rows), np.nan))
+    return replace(block, value=None, measured=measured)
+
+
+def _by_bin(
+    units: str, owners: IntegerArray, right: BooleanArray, sure: FloatArray, rows: int
+) -> dict[str, FloatArray]:
+    sums = np.zeros((rows, BINS))
+    np.add.at(sums, (owners, bin_numbers(sure, bins=BINS)), right - sure)
+    count = np.bincount(owners, minlength=rows).astype(np.float64)
+    return {units: count, **{gap(units, number): sums[:, number] for number in range(BINS)}}
+
+
+def _entities(
+    rows: Examples, answers: Prediction, names: Sequence[str]
+) -> tuple[IntegerArray, BooleanArray, FloatArray]:
+    """Return the text of each predicted entity, whether it is right, and its confidence."""
+    truth = [set(entities_of([names[tag] for tag in tags])) for tags in rows.labels or ()]
+    scored = [
+        (row, piece in truth[row], chance)
+        for row, pieces in enumerate(pieces_of(answers, names))
+        for piece, chance in pieces
+    ]
+    table = np.array(scored, dtype=np.float64).reshape(-1, 3)
+    return table[:, 0].astype(np.int64), table[:, 1] == 1, table[:, 2]
+
+
+def tag_statistics(block: Block) -> dict[str, Statistic]:
+    """Return the scores of a `tag_block` as functions of resample counts of its texts."""
+    measured = block.measured
+
+    def error(units: str) -> Statistic:
+        gaps = np.stack([measured[gap(units, number)] for number in range(BINS)], axis=1)
+        return Centered(
+            lambda counts: divide(np.abs(counts @ gaps).sum(axis=-1), counts @ measured[units])
+        )
+
+    scores = {
+        "ece_10": error(WORDS),
+        "nll": lambda counts: divide(counts @ measured[LOSS], counts @ measured[WORDS]),
+    }
+    return scores | ({"entity_ece": error(ENTITIES)} if ENTITIES in measured else {})
+
+
+def word_labels(rows: Examples, answers: Prediction) -> FloatArray:
+    """Return the tags of the words that have answers, as indices, [W].
+
+    Args:
+        rows: The texts, with the tags of their words.
+        answers: The predicted tags; words behind the end of the model's input may be missing.
+    """
+    assert rows.labels is not None
+    assert answers.words is not None
+    counts = answers.words.tolist()
+    return np.array(
+        [tag for tags, count in zip(rows.labels, counts, strict=True) for tag in tags[:count]],
+        dtype=np.float64,
+    )
+
+
+def in_entities(answers: Prediction, names: Sequence[str]) -> BooleanArray:
+    """Return which words are predicted to be part of an entity, or all if there are none, [W].
+
+    Nearly all words are ``O``, and would decide a temperature and hide the error of the others.
+    Words that were not read are left out.
+
+    Args:
+        answers: The predicted tags.
+        names: Names of the tags.
+    """
+    read = ~np.isnan(answers.prediction)
+    kept = read & ~np.isin(answers.prediction, [names.index("O")] if "O" in names else [])
+    return kept if kept.any() else read
+
+
+def tagged_words(
+    labels: FloatArray, answers: Prediction, names: Sequence[str]
+) -> tuple[FloatArray, Prediction]:
+    """Return the labels and answers of the words that `in_entities` keeps.
+
+    Args:
+        labels: What `word_labels` returns, [W].
+        answers: The predicted tags.
+        names: Names of the tags.
+    """
+    assert answers.logits is not None
+    kept = in_entities(answers, names)
+    return labels[kept], Prediction.of_logits(answers.logits[kept])
+
+
+def tag_errors(rows: Examples, answers: Prediction) -> dict[str, float]:
+    """Return the errors of calibration of the tags of words.
+
+    Args:
+        rows: The texts, with the tags of their words.
+        answers: The predicted tags.
+
+    Returns:
+        ``nll`` and ``ece_15`` of `tagged_words`; and ``entity_ece``, that of the predicted
+        entities (15 bins). Their confidence is the product over their words, and they are right if
+        type, first and last word are. It is left out if none is predicted.
+    """
+    names = rows.label_names or ()
+    labels, words = tagged_words(word_labels(rows, answers), answers, names)
+    right, sure = words.prediction == labels, words.probabilities.max(axis=1)
+    result = {
+        "nll": float(words.loss(labels).mean()),
+        "ece_15": float(expected_calibration_error(right, sure, bins=15)),
+    }
+    if are_entities(names):
+        _, rights, chances = _entities(rows, answers, names)
+        if len(rights):
+            result["entity_ece"] = float(expected_calibration_error(rights, chances, bins=15))
+    return result
+
+
+def pieces_of(answers: Prediction, names: Sequence[str]) -> list[list[tuple[Entity, float]]]:
+    """Return the predicted entities of each text with the product of their words' probabilities.
+
+    An ``I-`` that continues no entity of its type begins one. If tags mark no entities, each word
+    that was read is a piece.
+
+    Args:
+        answers: The tags of the words of each text.
+        names: Names of the tags.
+    """
+    sure = answers.probabilities.max(axis=1, initial=0.0)
+    result = []
+    parts = zip(answers.by_example(answers.prediction), answers.by_example(sure), strict=True)
+    for tags, chances in parts:
+        # Words behind the end of the model's input have no tag.
+        tag_names = ["O" if np.isnan(tag) else names[int(tag)] for tag in tags]
+        if are_entities(names):
+            pieces = entities_of(tag_names, strict=False)
+        else:
+            known = np.flatnonzero(~np.isnan(tags)).tolist()
+            pieces = [(tag_names[index], index, index + 1) for index in known]
+        result.append([(piece, float(np.prod(chances[piece[1] : piece[2]]))) for piece in pieces])
+    return result
