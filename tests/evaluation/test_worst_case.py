@@ -125,7 +125,7 @@ class Uncased(CallablePredictor):
     def vocabulary(self) -> Any:
         raise AssertionError("not asked for")
 
-    def outputs(self, *given: Any, **named: Any) -> Any:
+    def predict_encoded(self, *given: Any, **named: Any) -> Any:
         raise AssertionError("not asked for")
 
     def encoded(self, examples: Examples) -> EncodedExamples:
