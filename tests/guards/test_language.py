@@ -48,7 +48,6 @@ LONGEST_SENTENCE = 35  # words
 LEFT: dict[str, int] = {
     ".": 1,
     "docs": 50,
-    "docs/methods": 44,
     "temper": 11,
     "temper/api": 2,
     "temper/calibration": 1,
