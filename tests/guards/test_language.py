@@ -55,7 +55,6 @@ LEFT: dict[str, int] = {
     "temper/cluster": 3,
     "temper/data": 36,
     "temper/display": 2,
-    "temper/evaluation": 38,
     "temper/export": 5,
     "temper/functional": 22,
     "temper/heads": 3,

@@ -348,7 +348,7 @@ def test_the_ends_of_a_line_are_a_95_percent_interval() -> None:
 
 def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy) -> None:
     found = drawn(make_study(Plan(extra=robustness_scores)))
-    figure = found["Likeness to the pre-trained model, dev"]
+    figure = found["Similarity to the pre-trained model, dev"]
     heat = chart(figure, HeatMap)
     assert heat.columns == ("1", "2", "3")
     found_values = [
