@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
+from statistics import fmean
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -293,7 +294,9 @@ def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def roc_curves(source: Source) -> list[Figure]:
-    """Draw a ROC curve for each method and detector, one figure per OOD set.
+    """Draw ROC curves, one figure per OOD set.
+
+    With one column all detectors are drawn, with several the one with the highest mean AUROC.
 
     Args:
         source: The folder; its ``rows.parquet`` files are read.
@@ -311,18 +314,26 @@ def roc_curves(source: Source) -> list[Figure]:
     for name, of_set in curves.items():
         detectors = list(dict.fromkeys(detector for _, detector in of_set))
         several = len({column for column, _ in of_set}) > 1
+        caption = "ROC of every detector"
+        if several:
+            areas: dict[str, list[float]] = {}
+            for (_, detector), (false, true) in of_set.items():
+                areas.setdefault(detector, []).append(float(np.trapezoid(true, false)))
+            best = max(areas, key=lambda detector: fmean(areas[detector]))
+            of_set = {key: curve for key, curve in of_set.items() if key[1] == best}
+            named = CONDITIONS.get(best, best)
+            caption = f"ROC of the detector with the highest mean AUROC, {named}"
         drawn_curves = [diagonal("chance")]
         for (column_name, detector), (false, true) in of_set.items():
             index = detectors.index(detector)
             label = CONDITIONS.get(detector, detector)
             corners = np.linspace(0, len(false) - 1, min(len(false), CORNERS)).round().astype(int)
-            # Detectors differ in color if there is one method, and in the dash if there are more.
-            color = looks[column_name].color if several else 1 + index % (COLORS - 1)
+            look = Look(1 + index % (COLORS - 1), dash=DASHES[index % len(DASHES)])
             drawn_curves.append(
                 Curve(
-                    f"{column_name}, {label}" if several else label,
+                    column_name if several else label,
                     tuple(map(Point, false[corners].tolist(), true[corners].tolist())),
-                    Look(color, dash=DASHES[index % len(DASHES)]),
+                    looks[column_name] if several else look,
                     column=column_name if several else None,
                     marked=False,
                 )
@@ -333,9 +344,9 @@ def roc_curves(source: Source) -> list[Figure]:
             tuple(drawn_curves),
             height=340,
         )
-        caption = (
-            "ROC of every detector, OOD rows positive; further to the upper left is better, and "
-            f"the thin dotted line is chance. {source.drawn_seeds}"
+        caption += (
+            ", OOD rows positive; further to the upper left is better, and the thin dotted line is "
+            f"chance. {source.drawn_seeds}"
         )
         drawn.append(Figure(f"Anomalies: {name}", caption.rstrip(), chart))
     return drawn
