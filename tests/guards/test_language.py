@@ -47,7 +47,7 @@ NAMES = {"told", "said", "found", "place", "places", "held", "own", "share", "sh
 LONGEST_SENTENCE = 35  # words
 LEFT: dict[str, int] = {
     ".": 1,
-    "docs": 50,
+    "docs": 20,
     "temper": 11,
     "temper/api": 2,
     "temper/calibration": 1,
