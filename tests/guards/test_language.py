@@ -49,21 +49,8 @@ LEFT: dict[str, int] = {
     ".": 15,
     "docs": 50,
     "docs/methods": 44,
-    "temper": 11,
-    "temper/api": 2,
-    "temper/calibration": 1,
-    "temper/cli": 8,
-    "temper/cluster": 3,
-    "temper/display": 2,
-    "temper/export": 5,
-    "temper/heads": 2,
-    "temper/methods": 4,
-    "temper/models": 22,
-    "temper/report": 2,
-    "temper/service": 1,
-    "temper/study": 2,
-    "temper/testing": 4,
-    "temper/training": 16,
+    "temper/cli": 1,
+    "temper/export": 3,
 }
 
 

@@ -23,7 +23,7 @@ from temper.checkpoints.folder import newest_checkpoint_in
 from temper.errors import CheckpointError
 from temper.files import CHECKSUMS, checksums, disagreements, write_json
 
-ADVICE = "Resume from another checkpoint, or train anew."
+ADVICE = "Resume from another checkpoint, or start over."
 UNWRITABLE = (
     "which cannot be written as safetensors or JSON. Use an optimizer and a scheduler whose state "
     "is made of tensors and plain values."

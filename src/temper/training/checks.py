@@ -93,8 +93,8 @@ def check_device_map(model: Any) -> None:
     }
     if len(indices) > 1:
         raise SettingError(
-            f"The model lies on several devices ({', '.join(sorted(indices))}: `device_map`), and "
-            "methods train one that lies on one. Load it without, and shard it by "
+            f"The model is on several devices ({', '.join(sorted(indices))}: `device_map`), but "
+            "methods need a model on one device. Load it without `device_map`, and shard it with "
             "TrainingArguments(fsdp=True) (`train.fsdp`)."
         )
 
@@ -402,7 +402,7 @@ def check_resumable(dataset: Any, *, epoch: float) -> None:
     if epoch >= 1 and not countable(dataset):
         raise SettingError(
             f"Training on a stream ({type(dataset).__name__}) can be resumed only within its first "
-            f"pass, and this checkpoint stands in pass {int(epoch) + 1}. Use a dataset with a "
+            f"pass, and this checkpoint is from pass {int(epoch) + 1}. Use a dataset with a "
             "length."
         )
 

@@ -1,8 +1,8 @@
 """Settings of a run: read from TOML and ``--set``, checked all at once, hashed to a key.
 
-A network without pre-trained weights learns at other rates, has a table of settings of its own
-(``architecture``), and has no use for methods that hold on to pre-trained weights; what suits it is
-filled in unless set otherwise.
+A network without pre-trained weights needs other learning rates, has an additional table of
+settings (``architecture``), and does not support methods that use pre-trained weights. Its defaults
+are filled in unless set otherwise.
 
 A run is ``model``, ``seed`` and three tables: ``data``, ``method`` (with its ``name``) and
 ``train``; and ``architecture``, of a network that is trained from scratch::
@@ -134,7 +134,7 @@ class RunConfig(BaseModel):
                     )
                 if adapted and implements(method.rule, TopLayers):
                     result.append(
-                        f"The method {method.name!r} draws layers anew, and next to an adapter "
+                        f"The method {method.name!r} re-initializes layers, and with an adapter "
                         "these are frozen. Use another method, or leave --lora and --peft out."
                     )
                 if "architecture" in checked and adapted:
@@ -175,13 +175,13 @@ class RunConfig(BaseModel):
         unlabeled_hash: str | None = None,
         teachers: Sequence[str] = (),
     ) -> str:
-        """Hash all that decides the outcome.
+        """Return the fingerprint: a hash of everything that the result depends on.
 
-        Paths and the device are left out: the rows' hashes stand for the data's source, so a run is
-        recognized after its data or its folder moved.
+        Paths and the device are left out. The rows' hashes replace the data's source, so a run is
+        recognized after its data or its folder was moved.
 
         Args:
-            model: What identifies the starting weights: a Hub id, or a hash of a folder's content.
+            model: Identifier of the initial weights: a Hub id, or a hash of a folder's content.
             train_hash: Hash of the training rows and labels.
             dev_hash: Hash of the evaluated rows and labels.
             unlabeled_hash: Hash of the unlabeled rows, where the method trains on such.

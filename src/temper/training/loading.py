@@ -1,9 +1,9 @@
 """The rows of a training and their loader: one dataset, two phases, or several tasks.
 
 Two phases: an epoch has every batch of labeled rows, then every batch of unlabeled ones. Each phase
-has the batches that its dataset would have by itself, on every process alike, so no batch mixes the
-two and the labeled ones come as they do without the others. No optimizer step mixes them either: a
-short last one of the first phase is filled up with empty batches.
+has the same batches as with its dataset alone, on every process. So no batch mixes the two, and the
+batches of labeled rows do not depend on the unlabeled ones. No optimizer step mixes them either: a
+short last step of the first phase is filled up with empty batches.
 
 Several tasks: the steps of all tasks are shuffled together (Liu et al. 2019, arXiv 1901.11504,
 algorithm 1: the rows of each task are packed into mini-batches, and the mini-batches of all tasks

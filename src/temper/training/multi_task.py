@@ -93,7 +93,7 @@ class MultiTaskConfig:
         if not isinstance(shared, Mapping):
             raise SettingError(f"`data` must be a table of settings, got {shared!r}.")
         result += [
-            f"`data.{name}` says which data are meant and cannot be shared by tasks. Write "
+            f"`data.{name}` selects the data of one task and cannot be shared by tasks. Write "
             f"`tasks.NAME.{name}`."
             for name in OF_ONE_TASK
             if name in shared
@@ -294,10 +294,11 @@ def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
 
 
 def notices_of(splits: Mapping[str, Splits]) -> list[str]:
-    """Return the notices about the data, each with its task's name in front.
+    """Return the notices about the data, each with its task's name.
 
     Args:
-        splits: The data of each task; one whose rows to train on are evaluated by another is told.
+        splits: The data of each task; there is a notice if a task trains on rows that another task
+            evaluates.
     """
     messages = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
     for name, each in splits.items():

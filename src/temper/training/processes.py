@@ -1,8 +1,8 @@
-"""The processes that train one run together: they agree before any work, and one owns the folder.
+"""The processes of one run: they agree on everything before any work, and one owns the folder.
 
-``torchrun --nproc-per-node 2 -m temper train ...`` starts the command several times. They
-exchange JSON over a gloo group of their own, separate from that of the gradients, because torch
-pickles objects.
+``torchrun --nproc-per-node 2 -m temper train ...`` starts the command several times. The processes
+exchange JSON over a separate gloo group, not over that of the gradients, because torch pickles
+objects.
 """
 
 from __future__ import annotations
@@ -180,10 +180,10 @@ def end(code: int) -> None:
 
 @cache
 def joined() -> Processes:
-    """Join the other processes that a launcher has started with this one; alone, do nothing.
+    """Join the other processes that a launcher started; do nothing in a single process.
 
     Raises:
-        SettingError: If the launcher does not say where they are.
+        SettingError: If the launcher's environment variables are missing.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Processes()

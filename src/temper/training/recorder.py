@@ -351,8 +351,8 @@ class EpochScores(Listener):
         self._drop(lambda at: at > step)
         if self.best is not None and not self._weights(self.best["step"]).is_dir():
             raise CheckpointError(
-                f"{self._weights(self.best['step'])} is missing: it holds the weights of the best "
-                "epoch so far. Train anew with --restart."
+                f"{self._weights(self.best['step'])} is missing: it has the weights of the best "
+                "epoch so far. Start over with --restart."
             )
 
     def record(self, task: str | None = None) -> dict[str, Any] | None:

@@ -239,10 +239,10 @@ class ActiveRun:
         before, now = (found or {}).get("processes", 1), self.processes.count
         if found is not None and before != now and self.folder.last_checkpoint() is not None:
             raise CheckpointError(
-                f"{self.folder.path} holds a stopped run that was trained by {before} "
-                f"process{'es' if before > 1 else ''}, and here {'are' if now > 1 else 'is'} {now}:"
-                " it would not reach the same weights. Start as many, or train anew with "
-                "--restart."
+                f"{self.folder.path} has a stopped run that was trained by {before} "
+                f"process{'es' if before > 1 else ''}, and now there {'are' if now > 1 else 'is'} "
+                f"{now}: it would not reach the same weights. Use the same number of processes, or "
+                "start over with --restart."
             )
 
     def _train(self, found: dict[str, Any] | None, *, is_new: bool) -> None:

@@ -574,14 +574,14 @@ def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) 
         given: Whether a user made the scheduler, for steps that are not known.
 
     Raises:
-        SettingError: A user made it, or it is of a kind whose course does not follow from the step.
+        SettingError: A user made it, or its rate is not a function of the step.
     """
     if given or not isinstance(scheduler, LambdaLR):
-        came = "one was given" if given else f"{type(scheduler).__name__} cannot begin anew"
+        came = "one was given" if given else f"{type(scheduler).__name__} cannot restart"
         raise SettingError(
-            f"The method {method!r} runs through the learning rate's course several times, for "
-            f"which it needs a scheduler of Transformers' making, and {came}. Leave the scheduler "
-            "out of `optimizers`, and take linear, cosine or constant as `lr_scheduler_type`."
+            f"The method {method!r} repeats the learning rate schedule, for which it needs a "
+            f"scheduler of Transformers, but {came}. Leave the scheduler out of `optimizers`, and "
+            "use linear, cosine or constant as `lr_scheduler_type`."
         )
     scheduler.lr_lambdas = [_from_each(course, starts) for course in scheduler.lr_lambdas]
 
