@@ -40,7 +40,7 @@ LOADING = (
 
 
 class NumberedRows(Dataset[tuple[int, Any]]):
-    """A map-style dataset whose items, whatever they are, come with their number.
+    """A map-style dataset that adds the row number to each item.
 
     Args:
         rows: The user's dataset.
@@ -57,10 +57,10 @@ class NumberedRows(Dataset[tuple[int, Any]]):
 
 
 class RowKeeper:
-    """A collator around the user's own that carries the row numbers past it.
+    """A collator around the user's own that passes on the row numbers.
 
     Args:
-        collator: The user's; it gets the items as the user's dataset gives them.
+        collator: The user's collator; it gets the items of the user's dataset.
     """
 
     def __init__(self, collator: Callable[[list[Any]], Mapping[str, Any]]) -> None:
@@ -97,7 +97,7 @@ def _fault_of(item: Any) -> str:
 
 def countable(dataset: Any) -> bool:
     """Return whether a dataset has a length and rows by number; a stream has not."""
-    # PyTorch gives every dataset an item access, streams among them.
+    # PyTorch defines item access for every dataset, even streams.
     return (
         not isinstance(dataset, IterableDataset)
         and hasattr(dataset, "__len__")
@@ -106,7 +106,7 @@ def countable(dataset: Any) -> bool:
 
 
 def token_counts(dataset: Any, *, column: str = "") -> Sequence[int] | None:
-    """Return the number of tokens of each row, or None if rows do not tell it beforehand.
+    """Return the number of tokens of each row, None if it is unknown.
 
     Args:
         dataset: Of any kind; its ``lengths``, where it has them, spare a look at every row.
