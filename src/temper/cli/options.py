@@ -441,7 +441,7 @@ CardPath = Annotated[Path | None, option(
 )]
 Restart = Annotated[bool, option(
     OUTPUT, "--restart", "",
-    "Start a stopped run anew instead of resuming it.",
+    "Start over instead of resuming a stopped run.",
 )]
 EvaluationOut = Annotated[Path | None, option(
     OUTPUT, "--out", "FOLDER",
