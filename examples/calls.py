@@ -1,4 +1,4 @@
-"""Train, evaluate and compare by three calls, on the corpus that Temper generates.
+"""Train, evaluate and compare with three calls, on synthetic reviews.
 
 python examples/calls.py                       MiniLM, 2,000 rows
 python examples/calls.py FOLDER_OR_HUB_ID --rows 64 --epochs 1 --out runs/mine

@@ -1,4 +1,4 @@
-"""Fine-tune with any method in a loop of your own, on the corpus that Temper generates.
+"""Fine-tune with any method in your own training loop, on synthetic reviews.
 
 python examples/stepper.py                     MiniLM, uegr, 2,000 rows
 python examples/stepper.py FOLDER_OR_HUB_ID --method r_drop --rows 64 --epochs 1

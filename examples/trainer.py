@@ -1,4 +1,4 @@
-"""Fine-tune with UEGR through RobustTrainer, on the corpus that Temper generates.
+"""Fine-tune with UEGR through RobustTrainer, on synthetic reviews.
 
 python examples/trainer.py                     MiniLM, 2,000 rows
 python examples/trainer.py FOLDER_OR_HUB_ID --rows 64 --epochs 1 --out runs/mine
