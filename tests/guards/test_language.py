@@ -46,9 +46,9 @@ PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 NAMES = {"told", "said", "found", "place", "places", "held", "own", "share", "shares", "slots"}
 LONGEST_SENTENCE = 35  # words
 LEFT: dict[str, int] = {
+    "docs": 11,
     "temper/cli": 1,
     "temper/export": 3,
-    "docs": 11,
 }
 
 

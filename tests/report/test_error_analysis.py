@@ -100,6 +100,14 @@ def test_a_class_with_a_low_recall_is_reported(tmp_path: Path) -> None:
     assert not any("`1`" in each.text for each in even.findings)
 
 
+def test_an_accuracy_of_guessing_is_reported(tmp_path: Path) -> None:
+    always = analyzed(written(tmp_path / "always", [[0.9, 0.1]] * 100, [0] * 80 + [1] * 20))
+    assert any("always predicting `0` (80.0%)" in each.text for each in always.findings)
+    rows = [[0.9, 0.1]] * 50 + [[0.1, 0.9]] * 50
+    learned = analyzed(written(tmp_path / "learned", rows, [0] * 55 + [1] * 45))
+    assert not any("always predicting" in each.text for each in learned.findings)
+
+
 def test_studies_and_regressions_have_none(study: Path, run: Path) -> None:
     assert error_analysis(read(study)) is None
     path = run / "evaluation" / "scores.json"

@@ -177,12 +177,12 @@ def fit(
             "key": key,
             "candidates": candidates_of(choice),
             "findings": findings(choice, splits, labels, evaluation, calibration, folder / MODEL),
-            "seconds": round(time.monotonic() - begun, 1),
+            "seconds": (seconds := round(time.monotonic() - begun, 1)),
         }
         write_json(folder / RECORD, record)
-        if record["seconds"] > time_limit:
+        if seconds > time_limit:
             progress.notice(
-                f"It took {record['seconds'] / 60:.1f} minutes, longer than the budget of "
+                f"It took {seconds / 60:.1f} minutes, longer than the budget of "
                 f"{budget}: the last training and the evaluation took longer than estimated."
             )
     return Fitted(folder, record)

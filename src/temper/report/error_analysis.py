@@ -330,9 +330,7 @@ def _findings(
     trained = _trained(source, run)
     yield from (Finding(sentence) for sentence in run.scores.seen)
     if weak := _hardly_trained(confusion, labels):
-        # Advice on calibration or robustness comes too early.
         yield weak
-        return
     yield from _miscalibrated(run, trained)
     yield from _weak_class(confusion, labels)
     wrong = dev[dev["prediction"] != dev["label"]]
@@ -343,7 +341,9 @@ def _findings(
             f"confidence of at least {SURE:.0%}: check for wrong labels.",
             command if trained.data else "",
         )
-    yield from _broken(perturbed, trained)
+    if not weak:
+        # A model that has hardly learned is not to be made robust yet.
+        yield from _broken(perturbed, trained)
 
 
 def _hardly_trained(confusion: IntegerArray, labels: tuple[str, ...]) -> Finding | None:

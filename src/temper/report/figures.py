@@ -93,8 +93,12 @@ def _with_few_lines(figure: Figure, comparison: Comparison) -> Figure:
     if not isinstance(figure.chart, Lines) or len(comparison.columns) <= MOST_SERIES:
         return figure
     others = [name for name in comparison.columns if name != comparison.reference]
-    for average in leading(comparison, SUMMARY.name):
-        others.sort(key=lambda name, cells=average.cells: -(cells[name].mean or 0.0))
+    improvements = {
+        name: row.cells[name].mean or 0.0
+        for row in leading(comparison, SUMMARY.name)
+        for name in others
+    }
+    others.sort(key=lambda name: -improvements.get(name, 0.0))
     shown = {comparison.reference, *others[: MOST_SERIES - 1], None}
     curves = tuple(curve for curve in figure.chart.curves if curve.column in shown)
     if len(curves) == len(figure.chart.curves):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -322,7 +322,12 @@ def _verdict(comparison: Comparison) -> Headline:
             for part in (
                 second,
                 comparison.unfinished,
-                _average(improved[column], improvement_of(comparison, column, AFTER)),
+                _average(
+                    improved[column],
+                    improvement_of(comparison, column, AFTER),
+                    alone=column == recommended
+                    and _loses_before_calibration(gains, claims, column),
+                ),
                 _sureness(comparison, gains[column], tests=tests),
             )
             if part
@@ -438,9 +443,10 @@ def _sentences(
     if recommended == column:
         but = f", but {listed(against)}" if against else ""
         remain = [gain.clause(reference) for gain in ranked if gain in claims.gains][:MOST]
-        second = f"This remains {claims.tested}." if claims.tested else ""
+        gains_remain = "The gain remains" if len(remain or gained) == 1 else "The gains remain"
+        second = f"{gains_remain} {claims.tested}." if claims.tested else ""
         if against and not claims.losses:
-            second += f" Its losses do not remain {POST_HOC} (`temper calibrate`)."
+            second += f" It is not significantly worse {POST_HOC} (`temper calibrate`)."
         if _untested(comparison, column):
             second += " It was not compared with plain fine-tuning of equal compute."
         return f"Recommended: `{column}`. It {listed(remain or gained)}{but}{note}.", second
@@ -477,10 +483,25 @@ def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
     return f"the difference in {name}{whose} is not significant ({gain.natural})"
 
 
-def _average(improved: Gain | None, after: Gain | None) -> str:
-    """Return a sentence on the average relative improvement, if it has an interval."""
+def _loses_before_calibration(
+    gains: Mapping[str, Sequence[Gain]], claims: Mapping[str, Claims], column: str
+) -> bool:
+    """Whether all significant losses vanish with post-hoc methods on both sides."""
+    return any(gain.decided < 0 for gain in gains[column]) and not claims[column].losses
+
+
+def _average(improved: Gain | None, after: Gain | None, *, alone: bool) -> str:
+    """Return a sentence on the average relative improvement, if it has an interval.
+
+    Args:
+        improved: Without post-hoc methods.
+        after: With post-hoc methods on both sides, if that was measured.
+        alone: Whether only ``after`` counts, because the losses without it vanish.
+    """
     if improved is None or improved.low is None:
         return ""
+    if alone and after is not None:
+        return f"Average relative improvement {POST_HOC}: {after.natural}{after.weak}."
     also = f"; {POST_HOC}: {after.natural}" if after is not None else ""
     return f"Average relative improvement: {improved.natural}{improved.weak}{also}."
 
@@ -546,7 +567,8 @@ def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
 
 def _untested(comparison: Comparison, column: str) -> bool:
     """Return whether longer plain fine-tuning could explain the gains of a column."""
-    tested = column in comparison.equal or column == PLAIN
+    is_plain = column == PLAIN or column.startswith(f"{PLAIN}_x")
+    tested = column in comparison.equal or is_plain
     # Unrecorded compute may be larger.
     cheap = 0 < _compute(comparison, column) < 1.5
     return comparison.reference == PLAIN and not tested and not cheap
