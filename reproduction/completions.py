@@ -25,6 +25,8 @@ from temper.cli.screen import say
 FILE: Final = Path("reproduction/results/completions/runs.jsonl")
 ROWS, HELD_OUT = 1000, 300
 SEEDS: Final = (0, 1, 2, 3, 4)
+FEWEST_SEEDS: Final = 3
+"""Seeds of each column from which on the table is printed; what is missing is named."""
 COLUMNS: Final[dict[str, tuple[str, int]]] = {
     "plain": ("plain", 1),
     "embedding_noise": ("embedding_noise", 1),
@@ -78,10 +80,14 @@ def table() -> str:
     for line in read_runs(FILE):
         by_seed = values.setdefault(line["column"], {}).setdefault("loss per token x 100", {})
         by_seed[line["seed"]] = 100 * line["loss"]
-    seeds = {len(scores) for column in values.values() for scores in column.values()}
-    if values.keys() != COLUMNS.keys() or seeds != {len(SEEDS)}:
+    seeds = {name: len(scores) for name, by_seed in values.items() for scores in by_seed.values()}
+    if values.keys() != COLUMNS.keys() or min(seeds.values()) < FEWEST_SEEDS:
         return f"{len(read_runs(FILE))} of {len(COLUMNS) * len(SEEDS)} runs are finished."
-    return "\n".join([f"Means over {len(SEEDS)} seeds. {GAINS}", "", *gains_table(values, COMPUTE)])
+    missing = [f"`{name}`: {n} seeds" for name, n in seeds.items() if n < len(SEEDS)]
+    fewer = f" ({', '.join(missing)})" if missing else ""
+    introduction = f"Means over {len(SEEDS)} seeds{fewer}."
+    ordered = {name: values[name] for name in COLUMNS}
+    return "\n".join([f"{introduction} {GAINS}", "", *gains_table(ordered, COMPUTE)])
 
 
 if __name__ == "__main__":
