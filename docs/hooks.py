@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,8 +59,23 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Convert formulas to MathML, and lead links from docs/ to files of the root to their pages."""
-    return with_formulas(to_pages(markdown, above="../"))
+    """Draw formulas and tabs, and lead links from docs/ to files of the root to their pages."""
+    return with_tabs(with_formulas(to_pages(markdown, above="../")))
+
+
+def with_tabs(markdown: str) -> str:
+    """Return a page with two tabs for each shell block that a Python block follows directly."""
+    block = r"^```(?:{})\n(?:(?!```).*\n)*```\n"
+    pairs = re.compile(f"({block.format('bash|sh')})\n({block.format('python|py')})", re.MULTILINE)
+
+    def tabs(match: re.Match[str]) -> str:
+        titles = ("Command line", "Python")
+        return "\n".join(
+            f'=== "{title}"\n\n{indent(code, "    ")}'
+            for title, code in zip(titles, match.groups(), strict=True)
+        )
+
+    return pairs.sub(tabs, markdown)
 
 
 def with_formulas(markdown: str) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TemperError(Exception):
-    """Base of all errors that a user can cause and mend.
+    """Base of all errors that a user can cause and fix.
 
     The command line prints the message alone and leaves with ``exit_code``. What others wrote is
     cut in it where it is too long to read.

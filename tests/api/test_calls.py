@@ -405,8 +405,8 @@ def test_an_object_in_memory_is_measured_each_time(tiny_data: Path, tmp_path: Pa
     ("model", "settings", "message"),
     [
         (torch.nn.Linear(2, 2), {}, r"Linear\(\) is a network, which takes token ids"),
-        (good, {"gives": None}, r"good\(\) does not say what it returns"),
-        (good, {"device": "cpu"}, r"`device` moves a checkpoint, and good\(\) is none"),
+        (good, {"gives": None}, r"output type of good\(\) is unknown"),
+        (good, {"device": "cpu"}, r"`device` applies to checkpoints, and good\(\) is not one"),
         (3, {}, r"int\(\) is int, expected a function"),
     ],
 )

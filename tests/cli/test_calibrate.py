@@ -97,8 +97,8 @@ def test_an_evaluation_measures_the_model_itself_and_says_so(
     succeed("calibrate", run, "--data", held_out, "--device", "cpu")
     second = evaluated("second")
     assert second["scores"] == first["scores"]
-    assert any("keeps a calibration" in notice for notice in second["notices"])
-    assert not any("keeps a calibration" in notice for notice in first["notices"])
+    assert any("has a calibration" in notice for notice in second["notices"])
+    assert not any("has a calibration" in notice for notice in first["notices"])
 
 
 def labeled(held_out: Path) -> list[tuple[str, str]]:

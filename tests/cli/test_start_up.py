@@ -72,6 +72,7 @@ def answers(
 def folder(tmp_path: Path) -> Path:
     """Return a working directory with data, a model's config and a folder of something else."""
     (tmp_path / "reviews.csv").write_text("text,label\na,0\nb,1\n", encoding="utf-8")
+    (tmp_path / "empty.csv").write_text("text,label\n", encoding="utf-8")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
     (tmp_path / "letters").mkdir()
@@ -85,6 +86,7 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ((*TRAIN, "--model", "nowhere", *DEMO), ("No model could be loaded from 'nowhere'",)),
     ((*TRAIN, "--model", "letters", *DEMO), ("holds no config.json",)),
     ((*TRAIN, "--model", "model", "--data", "no.csv"), ("No such file or folder: no.csv",)),
+    ((*TRAIN, "--model", "minilm", "--data", "empty.csv"), ("empty.csv has a header but no rows",)),
     (("train", "--method", "ueg", "--model", "model", *DEMO, *OUT), ("'ueg'", "'uegr'")),
     (("train", "--method", "at + uegr.rul", "--model", "model", *DEMO, *OUT), ("'rul'",)),
     ((*TRAIN, "--model", "model", *DEMO, "--set", "seed"), ("KEY=VALUE",)),

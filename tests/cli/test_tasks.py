@@ -90,7 +90,7 @@ def test_a_tasks_score_is_its_own_whatever_its_data_are_called(
             ("--task", "rte", "--data", "x.csv", "--set", "data_root={root}"),
             ("`data_root`", "the data of the task are x.csv"),
         ),
-        (("--task", "sst2", "--data", "demo"), ("`data`", "no copy of task 'sst2'")),
+        (("--task", "sst2", "--data", "demo"), ("`data`", "not a copy of task 'sst2'")),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

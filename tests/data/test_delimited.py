@@ -350,5 +350,5 @@ def test_a_missing_column_names_its_option(tmp_path: Path) -> None:
     path = str(write(tmp_path, "Description,label\nx,1\n"))
     with pytest.raises(DataError, match=r"give its name with --text-column \(`text_column`\)"):
         load_examples(path)
-    with pytest.raises(DataError, match=r"'Queue'.*Known: .* Mend --label-column \(`label_col"):
+    with pytest.raises(DataError, match=r"'Queue'.*Known: .* Fix --label-column \(`label_col"):
         load_examples(path, columns=Columns("Description", None, "Queue"))

@@ -131,7 +131,7 @@ def test_an_empty_text_keeps_its_special_tokens() -> None:
 def test_what_cannot_be_encoded_or_padded_is_an_error() -> None:
     with pytest.raises(SettingError, match="between 1 and 64, the longest input .*, got 65"):
         encode(reviews("good"), tokenizer(), max_length=65)
-    with pytest.raises(DataError, match=r"Row 2 of set 'toy' gives no token .*\(text ' '\)"):
+    with pytest.raises(DataError, match=r"Row 2 of set 'toy' has no tokens .*\(text ' '\)"):
         encode(reviews("good", " "), tokenizer(special=False), max_length=8)
     with pytest.raises(SettingError, match="The tokenizer has no padding token"):
         Collator(tokenizer(pad_token=None))
@@ -172,7 +172,7 @@ def test_a_text_without_tokens_is_an_error_before_its_row_is_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(encoding, "ENCODED_FIRST", 1)
-    with pytest.raises(DataError, match=r"Row 3 of set 'toy' gives no token"):
+    with pytest.raises(DataError, match=r"Row 3 of set 'toy' has no tokens"):
         LazilyEncoded(reviews("good", "the", " "), tokenizer(special=False), max_length=8)
     with pytest.raises(SettingError, match="between 1 and 64, the longest input .*, got 65"):
         LazilyEncoded(reviews("good"), tokenizer(), max_length=65)

@@ -58,7 +58,9 @@ def test_configuration_and_split_of_a_hub_id_can_be_named(cache: Path) -> None:
 
 
 def test_a_hub_id_that_is_not_in_the_cache_says_so_offline(cache: Path) -> None:
-    with pytest.raises(DataError, match="owner/none is no file or folder here and could not be l"):
+    with pytest.raises(
+        DataError, match="owner/none is not a file or folder here and could not be l"
+    ):
         load_examples("owner/none")
 
 

@@ -121,7 +121,7 @@ def test_rows_are_drawn_and_too_many_asked_for_is_said(tmp_path: Path) -> None:
     splits = splits_of(source, rows=6, eval_rows=99)
     assert (len(splits.train), len(splits.dev)) == (6, 10)
     assert sum(splits.train.labels or []) == 3
-    assert splits.notices == ("99 rows of dev asked for, all 10 are used",)
+    assert splits.notices == ("99 rows of dev requested, all 10 are used",)
 
 
 def test_empty_texts_are_said(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
 
 
 BAD_FOLDERS = [
-    ({"train": rows(2)}, {}, "has 2 rows in 2 classes, too few to carve a dev split"),
+    ({"train": rows(2)}, {}, "has 2 rows in 2 classes, too few to hold out a dev split"),
     ({"train": rows(4), "dev": rows(6)}, {"drop_overlap": True}, "Every train row is also in dev"),
     ({"train": rows(9), "dev": rows(2)}, {"rows": 1}, "rows must be >= 2, one for each class"),
     (

@@ -82,7 +82,9 @@ def test_a_folder_is_found_by_the_tasks_name_in_any_writing(tmp_path: Path) -> N
     (tmp_path / "sst2_notes").mkdir()
     assert task_source("stsb", tmp_path) == str(tmp_path / "STS-B")
     assert task_source("tnews", str(tmp_path)) == str(tmp_path / "tnews_public")
-    with pytest.raises(SettingError, match="No folder of task 'sst2' .* holds STS-B.*called sst2"):
+    with pytest.raises(
+        SettingError, match="No folder of task 'sst2' .* contains STS-B.*called sst2"
+    ):
         task_source("sst2", tmp_path)
     (tmp_path / "stsb").mkdir()
     with pytest.raises(SettingError, match="Task 'stsb' could be STS-B and stsb under"):

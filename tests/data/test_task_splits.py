@@ -75,7 +75,7 @@ def test_a_copy_of_mnli_with_one_dev_set_says_which(tmp_path: Path) -> None:
     source = mnli(tmp_path, splits=("train", "dev_matched"))
     dev = splits_of(source, task="mnli").dev
     assert (len(dev), dev.group) == (3, None)
-    assert "mnli: dev_mismatched is not there, dev is dev_matched alone." in dev.notices
+    assert "mnli: dev_mismatched is missing, so dev is only dev_matched." in dev.notices
 
 
 def test_the_groups_of_a_column_that_was_named_stay(tmp_path: Path) -> None:
@@ -145,7 +145,9 @@ def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_
     source = plain_folder(tmp_path, SENTIMENT, train=[0, 1] * 10, test=[0, 1] * 3)
     splits = splits_of(source, task="imdb")
     assert (len(splits.train), splits.dev.source["split"], splits.test) == (20, "test", None)
-    assert any("data.eval_split=dev carves dev rows from train" in said for said in splits.notices)
+    assert any(
+        "data.eval_split=dev holds out dev rows from train" in said for said in splits.notices
+    )
     carved = splits_of(source, task="imdb", eval_split="dev", dev_fraction=0.2)
     assert (len(carved.train), len(carved.dev), carved.dev.source["split"]) == (16, 4, "train")
     assert any("4 rows of train are held out" in said for said in carved.notices)
@@ -170,8 +172,8 @@ def test_a_copy_that_cuts_an_evaluation_set_in_two_never_evaluates_what_it_train
     # The whole dev set holds the rows of both parts.
     assert (len(splits.train), splits.dev.source["split"]) == (8, "resplit_test")
     assert (
-        "qnli: resplit_test (4 rows), a part of an evaluation set, stands for dev (5,463 rows are "
-        "published). Scores do not compare with published ones." in splits.notices
+        "qnli: resplit_test (4 rows), a part of an evaluation set, replaces dev (5,463 rows are "
+        "published). Scores are not comparable with published ones." in splits.notices
     )
     # A model that was trained elsewhere is evaluated on all of it.
     assert len(load_task_dev(settings)) == 12
@@ -232,7 +234,7 @@ def test_named_splits_are_taken(tmp_path: Path) -> None:
         ),
         (
             {"task": "sst2", "source": "demo"},
-            "source 'demo' is generated and no copy of task 'sst2'",
+            "source 'demo' is generated and not a copy of task 'sst2'",
         ),
         ({}, "source\n  Field required"),
     ],

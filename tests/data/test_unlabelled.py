@@ -108,7 +108,7 @@ def test_rows_are_drawn_with_the_seed_of_the_data(source: str, tmp_path: Path) -
     assert drawn(1, 10) != drawn(2, 10)
     assert set(drawn(1, 10)) < set(drawn(1, 20))
     asked = DataSettings(source=source, unlabeled=str(pool), unlabeled_rows=50)
-    assert "50 rows of unlabeled asked for, all 40 are used" in load_splits(asked).notices
+    assert "50 rows of unlabeled requested, all 40 are used" in load_splits(asked).notices
 
 
 def test_columns_are_those_of_the_source(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_only_the_detectors_that_were_asked_for_are_measured(
 def test_a_detector_that_cannot_be_computed_is_left_out_with_a_notice(
     predictor: ClassifierPredictor, data: EvaluationData, examples_of: Any
 ) -> None:
-    for fit, words in ((None, "no ordinary rows"), (examples_of("fit", rows=3), "at least 4")):
+    for fit, words in ((None, "no in-distribution"), (examples_of("fit", rows=3), "at least 4")):
         found = evaluate(predictor, EvaluationData(data.dev, anomaly=data.anomaly, fit=fit), ONLY)
         told = {e["condition"] for e in found.scores if e["perspective"] == "anomaly"}
         assert told == set(DETECTORS[:3])

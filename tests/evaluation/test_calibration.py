@@ -203,7 +203,7 @@ def test_held_out_rows_that_are_scored_take_no_part() -> None:
     mixed = evaluate(predictor, EvaluationData(dev, held_out=both), ONLY)
     plain = evaluate(predictor, EvaluationData(dev, held_out=apart), ONLY)
     assert block(mixed, *SCALED).probabilities == pytest.approx(block(plain, *SCALED).probabilities)
-    assert any("10 held-out rows are scored too" in notice for notice in mixed.notices)
+    assert any("10 held-out rows are also scored" in notice for notice in mixed.notices)
     with pytest.raises(DataError, match="all 40 held-out rows of set 'set' are"):
         evaluate(predictor, EvaluationData(dev, held_out=dev), ONLY)
 
@@ -217,7 +217,7 @@ def test_held_out_rows_of_two_merged_classes_are_refused() -> None:
         label_names=("entailment", "non-entailment"), kind="classification",
     )  # fmt: skip
     predictor = answering(logits, more, label_names=names)
-    with pytest.raises(DataError, match=r"'hans' tells entailment .* give rows with three labels"):
+    with pytest.raises(DataError, match=r"'hans' has two labels .* give rows with three labels"):
         evaluate(predictor, EvaluationData(dev, held_out=merged), ONLY)
     unnamed, plain = replace(dev, label_names=None), answering(logits, more)
     with pytest.raises(DataError, match="'hans'.*entailment, non-entailment.*--label-names"):

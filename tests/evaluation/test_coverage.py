@@ -174,14 +174,14 @@ def test_the_page_says_where_coverage_breaks_and_where_not(tmp_path: Path) -> No
     scores = values(found, "coverage", parameters={})
     fraction = f"{100 * scores['far', 'lac', 'coverage']:.1f}%"
     assert in_words(comparison(folder)) == (
-        f"The set holds the label of {100 * scores['dev', 'lac', 'coverage']:.1f}% of dev, with "
-        f"{scores['dev', 'lac', 'set_size']:.2f} classes a set, least often on far ({fraction}). "
-        f"Coverage breaks on far ({fraction})."
+        f"The prediction set contains the label for {100 * scores['dev', 'lac', 'coverage']:.1f}% "
+        f"of dev, with {scores['dev', 'lac', 'set_size']:.2f} classes per set, "
+        f"least often on far ({fraction}). Coverage breaks on far ({fraction})."
     )
     assert f"Coverage breaks on far ({fraction})." in build(folder).read_text(encoding="utf-8")
     calm = evaluate(speaker(), EvaluationData(data.dev, {"near": near}), ONLY)
     said = in_words(comparison(write(calm, tmp_path / "calm")))
-    assert said.endswith("Nowhere are fewer covered than chance allows.")
+    assert said.endswith("Coverage is not significantly below the nominal rate on any set.")
 
 
 def test_what_has_no_sets_says_why() -> None:

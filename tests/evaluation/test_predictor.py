@@ -133,12 +133,12 @@ def test_logits_are_never_taken_for_probabilities() -> None:
     logits = [[0.2, 0.8], [0.9, 0.1]]
     assert Prediction.of_logits(logits).probabilities[0, 1] == pytest.approx(0.6457, abs=1e-4)
     assert Prediction.of_probabilities(logits).probabilities[0, 1] == 0.8
-    with pytest.raises(ModelError, match="sum to 1, got .* for row 1. If these are logits, say so"):
+    with pytest.raises(ModelError, match="sum to 1, got .* for row 1. If these are logits, set"):
         Prediction.of_probabilities([[0.5, 0.5], [3.0, -2.0]])
 
 
 def test_a_regression_gives_one_finite_value_a_row() -> None:
-    with pytest.raises(ModelError, match=r"one value a row, got shape \[1, 2\]"):
+    with pytest.raises(ModelError, match=r"one value per row, got shape \[1, 2\]"):
         Prediction.of_values([[1.0, 2.0]])
     with pytest.raises(ModelError, match="finite, got inf for row 1.*lower learning rate"):
         Prediction.of_values([1.0, np.inf])
@@ -146,7 +146,7 @@ def test_a_regression_gives_one_finite_value_a_row() -> None:
 
 def test_a_callable_must_answer_every_text() -> None:
     predictor = CallablePredictor(lambda texts: [[0.5, 0.5]], gives="logits")
-    with pytest.raises(ModelError, match="gave 1 answers for the 2 texts of set 'toy'"):
+    with pytest.raises(ModelError, match="returned 1 rows for the 2 texts of set 'toy'"):
         predictor.predict(Examples("toy", ["a", "b"]))
 
 
@@ -206,14 +206,14 @@ def test_names_must_fit_the_columns() -> None:
     predictor = CallablePredictor(
         lambda texts: [[0.0, 1.0]] * len(texts), gives="logits", label_names=["a", "b", "c"]
     )
-    with pytest.raises(ModelError, match="names 3 classes, .* and gave 2 columns"):
+    with pytest.raises(ModelError, match="names 3 classes, .* and returned 2 columns"):
         predictor.predict(TWO)
 
 
 @pytest.mark.parametrize("answer", [3.0, [[[0.0, 1.0]]] * 3, "text"])
 def test_answers_that_are_not_one_a_text_are_told(answer: Any) -> None:
     predictor = CallablePredictor(lambda texts: answer, gives="values")
-    with pytest.raises(ModelError, match=r"gave \d answers for the 2 texts|failed on rows 0 to 1"):
+    with pytest.raises(ModelError, match=r"returned \d rows for the 2 texts|failed on rows 0 to 1"):
         predictor.predict(TWO)
 
 

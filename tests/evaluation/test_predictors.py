@@ -101,14 +101,14 @@ def test_a_module_on_the_path_and_a_predictor_of_ones_own_are_taken(
         (
             "answer",
             PredictorSettings(),
-            "does not say what it returns. Give --gives, or set its attribute",
+            "is unknown. Give --gives, or set its attribute",
         ),
         (
             "told",
             PredictorSettings(gives="logits"),
-            "`gives` is 'probabilities', and the option says 'logits'",
+            "`gives` as 'probabilities', and the option is 'logits'",
         ),
-        ("told", PredictorSettings(label_names=("good", "bad")), "its `label_names` is"),
+        ("told", PredictorSettings(label_names=("good", "bad")), "defines its `label_names` as"),
         ("told", PredictorSettings(trust=("x.y",)), "--trust cannot be given .* only a skops file"),
         ("object_of_mine", PredictorSettings(gives="values"), "--gives cannot be given"),
         ("Answers", PredictorSettings(), "is a class. Name a function"),
@@ -125,11 +125,11 @@ def test_code_that_is_no_predictor_is_refused(
 
 
 def test_what_has_no_meaning_for_code_is_refused(code: str) -> None:
-    with pytest.raises(SettingError, match="`max_length` cuts the tokens of a checkpoint"):
+    with pytest.raises(SettingError, match="`max_length` applies to checkpoints"):
         load_predictor(Checkpoint(f"{code}:told"), max_length=16)
-    with pytest.raises(SettingError, match="`device` moves a checkpoint"):
+    with pytest.raises(SettingError, match="`device` applies to checkpoints"):
         load_predictor(Checkpoint(f"{code}:told"), device="cpu")
-    with pytest.raises(SettingError, match=r"`evaluate\.precision` is that of a checkpoint"):
+    with pytest.raises(SettingError, match=r"`evaluate\.precision` applies to checkpoints"):
         load_predictor(Checkpoint(f"{code}:told"), precision="bf16")
     with pytest.raises(SettingError, match=r"planted_code\.py:FUNCTION"):
         load_predictor(Checkpoint(code))

@@ -91,7 +91,7 @@ def test_a_function_has_no_pre_trained_model() -> None:
     predictor = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
     assert with_reference(SETS, Checkpoint("a.py:answer"), predictor, SETTINGS) is SETS
     named = changed(SETTINGS, {"representation": {"reference": "minilm"}})
-    with pytest.raises(SettingError, match=r"a\.py:answer is no checkpoint"):
+    with pytest.raises(SettingError, match=r"a\.py:answer has no hidden states"):
         with_reference(SETS, Checkpoint("a.py:answer"), predictor, named)
 
 

@@ -186,7 +186,7 @@ def test_without_a_reference_it_is_skipped_with_what_to_do() -> None:
     data = EvaluationData(make_examples())
     settings = SETTINGS.model_copy(update={"perspectives": ("task", "representation")})
     found = evaluate(predictor_of(make_model()), data, settings)
-    assert "which that is is not known" in found.skipped["representation"]
+    assert "this model is unknown" in found.skipped["representation"]
     assert {entry["perspective"] for entry in found.scores} == {"task"}
     with pytest.raises(SettingError, match="representation compares with the pre-trained model"):
         evaluate(predictor_of(make_model()), data, SETTINGS)

@@ -77,8 +77,8 @@ def test_where_the_data_are_gone_what_is_open_is_said(tmp_path: Path) -> None:
     seen = seen_among(Checkpoint.of(made), rows(*texts("film", 3)))
     assert seen.trained == ()
     assert len(seen.notices) == 2
-    assert "was trained on rows among these could not be checked" in seen.notices[0]
-    assert "is judged on rows among these could not be checked" in seen.notices[1]
+    assert "was trained on some of these rows could not be checked" in seen.notices[0]
+    assert "was evaluated on some of these rows could not be checked" in seen.notices[1]
     # The hash of a whole set still tells that set.
     assert len(seen_among(Checkpoint.of(made), splits.train).trained) == 20
     assert len(seen_among(Checkpoint.of(made), splits.dev).judged) == 8
@@ -123,7 +123,7 @@ def test_what_cannot_be_checked_is_said(tmp_path: Path) -> None:
     shutil.rmtree(films)
     trained, (unknown,) = trained_among(Checkpoint(made), rows("new", *texts("film", 3)))
     assert not trained
-    assert "was trained on rows among these could not be checked" in unknown
+    assert "was trained on some of these rows could not be checked" in unknown
     assert trained_among(Checkpoint.of(tmp_path / "plain"), rows("new")) == (set(), [])
 
 

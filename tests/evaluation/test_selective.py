@@ -65,7 +65,7 @@ def test_a_regression_has_no_order() -> None:
     data = EvaluationData(tiny_examples(kind="regression"), metric="pearson")
     found = evaluate(predictor, data, settings)
     (entry,) = [entry for entry in found.scores if entry["perspective"] == "selective"]
-    assert entry["reason"] == "a regression does not say how sure it is"
+    assert entry["reason"] == "a regression has no confidence"
 
 
 def test_the_curve_runs_from_the_surest_rows_to_the_error_on_all(tmp_path: Path) -> None:

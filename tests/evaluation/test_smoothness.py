@@ -270,7 +270,7 @@ def test_a_model_without_blocks_has_its_logits_measured_and_a_notice(
     found = evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
     assert list(measured(found)) == [("jacobian", None), ("hessian", None)]
     assert found.notices == (
-        "Smoothness is measured at the logits alone: the model has no repeated blocks.",
+        "Smoothness is measured only at the logits: the model has no repeated blocks.",
     )
 
 
@@ -285,7 +285,7 @@ def test_logits_that_depend_on_no_word_are_perfectly_smooth(
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
     found = evaluate(predictor, EvaluationData(examples_of(rows=3)), ONLY)
     assert [entry["value"] for entry in entries(found).values()] == [0.0, 0.0]
-    assert "logits alone: they do not depend on the last layer" in found.notices[0]
+    assert "only at the logits: they do not depend on the last layer" in found.notices[0]
 
 
 def test_half_precision_is_measured_in_single(tokenizer: Any, examples_of: Any) -> None:

@@ -189,7 +189,7 @@ def test_nothing_but_masking_without_a_mask_token_is_refused_before_any_work(
     decoder.register_forward_pre_hook(lambda *_: pytest.fail("the model was run"))
     predictor = ClassifierPredictor(decoder, left_padded(), max_length=64)
     settings = changed(ONLY, {"token_corruption": {"kinds": ("mask",)}})
-    message = "can do none of `kinds`: not 'mask' because the tokenizer has no mask token"
+    message = "supports none of `kinds`: not 'mask' because the tokenizer has no mask token"
     with pytest.raises(SettingError, match=message):
         evaluate(predictor, EvaluationData(examples_of(rows=5)), settings)
 

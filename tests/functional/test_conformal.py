@@ -296,8 +296,8 @@ def test_thresholds_of_classes_are_of_the_rows_of_the_class() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: least_rows(0.0), r"`coverage` must lie in \(0, 1\), got 0.0"),
-        (lambda: least_rows(1.0), r"`coverage` must lie in \(0, 1\), got 1.0"),
+        (lambda: least_rows(0.0), r"`coverage` must be in \(0, 1\), got 0.0"),
+        (lambda: least_rows(1.0), r"`coverage` must be in \(0, 1\), got 1.0"),
         (lambda: conformal_quantile([np.nan] * 20, coverage=0.5), "without NaN"),
         (lambda: conformal_quantile([[1.0]], coverage=0.5), r"got shape \[1, 1\]"),
         (

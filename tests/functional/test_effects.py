@@ -129,7 +129,7 @@ def test_columns_that_are_alike_in_every_row_and_seed_differ_by_nothing() -> Non
 
 
 def test_what_is_no_pair_of_columns_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"one score a seed of each, got \[3, 2\]"):
+    with pytest.raises(ValueError, match=r"one score per seed of each, got \[3, 2\]"):
         effect([1.0, 2.0, 3.0], [1.0, 2.0])
     with pytest.raises(ValueError, match="must be finite"):
         effect([1.0, 2.0, float("nan")])

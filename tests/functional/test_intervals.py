@@ -217,7 +217,7 @@ def test_a_bootstrap_needs_rows_and_a_sensible_confidence() -> None:
     assert len(intervals.resampled(mean_of([1.0]), rows=1, resamples=1, seed=0)[0]) == 1
     for confidence in (0.0, 1.0, 1.5):
         with pytest.raises(
-            ValueError, match=rf"`confidence` must lie in \(0, 1\), got {confidence}"
+            ValueError, match=rf"`confidence` must be in \(0, 1\), got {confidence}"
         ):
             intervals.score_intervals(
                 [mean_of([1.0, 2.0])], 2, resamples=9, seed=0, confidence=confidence
@@ -233,7 +233,7 @@ def test_holm_by_hand() -> None:
 
 
 def test_holm_refuses_what_is_no_p_value() -> None:
-    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\]"):
         intervals.holm([1.5])
 
 
@@ -265,9 +265,9 @@ def test_a_missing_part_is_left_out_and_said() -> None:
         {**BASE, "shift": 90.0, "adversarial": None}, BASE, perfect=PERFECT
     )
     assert found.value == pytest.approx(50 / 3)
-    assert found.reasons == ("adversarial is left out: the model has no score there.",)
+    assert found.reasons == ("adversarial is left out: the model has no score for it.",)
     unknown = intervals.average_relative_improvement(BASE, {**BASE, "shift": None}, perfect=PERFECT)
-    assert unknown.reasons == ("shift is left out: the reference has no score there.",)
+    assert unknown.reasons == ("shift is left out: the reference has no score for it.",)
 
 
 def test_an_improvement_has_ten_decimals() -> None:

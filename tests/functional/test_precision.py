@@ -56,7 +56,7 @@ def test_bf16_is_called_slow_on_a_cpu_that_emulates_it_alone(
     notices = bf16_notices(CPU)
     assert len(notices) == (0 if there and known else 1)
     for text in notices:
-        said = r"This processor has no bf16 .* as long in it .* Leave the precision at fp32\."
+        said = r"This processor has no bf16 .* as long in bf16 .* Leave the precision at fp32\."
         assert re.fullmatch(said, text)
     assert bf16_notices(torch.device("cuda")) == ()
 

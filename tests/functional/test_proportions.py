@@ -168,7 +168,7 @@ def test_intervals_without_rows_or_with_more_right_ones_are_refused() -> None:
         with pytest.raises(ValueError, match=rf"one length >= 1, got \[{len(first)}\] and"):
             paired_proportions(first, second)
     for confidence in (0.0, 1.0):
-        with pytest.raises(ValueError, match=r"must lie in \(0, 1\)"):
+        with pytest.raises(ValueError, match=r"must be in \(0, 1\)"):
             wilson(1, 2, confidence=confidence)
     nothing = GroupProportions(np.ones(0), np.ones(0, dtype=np.int64), least=True)
     assert (nothing.interval(0.95).low, nothing.interval(0.95).high) == (None, None)

@@ -152,10 +152,10 @@ def test_rows_that_another_rule_abstains_on_are_never_accepted() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"failure": 0.0}, r"`failure` must lie in \(0, 1\), got 0.0"),
-        ({"failure": 1.0}, r"`failure` must lie in \(0, 1\), got 1.0"),
-        ({"thresholds": (0.5, 0.6, 0.4, 0.3)}, "`thresholds` must fall"),
-        ({"thresholds": (0.6, 0.5, 0.5, 0.3)}, "`thresholds` must fall"),
+        ({"failure": 0.0}, r"`failure` must be in \(0, 1\), got 0.0"),
+        ({"failure": 1.0}, r"`failure` must be in \(0, 1\), got 1.0"),
+        ({"thresholds": (0.5, 0.6, 0.4, 0.3)}, "`thresholds` must be decreasing"),
+        ({"thresholds": (0.6, 0.5, 0.5, 0.3)}, "`thresholds` must be decreasing"),
         ({"starts": 0}, f"got {len(CONFIDENCES)} thresholds and 0 starts"),
     ],
 )
@@ -168,7 +168,7 @@ def test_scores_refuse_what_has_no_order() -> None:
     with pytest.raises(ValueError, match="A confidence is NaN"):
         area_under_risk([0, 1], [np.nan, 0.5])
     for coverage in (0.0, 1.5):
-        with pytest.raises(ValueError, match=rf"must lie in \(0, 1\], got {coverage}"):
+        with pytest.raises(ValueError, match=rf"must be in \(0, 1\], got {coverage}"):
             risk_at_coverage([0], [0.5], coverage=coverage)
 
 

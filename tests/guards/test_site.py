@@ -116,6 +116,17 @@ def test_llms_txt_links_pages_of_the_site() -> None:
     assert [link for link in links if link not in site] == []
 
 
+def test_a_shell_block_and_the_python_block_after_it_become_tabs() -> None:
+    pair = "```bash\ntemper fit a.csv\n```\n\n```python\nif True:\n    fit()\n```\n"
+    alone = "```bash\nls\n```\n\nAnd:\n\n```python\nls()\n```\n"
+    tabs = hooks().with_tabs(f"Before\n\n{pair}\nAfter\n\n{alone}")
+    assert tabs == (
+        'Before\n\n=== "Command line"\n\n    ```bash\n    temper fit a.csv\n    ```\n\n'
+        '=== "Python"\n\n    ```python\n    if True:\n        fit()\n    ```\n\n'
+        f"After\n\n{alone}"
+    )
+
+
 def test_the_reference_holds_every_public_name_and_every_part_of_the_package() -> None:
     made = hooks().made()
     shown = re.findall(r"^::: temper\.(\w+)$", made["api/index.md"], re.MULTILINE)

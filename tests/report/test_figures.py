@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_curve
 
 from temper.display.cells import NAMED, Cell
-from temper.display.charts import Bars, Curve, Figure, HeatMap, Lines, ends, style
+from temper.display.charts import MOST_SERIES, Bars, Curve, Figure, HeatMap, Lines, ends, style
 from temper.display.folders import read
 from temper.evaluation.perspectives.anomaly import CORNERS, roc, roc_curves
 from temper.report import build
 from temper.report.figures import figures
 from temper.report.table import WITHOUT_ROWS, compare
+from temper.report.view import leading
 from tests.report.conftest import Plan, add_detectors, attack_study, robustness_scores, score
 
 MakeStudy = Callable[[Plan], Path]
@@ -290,15 +291,24 @@ def test_one_detector_needs_no_bars(study: Path) -> None:
     assert "AUROC, trec" not in drawn(study)
 
 
-def test_curves_of_several_columns_say_whose_and_which_detectors_they_are(study: Path) -> None:
+def test_several_columns_share_the_detector_with_the_largest_mean_area(study: Path) -> None:
     attack_study(study, detectors=True)
     figure = drawn(study)["Anomalies: trec"]
     chance, *curves = chart(figure, Lines).curves
     assert chance.column is None
-    assert [one.column for one in curves] == ["plain", "plain", "uegr", "uegr"]
-    dashes = [one.look.dash for one in curves]
-    assert dashes[:2] == dashes[2:]
-    assert dashes[0] != dashes[1]
+    assert [one.column for one in curves] == ["plain", "uegr"]
+    assert figure.caption.startswith("ROC of the detector with the highest mean AUROC, by ")
+
+
+def test_a_line_figure_has_the_reference_and_the_three_best_columns(make_study: MakeStudy) -> None:
+    plan = many()
+    study = make_study(plan)
+    found, source = drawn(study), read(study)
+    (average,) = leading(compare(source), "summary")
+    best = sorted(plan.columns[1:], key=lambda name: -(average.cells[name].mean or 0.0))[:3]
+    lines = [figure.chart for figure in found.values() if isinstance(figure.chart, Lines)]
+    assert {"plain", *best} in [one.drawn for one in lines]
+    assert all(len(one.drawn) <= MOST_SERIES for one in lines)
 
 
 def many(seeds: int = 3) -> Plan:
@@ -328,7 +338,7 @@ def test_many_columns_are_a_heat_map_of_the_same_numbers(make_study: MakeStudy) 
 
 def test_a_few_columns_are_bars(make_study: MakeStudy) -> None:
     plan = many()
-    plan.columns.pop()
+    del plan.columns[MOST_SERIES:]
     found = drawn(make_study(plan))
     for title in ("Gap to a perfect score that is closed", "Groups, dev"):
         assert isinstance(found[title].chart, Bars)
@@ -348,7 +358,7 @@ def test_the_ends_of_a_line_are_a_95_percent_interval() -> None:
 
 def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy) -> None:
     found = drawn(make_study(Plan(extra=robustness_scores)))
-    figure = found["Likeness to the pre-trained model, dev"]
+    figure = found["Similarity to the pre-trained model, dev"]
     heat = chart(figure, HeatMap)
     assert heat.columns == ("1", "2", "3")
     found_values = [

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.data.examples import Examples
+from temper.data.examples import Examples, Splits
 from temper.data.splitting import fold_of_rows
+from temper.display.wording import escaped
 from temper.errors import DataError
 from temper.evaluation.loading import load_predictor
 from temper.progress import Progress
+from temper.report.card import CardSources, card
 from temper.study import fit as module
-from temper.study.fit import CANDIDATES, SIMPLE, LinearModel, Search, epochs_for
+from temper.study.fit import CANDIDATES, SIMPLE, LinearModel, Search, Trial, epochs_for
 from temper.training.config import RunConfig
 from tests.cli.tiny_project import make_model, sentences
 
@@ -104,6 +106,28 @@ def test_no_candidate_is_trained_on_the_rows_that_judge_it(
     # Half of the rows, from the same folds.
     sizes = [len(train) for _, train, _ in calls[-len(choice.half) :]]
     assert sizes == [(ROWS - len(fold)) // 2 for fold in choice.folds]
+
+
+def test_the_card_names_the_model_that_training_was_asked_for(model: str, tmp_path: Path) -> None:
+    rows = examples()
+    own = search(model, rows)
+    linear = next(each for each in CANDIDATES if each.start is not None)
+    own.choice.trials.append(Trial(model, linear))
+    own.train_best(tmp_path / "start", tmp_path / "out", Splits(rows, examples(20)))
+    text = card(CardSources(tmp_path / "out"))
+    assert f"base model: {escaped(model)}" in text
+    assert str(tmp_path / "start") not in text
+
+
+def test_a_training_that_takes_longer_than_the_time_left_is_skipped(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CANDIDATES", CANDIDATES[:3])
+    own = search(model, examples())
+    # A forward pass of a row takes a second.
+    own.longest[model] = float(ROWS), float(ROWS)
+    (trial,) = own.run().trials
+    assert trial.candidate is CANDIDATES[0]
 
 
 def test_without_time_one_candidate_is_trained_on_one_fold(model: str) -> None:

@@ -227,7 +227,7 @@ def test_a_tracker_that_cannot_be_opened_is_one_error(
 
     monkeypatch.setattr(sys.modules["wandb"], "init", refuse)
     with (
-        pytest.raises(SettingError, match=r"'wandb' cannot be opened: OSError: no API key\. Mend"),
+        pytest.raises(SettingError, match=r"'wandb' cannot be opened: OSError: no API key\. Fix"),
         tracked(TrackedRun(tmp_path, {}), ["wandb"]),
     ):
         pass

@@ -114,7 +114,7 @@ def test_a_column_of_a_comparison_may_perturb_the_shared_rows(project: Path) -> 
 
 @pytest.mark.parametrize("name", ["augment", "augment_fraction"])
 def test_an_evaluation_refuses_to_perturb_training_rows(name: str) -> None:
-    with pytest.raises(SettingError, match=rf"`data\.{name}` says how to train"):
+    with pytest.raises(SettingError, match=rf"`data\.{name}` is a training setting"):
         EvaluationRequest.of({"data": {"source": "demo", name: "typos"}}, model=Checkpoint("m"))
 
 

@@ -85,8 +85,7 @@ def evaluate(
     folder = path.with_name(f"{path.name}-evaluation") if out is None else Path(out)
     refuse(
         [
-            partial(check_loadable, checkpoint),
-            *([partial(_check_run, checkpoint)] if is_named and out is None else []),
+            partial(_check_model, checkpoint, needs_run=is_named and out is None),
             *of_tables(tree),
             *of_paths(tree),
             *of_sources(sets.given()),
@@ -146,8 +145,9 @@ def _on_machines(
         )
 
 
-def _check_run(model: Checkpoint) -> None:
-    if model.run is None:
+def _check_model(model: Checkpoint, *, needs_run: bool) -> None:
+    check_loadable(model)
+    if needs_run and model.run is None:
         raise SettingError(
             f"Give --out FOLDER: only the folder of a run has a default, and {model} is not one."
         )

@@ -11,7 +11,7 @@ import pandas
 
 from temper.calibration.classifier import Classifier
 from temper.data.examples import Splits
-from temper.functional.intervals import mean_difference_interval
+from temper.functional.intervals import LEAST_ROWS, mean_difference_interval
 from temper.functional.resampling import FloatArray
 from temper.study.fit import PARTS, SIMPLE, Choice, Trial
 from temper.study.wrong_labels import rank_labels
@@ -114,10 +114,12 @@ def _quoted(text: str) -> str:
 
 
 def _refused(splits: Splits, calibration: Mapping[str, Any] | None, model: Path) -> str:
-    if calibration is None or "sets" not in calibration:
+    if calibration is None:
+        return "Uncertain texts: not measured, because the model is not calibrated."
+    if "sets" not in calibration:
         return (
-            "Uncertain texts: too few rows were set aside for prediction sets with a guarantee "
-            "(at least 100 are needed)."
+            "Uncertain texts: not measured. Prediction sets and OOD detection need "
+            f"{2 * LEAST_ROWS} rows that were set aside, and there are {len(splits.dev)}."
         )
     dev = splits.dev
     pairs = None if dev.text_pair is None else list(dev.text_pair)
@@ -150,7 +152,7 @@ def _more_rows(choice: Choice) -> str:
     return (
         f"More rows: training on {rows:,} rows in place of {rows // 2:,} changes accuracy from "
         f"{100 * low.mean():.1f}% to {100 * high.mean():.1f}% ({100 * gain:+.1f} points, 95% CI "
-        f"{interval})."
+        f"{interval}), measured on folds of the training rows."
     )
 
 
@@ -168,9 +170,9 @@ def _alternatives(choice: Choice) -> str:
         return "Alternatives: none was measured within the budget. Give a larger --budget."
     difference, name, interval = min(parts)
     return (
-        f"Alternatives: of the simple ways {name} comes closest to {_title(best)}: the difference "
-        f"of their Brier scores is {difference:+.3f} (95% CI {interval}; above 0 the chosen way is "
-        "better)."
+        f"Alternatives: of linear classifier, SetFit and default fine-tuning, {name} is the best. "
+        f"Its Brier score minus that of {_title(best)} is {difference:+.3f} (95% CI {interval}); "
+        "lower is better."
     )
 
 

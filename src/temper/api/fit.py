@@ -180,6 +180,11 @@ def fit(
             "seconds": round(time.monotonic() - begun, 1),
         }
         write_json(folder / RECORD, record)
+        if record["seconds"] > time_limit:
+            progress.notice(
+                f"It took {record['seconds'] / 60:.1f} minutes, longer than the budget of "
+                f"{budget}: the last training and the evaluation took longer than estimated."
+            )
     return Fitted(folder, record)
 
 
@@ -237,7 +242,10 @@ def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
 
 
 def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
-    """Calibrate the model on the rows that were set aside; None if they do not suffice."""
+    """Calibrate the model on the rows that were set aside; None if they do not suffice.
+
+    The notices are for rows that the user names, so what is missing is one of the findings instead.
+    """
     from temper.calibration.calibrate import calibrate
     from temper.checkpoints.checkpoint import Checkpoint
     from temper.evaluation.evaluate import EvaluationRequest
@@ -245,7 +253,7 @@ def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
 
     request = EvaluationRequest.of({}, model=Checkpoint.of(folder / MODEL))
     try:
-        return calibrate(request, with_dev=True, progress=progress)
+        return calibrate(request, with_dev=True, progress=Progress())
     except (DataError, SettingError, EveryRowRightError) as error:
         progress.notice(f"The model is not calibrated: {error}")
         return None

@@ -94,7 +94,6 @@ def train(
     else:
         from temper.data.reading import splits_read_as
         from temper.data.sources import load_splits
-        from temper.training.run import train as train_run
 
         with processes.together():
             check_run(run, processes)
@@ -102,6 +101,9 @@ def train(
             splits = load_splits(run.data)
             progress.info_all(splits_read_as(splits))
             progress.notice_all(splits.notices)
+        # After the data, so that an error in a file is reported before torch is imported.
+        from temper.training.run import train as train_run
+
         train_run(
             run,
             folder.path,

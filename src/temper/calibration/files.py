@@ -175,7 +175,7 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
     if model.in_memory is not None or not file.is_file():
         return None
     content = read_json(file)
-    mend = (
+    fix = (
         f"Fit it again with `temper calibrate`, or remove it with `temper calibrate {model} "
         f"--remove{' --backend int8' if backend == 'int8' else ''}`."
     )
@@ -187,10 +187,10 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
     except (ValidationError, ValueError, KeyError, OSError, SafetensorError) as error:
         result = faults(error, CalibrationRecord, "") if isinstance(error, ValidationError) else []
         message = "; ".join(result) or str(error) or type(error).__name__
-        raise CheckpointError(f"{file} is damaged: {message} {mend}") from error
+        raise CheckpointError(f"{file} is damaged: {message} {fix}") from error
     if record.model != model_identity(str(file.parent)):
         raise CheckpointError(
-            f"The calibration in {file} was fitted for other weights than those next to it. {mend}"
+            f"The calibration in {file} was fitted for other weights than those next to it. {fix}"
         )
     return whole
 

@@ -1,1 +1,1 @@
-"""Data: from text in files, folders or the Hub to batches that a network takes."""
+"""Data: from text in files, folders or the Hub to batches for a network."""

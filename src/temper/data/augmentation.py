@@ -1,8 +1,8 @@
 """Training rows that are changed in each epoch; their labels are kept.
 
-A row is changed with a given probability, and by one of the chosen changes, each as likely.
-Whether, how and where follow from seed, epoch and row alone: neither batches nor the order of the
-rows matter, and a resumed run sees what the whole one saw.
+A row is changed with a given probability, by one of the chosen changes with equal probability. All
+draws depend only on seed, epoch and row. So batches and the order of the rows do not matter, and a
+resumed run sees the same rows as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
     """Encoded training rows, some of which are changed before they are encoded.
 
     ``lengths`` and ``truncated`` are those of the unchanged rows, so that batches are the same
-    ones with and without augmentation. Rows are encoded when they are asked for; a loader whose
-    workers outlive an epoch would not hear of the next.
+    with and without augmentation. Rows are encoded on access. Persistent workers of a loader would
+    not get the next epoch.
 
     Args:
         examples: The training rows.
-        clean: The same, encoded.
+        clean: The same rows, encoded.
         tokenizer: The tokenizer that encoded them.
-        settings: With ``augment``, ``augment_fraction`` and ``max_length``.
+        settings: The settings ``augment``, ``augment_fraction`` and ``max_length``.
         seed: Seed of the draws.
     """
 
@@ -62,7 +62,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
 
     @property
     def lengths(self) -> Sequence[int]:
-        """Tokens of each row as it is."""
+        """Tokens of each unchanged row."""
         return self.clean.lengths
 
     @property
@@ -80,11 +80,11 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         return self.clean.shortest(count)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, whose rows are given from now on."""
+        """Set the epoch, from 0."""
         self.epoch = epoch
 
     def chosen(self, index: int) -> str | None:
-        """Return the name of what is done to a row in this epoch, None if it stays.
+        """Return the name of a row's change in this epoch, None if it is not changed.
 
         Args:
             index: The row's position.
@@ -97,7 +97,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         return self.settings.augment[position % len(self.settings.augment)]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return one row's mapping, changed or as it is."""
+        """Return one row's mapping, changed or unchanged."""
         name = self.chosen(index)
         if name is None:
             return self.clean[index]
@@ -120,7 +120,7 @@ def augmented(
     *,
     seed: int,
 ) -> LazilyEncoded | AugmentedExamples:
-    """Return training rows as the settings say: changed in each epoch, or unchanged.
+    """Return training rows by the settings: changed in each epoch, or unchanged.
 
     Args:
         rows: The encoded training rows.
@@ -130,7 +130,7 @@ def augmented(
         seed: Seed of the draws.
 
     Returns:
-        ``rows`` itself where ``augment`` names nothing.
+        ``rows`` itself if ``augment`` is empty.
     """
     if settings.augment and examples.kind not in AUGMENTED:
         raise SettingError(

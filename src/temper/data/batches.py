@@ -1,4 +1,4 @@
-"""Decide which rows share an optimizer step, and how steps are split into batches."""
+"""Group rows into optimizer steps, and split steps into batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from temper.data.stored import values_at
 from temper.errors import SettingError
 from temper.seeding import derive_seed, generator
 
-# Steps sorted together. More means less padding, and steps that vary less between epochs.
+# Number of steps sorted together. A larger pool has less padding and less variation over epochs.
 POOL = 50
 
 
@@ -25,18 +25,18 @@ def _check_batch_size(batch_size: int) -> None:
 
 
 class LengthBucketSampler(Sampler[int]):
-    """Shuffle all rows in each epoch so that each run of ``batch_size`` rows has like lengths.
+    """Shuffle all rows in each epoch so that each run of ``batch_size`` rows has similar lengths.
 
-    The order is a function of seed and epoch alone: shuffle the rows; set the last ``len %
-    batch_size`` aside as the short last run; sort the others by length within pools of `POOL`
-    runs; shuffle the runs.
+    The order depends only on seed and epoch: shuffle the rows; set the last ``len % batch_size``
+    aside as the short last run; sort the others by length within pools of `POOL` runs; shuffle the
+    runs.
 
     Args:
-        lengths: Tokens of each row; asked for a pool at a time, by its rows' positions.
+        lengths: Tokens of each row; read one pool at a time, by position.
         batch_size: Rows of an optimizer step over all micro-batches and processes, >= 1. A data
-            loader of smaller batches then splits the same steps.
+            loader with smaller batches then splits the same steps.
         seed: Any integer.
-        drop_last: Whether the short last run is left out of the epoch.
+        drop_last: Whether to leave the short last run out of the epoch.
 
     Raises:
         SettingError: If ``batch_size`` is below 1.
@@ -69,7 +69,7 @@ class LengthBucketSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         """Yield every row of the epoch once."""
         draw = generator(derive_seed(self.seed, "batches", self.epoch))
-        # Half the size, the same draws.
+        # Half the memory, the same draws.
         small = torch.int32 if len(self.lengths) < 2**31 else torch.int64
         order: NDArray[Any] = torch.randperm(len(self.lengths), generator=draw, dtype=small).numpy()
         runs, size = len(order) // self.batch_size, self.batch_size
@@ -90,8 +90,8 @@ class LengthBucketSampler(Sampler[int]):
 class EvenBatches:
     """Split each batch evenly between processes, so that the short last batch repeats no row.
 
-    Accelerate fills the last batches of an epoch up with rows from its beginning, so that each
-    process has as many; here all have about as many of those that are left, and each has one.
+    Accelerate fills up the last batches of an epoch with rows from its beginning, so that each
+    process has equally many. Here the remaining rows are split about evenly, at least one each.
 
     Args:
         batches: Rows of each fraction, in order, each full except for the last: as many after each
@@ -130,7 +130,7 @@ class EvenBatches:
 def pack_steps(batches: Iterable[list[int]], *, size: int) -> list[list[list[int]]]:
     """Pack batches into optimizer steps of ``size`` micro-batches each.
 
-    A short last step is filled up with empty batches. They stand in front, because gradients are
+    A short last step is filled up with empty batches. They come first, because gradients are
     exchanged between processes in the last micro-batch of a step.
 
     Args:
@@ -147,7 +147,7 @@ def pack_steps(batches: Iterable[list[int]], *, size: int) -> list[list[list[int
 
 
 def ordered_batches(lengths: Sequence[int], *, batch_size: int) -> list[list[int]]:
-    """Group rows for evaluation, longest first, so that too large a batch fails at once.
+    """Group rows for evaluation, longest first, so that a batch that is too large fails early.
 
     Args:
         lengths: Tokens of each row.

@@ -51,10 +51,10 @@ def choice_rows(
 
     Args:
         table: The table.
-        columns: What `choice_columns` returned.
+        columns: The result of `choice_columns`.
         name: Name of the set.
         labeled: Whether the answers are read, if there are any.
-        skip: Whether rows that cannot be read are left out, with a notice.
+        skip: Whether to skip rows that cannot be read, with a notice.
 
     Raises:
         DataError: A row cannot be read, or has another number of choices.
@@ -94,7 +94,7 @@ def choices_of(text: str) -> list[str]:
     """Read the choices from the second text of a row.
 
     Raises:
-        DataError: It is no JSON list of two or more texts.
+        DataError: It is not a JSON list of two or more texts.
 
     Example:
         >>> choices_of('["yes", "no"]')
@@ -117,7 +117,7 @@ def _texts(value: object) -> list[str]:
     """Return choices as texts.
 
     Raises:
-        ValueError: They are no list of two or more texts.
+        ValueError: They are not a list of two or more texts.
     """
     texts = list(value) if isinstance(value, list | tuple) else []
     if len(texts) > 1 and all(isinstance(each, str) and each for each in texts):
@@ -132,7 +132,7 @@ def _row(question: object, choices: object, *answer: Any, size: int) -> Any:
         question: The question.
         choices: A list of texts, or a mapping with the lists ``text`` and ``label``.
         answer: The index of the right one, its label, its letter or its text; none if not read.
-        size: How many choices there must be.
+        size: Required number of choices.
 
     Raises:
         ValueError: They are something else.

@@ -43,17 +43,17 @@ class Collator:
         """Collate rows.
 
         Args:
-            items: Rows as `EncodedExamples` gives them, at least one.
+            items: Rows of `EncodedExamples`, at least one.
 
         Returns:
             ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64 ([B, N, T] for N
             choices or windows), ``labels`` [B] int64 for classes, float32 for targets, [B, L]
             float32 for several labels, or [B, T] int64 for tags of words (-100 elsewhere),
             ``row_index`` [B] int64, ``teacher_logits`` [B, C] float32, ``start_positions`` and
-            ``end_positions`` [B] int64, ``context_mask`` [B, T]; each where the rows have it.
+            ``end_positions`` [B] int64, ``context_mask`` [B, T]; each only if the rows have it.
         """
         sizes = [item["sizes"] for item in items if "sizes" in item]
-        # Texts may have fewer windows than others, which are filled up with padding.
+        # Texts with fewer windows than others are filled up with padding.
         count = max(map(len, sizes), default=0)
         batch = {}
         for name, filler in self.fillers.items():
@@ -89,7 +89,7 @@ class Collator:
         )
 
     def _context(self, items: Sequence[Mapping[str, Any]], tokens: int) -> dict[str, Tensor]:
-        """Return which tokens an answer may have, and the positions of answers that are known."""
+        """Return the mask of tokens that an answer may have, and the positions of known answers."""
         marks = [[at >= 0 for at in item["starts"]] for item in items]
         result = {CONTEXT: self._padded(marks, 0).bool()}
         for name in ("start_positions", "end_positions"):
@@ -112,6 +112,6 @@ class Collator:
 
 
 def _parts(row: Sequence[int], sizes: Sequence[int], *, count: int) -> list[Sequence[int]]:
-    """Cut a row into its choices or windows, and add empty ones up to a number."""
+    """Split a row into its choices or windows, and add empty ones up to a number."""
     parts = [row[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
     return [*parts, *[()] * (count - len(parts))]

@@ -27,7 +27,7 @@ OPTIONS = {
     "label": "--label-column (`label_column`)",
     "group": "--set data.group_column=NAME",
 }
-"""How each column is named: on the command line, and in Python and files of settings."""
+"""The option of each column: on the command line, and in Python and settings files."""
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Characters that UTF-8 cannot encode."""
@@ -38,11 +38,11 @@ _IN_NONE = {"", "-1", "nan", "<na>"}
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns to read; None means found by the usual names.
+    """Names of the columns to read; None looks for the usual names.
 
     Args:
         text: Column of the text.
-        text_pair: Column of the second text. Looked for by itself only if ``text`` is None too.
+        text_pair: Column of the second text; guessed only if ``text`` is None too.
         label: Column of the label.
         group: Column of the group that a row belongs to.
     """
@@ -71,8 +71,8 @@ class Columns:
 class KeptColumns:
     """Keep the columns that are probably read, in the pass over a text file that checks it.
 
-    A column that is not kept is read from the file again: one that is named otherwise, that the
-    first row lacks, or with other values than texts where texts are expected.
+    A column that is not kept is read from the file again: one with an unusual name, one that the
+    first row lacks, or a text column with values other than texts.
 
     Args:
         names: Names of the columns.
@@ -107,7 +107,7 @@ class KeptColumns:
 
 @dataclass(frozen=True)
 class FoundColumns:
-    """Names of the columns to read, as the table has them.
+    """Names of the columns to read, as in the table.
 
     Args:
         text: Column of the text.
@@ -169,20 +169,20 @@ def find_columns(
         table: The table.
         wanted: Names that the user gave.
         labeled: Whether a label column is looked for.
-        known: Names that other tables of the task have. The first ones that are here are taken
-            where the user gave none; where none is here, the usual names are looked for.
+        known: Column names of other tables of the task. If the user gave none, the first of these
+            that this table has is used; if it has none of them, the usual names are looked for.
 
     Returns:
         The names; ``label``, ``group`` and ``pair_id`` are None if none was found.
 
     Raises:
-        DataError: If a given name is not there, no text column is found, or two roles share a
+        DataError: If a given column does not exist, no text column is found, or two roles share a
             column.
     """
     for role, option in OPTIONS.items():
         name = getattr(wanted, role)
         if name is not None and name not in table.names:
-            raise DataError(f"{table.title}: {unknown('column', name, table.names)} Mend {option}.")
+            raise DataError(f"{table.title}: {unknown('column', name, table.names)} Fix {option}.")
     for others in known:
         wanted = _completed(wanted, others, table)
     if wanted.text is None and wanted.text_pair is None and labeled:
@@ -223,7 +223,7 @@ def find_columns(
 
 
 def _of_words(table: Table, wanted: Columns) -> Columns:
-    """Choose lists of words and of their tags where there are both."""
+    """Choose lists of words and of their tags if there are both."""
     words = _first(table, WORD_COLUMNS, set())
     tags = wanted.label or _first(table, TAG_COLUMNS, set())
     if words is None or tags is None or not all(has_words(table, each) for each in (words, tags)):
@@ -232,7 +232,7 @@ def _of_words(table: Table, wanted: Columns) -> Columns:
 
 
 def _others(table: Table, role: str, taken: set[str | None]) -> tuple[str, ...]:
-    """Return the columns whose names are usual for a role and that nothing is read from."""
+    """Return the unused columns whose names are usual for a role."""
     usual = set(LABEL_NAMES if role == "label" else TEXT_NAMES)
     present = {name.casefold() for name in table.names}
     if role == "text":
@@ -241,10 +241,10 @@ def _others(table: Table, role: str, taken: set[str | None]) -> tuple[str, ...]:
 
 
 def _completed(wanted: Columns, known: Columns, table: Table) -> Columns:
-    """Take the names that other tables have where nothing else is wanted and they are here."""
+    """Add column names of other tables if the user gave none and the table has them."""
     texts = [name for name in (known.text, known.text_pair) if name is not None]
     if wanted.text is None and wanted.text_pair is None and set(texts) <= set(table.names):
-        # Both or neither: half a pair would be found next to a usual name of something else.
+        # Both or neither: half a pair could be combined with an unrelated column.
         wanted = replace(wanted, text=known.text, text_pair=known.text_pair)
     named = (wanted.text, wanted.text_pair, wanted.group)
     if wanted.label is None and known.label in table.names and known.label not in named:
@@ -280,11 +280,11 @@ def read_texts(table: Table, column: str) -> Sequence[str]:
         column: Name of the column.
 
     Returns:
-        One string a row, held outside of Python's objects; an empty one is allowed here.
+        One string per row, in compact storage; an empty one is allowed here.
 
     Raises:
-        DataError: If a value is not a string, or holds half of a surrogate pair (no UTF-8 can hold
-            it), or the temporary folder cannot take so many texts.
+        DataError: If a value is not a string, or contains half of a surrogate pair (which UTF-8
+            cannot encode), or the temporary folder is full.
     """
     texts = table.column(column)
     return texts if isinstance(texts, StoredTexts) else StoredTexts.of(_texts(table, column))
@@ -296,7 +296,7 @@ def _texts(table: Table, column: str) -> Iterator[str]:
         fault = _text_fault(value)
         if fault is not None:
             raise DataError(
-                f"{table.where(index)}: {column!r} must be a text, got {fault}. Mend or remove "
+                f"{table.where(index)}: {column!r} must be a text, got {fault}. Fix or remove "
                 "the row, or leave such rows out with --set data.skip_bad_rows=true."
             )
         yield str(value)
@@ -310,7 +310,7 @@ def text_faults(table: Table, column: str) -> dict[int, str]:
         column: Name of the column.
 
     Returns:
-        What each of them holds, by index.
+        Description of each bad value, by index.
     """
     result = ((index, _text_fault(value)) for index, value in enumerate(table.column(column)))
     return {index: f"{fault} as text" for index, fault in result if fault is not None}
@@ -330,8 +330,8 @@ def read_names(table: Table, column: str | None) -> list[str | None] | None:
         column: Name of the column, None if there is none.
 
     Returns:
-        One name a row, None if a row is in no group: null, NaN (pandas' "nan" too), an empty text,
-        or -1. None instead of the list where that holds for all rows.
+        One name per row, None if a row is in no group: null, NaN (also the text "nan" of pandas),
+        an empty text, or -1. None instead of the list if no row is in a group.
 
     Raises:
         DataError: If a value is a list, an object or a number with a fraction.
@@ -343,18 +343,18 @@ def read_names(table: Table, column: str | None) -> list[str | None] | None:
         if value is None or value != value:  # NaN alone differs from itself
             names.append(None)
             continue
-        # pandas writes a column of whole numbers with holes as 1.0.
+        # pandas writes a column of whole numbers with missing values as 1.0.
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
         if not isinstance(whole, str | int):
             raise DataError(
                 f"{table.where(index)}: {column!r} must be a word or a whole number that names a "
-                f"group, got {value!r:.40}. Mend the row, or rename the column if it holds no "
+                f"group, got {value!r:.40}. Fix the row, or rename the column if it holds no "
                 "groups."
             )
         name = str(whole).strip()
         if SURROGATE.search(name):
             raise DataError(
-                f"{table.where(index)}: {column!r} holds half of a surrogate pair. Mend the row."
+                f"{table.where(index)}: {column!r} holds half of a surrogate pair. Fix the row."
             )
         names.append(None if name.casefold() in _IN_NONE else name)
     return names if any(name is not None for name in names) else None

@@ -1,7 +1,7 @@
 """Prompts and their completions: the rows that a language model is trained on.
 
 A row has a prompt and a completion, each a text or a list of messages, or one conversation whose
-last message is the completion. A prompt of messages is held as JSON text, and formatted by the
+last message is the completion. A prompt of messages is stored as JSON text, and formatted by the
 chat template of the tokenizer when it is encoded.
 """
 
@@ -44,7 +44,7 @@ def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
     if MESSAGES in known:
         return (known[MESSAGES],)
     for first, second in PAIRS:
-        # A target may be a class, and a source where a text comes from.
+        # With a text column, `target` may be a class, and `source` the origin of the text.
         texts = known.keys() & {*TEXT_NAMES} - {first}
         if first in known and second in known and (second == PAIRS[0][1] or not texts):
             return known[first], known[second]
@@ -58,10 +58,10 @@ def completion_rows(
 
     Args:
         table: The table.
-        columns: What `completion_columns` returned.
+        columns: The result of `completion_columns`.
         name: Name of the set.
         labeled: Whether the completions are kept.
-        skip: Whether rows that cannot be read are left out, with a notice.
+        skip: Whether to skip rows that cannot be read, with a notice.
 
     Raises:
         DataError: A row cannot be read, or prompts are texts in some rows and messages in others.
@@ -90,7 +90,7 @@ def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[
 
     Args:
         prompt: A text, or messages.
-        completion: A text, or a message; None if the last message of the prompt is it.
+        completion: A text, or a message; None if it is the last message of the prompt.
         answered: Whether there must be a completion.
 
     Raises:
@@ -117,7 +117,7 @@ def _messages(value: object) -> list[dict[str, str]]:
     """Return a list of messages.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one.
     """
     if isinstance(value, list | tuple) and value and all(isinstance(m, Mapping) for m in value):
         result = [(each.get("role"), each.get("content")) for each in value]
@@ -137,18 +137,18 @@ def encoded_completions(
     chat: bool,
     max_length: int,
 ) -> Iterator[tuple[list[int], list[int] | None, bool]]:
-    """Encode prompts, and completions behind them.
+    """Encode prompts followed by completions.
 
-    A completion ends with the tokenizer's end token; in a conversation, as the chat template ends
-    it. Where a row is too long, its prompt loses its beginning, so that the completion stays whole;
-    a completion that is too long by itself loses its end.
+    A completion ends with the tokenizer's end token; in a conversation, with the ending of the chat
+    template. If a row is too long, the beginning of its prompt is cut, so that the completion stays
+    whole. A completion that is too long alone is cut at its end.
 
     Args:
         prompts: The prompts.
-        completions: Their completions; None encodes the prompts alone, as a model continues them.
+        completions: Their completions; None encodes only the prompts, for generation.
         tokenizer: The tokenizer.
         chat: Whether prompts are JSON lists of messages.
-        max_length: Most tokens of a row, >= 2.
+        max_length: Maximum number of tokens of a row, >= 2.
 
     Yields:
         Token ids, labels (-100 for the prompt; None without completions), and whether it was cut.
@@ -181,7 +181,7 @@ def _of_text(prompt: str, completion: str | None, tokenizer: Any) -> tuple[list[
     end = tokenizer.eos_token_id
     whole: list[int] = tokenizer(prompt + completion, verbose=False)["input_ids"]
     if whole[: len(first)] != first:
-        # A token spans the end of the prompt.
+        # A token crosses the end of the prompt.
         alone = tokenizer(completion, add_special_tokens=False, verbose=False)["input_ids"]
         whole = [*first, *alone]
     target = whole[len(first) :]
@@ -202,7 +202,7 @@ def _of_chat(
     whole = ids([*messages, {"role": "assistant", "content": completion}], asks=False)
     if whole[: len(first)] == first:
         return first, whole[len(first) :]
-    # The template formats the prompt in another way once it is answered.
+    # The template formats the prompt differently if an answer follows.
     alone = tokenizer(completion, add_special_tokens=False, verbose=False)["input_ids"]
     end = tokenizer.eos_token_id
     return first, alone if end is None else [*alone, end]

@@ -1,8 +1,8 @@
-"""The content of a file: whole, or line by line as often as needed, and never in memory.
+"""The content of a file: whole, or line by line as often as needed, and never kept in memory.
 
-Text is UTF-8, or what a byte order mark says. No other encoding is guessed: every file can be read
-as cp1252, so that a guess would turn Polish or Russian texts into nonsense without a word. A file
-that is not UTF-8 is an error that shows what cp1252 would make of it, and the user names it.
+Text is UTF-8, or the encoding of a byte order mark. No other encoding is guessed: every file can be
+decoded as cp1252, so a guess would silently corrupt Polish or Russian texts. A file that is not
+UTF-8 raises an error that shows the text in cp1252, and the user gives the encoding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO, cast
 from temper.errors import DataError, SettingError
 
 UTF_8 = "utf-8-sig"
-"""UTF-8, whose byte order mark is no part of the text."""
+"""UTF-8 without its byte order mark."""
 
 # The longer marks first: UTF-16's is the beginning of one of UTF-32's.
 _MARKS = (
@@ -29,7 +29,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Letters shown on both sides of a byte that cannot be read.
+# Number of letters shown on both sides of a byte that cannot be read.
 _AROUND = 12
 
 
@@ -43,7 +43,7 @@ def known_encoding(name: str) -> str:
         Python's name of it.
 
     Raises:
-        ValueError: If there is no such encoding, or it is none of text.
+        ValueError: If there is no such encoding, or it is not for text.
 
     Example:
         >>> known_encoding("Windows-1252")
@@ -64,10 +64,10 @@ def check_encoding(name: str | None) -> str | None:
     """Return an encoding's name in Python, None if there is none.
 
     Args:
-        name: What ``data.encoding`` names.
+        name: The value of ``data.encoding``.
 
     Raises:
-        SettingError: If it is no encoding of text.
+        SettingError: If it is not an encoding of text.
     """
     try:
         return None if name is None else known_encoding(name)
@@ -93,8 +93,8 @@ class TextFile:
 
         Args:
             path: The file.
-            encoding: The encoding of files that are not UTF-8. One that is UTF-8 beyond ASCII, or
-                begins with a byte order mark, is read as what it is.
+            encoding: The encoding of files that are not UTF-8. It is ignored if the file has a
+                byte order mark or is valid UTF-8 beyond ASCII.
 
         Raises:
             DataError: If the file is missing or damaged.
@@ -104,7 +104,7 @@ class TextFile:
             with plain._opened() as file:
                 start = file.read(4)
         except (OSError, EOFError, zlib.error):
-            # Only the whole file shows what is wrong.
+            # The error can only be located in the whole file.
             read_bytes(path)
             raise
         marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
@@ -120,7 +120,7 @@ class TextFile:
         return self.encoding == UTF_8
 
     def source(self) -> dict[str, str]:
-        """Return what identifies the content: path and sha256.
+        """Return metadata that identifies the content: path and sha256.
 
         Raises:
             DataError: If the file is missing or cannot be read.
@@ -133,25 +133,25 @@ class TextFile:
         return {"path": str(self.path), "sha256": sha256}
 
     def lines(self, *, newline: str = "") -> Iterator[str]:
-        """Yield lines with what ends them.
+        """Yield lines with their line ends.
 
         Args:
-            newline: What ends a line; empty for a line feed, a carriage return or both.
+            newline: The line end; empty for a line feed, a carriage return or both.
 
         Raises:
-            DataError: If the file is damaged or not in its encoding; names the place.
+            DataError: If the file is damaged or not in its encoding, with the position.
         """
         try:
             raw = self._opened()
             with io.TextIOWrapper(raw, encoding=self.encoding, newline=newline) as file:
                 yield from file
         except (OSError, EOFError, zlib.error, UnicodeError):
-            # Only the whole file shows where the fault is.
+            # The fault can only be located in the whole file.
             self.decode(read_bytes(self.path)[0])
             raise
 
     def blank(self) -> bool:
-        """Return whether no line holds anything."""
+        """Return whether all lines are blank."""
         return not any(line.strip() for line in self.lines())
 
     def decode(self, raw: bytes) -> str:
@@ -161,7 +161,7 @@ class TextFile:
             raw: The content, unpacked.
 
         Raises:
-            DataError: If they are not in the encoding; names the place.
+            DataError: If they are not in the encoding, with the position.
         """
         try:
             return raw.decode(self.encoding)
@@ -186,7 +186,7 @@ class TextFile:
         )
 
     def _is_beyond_ascii(self) -> bool:
-        """Return whether the bytes are UTF-8 and more than ASCII, which no other encoding gives."""
+        """Return whether the bytes are UTF-8 beyond ASCII, which no other encoding produces."""
         beyond = False
         try:
             for line in self.lines():
@@ -202,7 +202,7 @@ class TextFile:
 
 
 def read_bytes(path: Path) -> tuple[bytes, str]:
-    """Read a file, unpacked where its name ends with ``.gz``.
+    """Read a file, unpacked if its name ends with ``.gz``.
 
     Args:
         path: The file.
@@ -211,7 +211,7 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
         The content, and the file's sha256.
 
     Raises:
-        DataError: If it is missing, or not what its name says.
+        DataError: If it is missing, or not in the format of its name.
     """
     try:
         raw = path.read_bytes()

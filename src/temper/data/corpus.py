@@ -1,11 +1,11 @@
 """Generate the demo corpus: review sentences whose label follows from a small grammar.
 
-A clause about the product has a polarity that is worked out while it is built: an opinion word or a
-phrase sets it, a negating frame turns it over ("it is simply untrue that the soup is bad"), a frame
-that only looks like a negation leaves it ("the soup could not be more pleasant"). Of two clauses
-in contrast the main one decides, whatever comes first. Neutral facts, and praise or blame of other
-things and people's errors, are distractors. Labels are therefore always right, and half of the
-opinions in the evaluation rows are words that no training sentence has.
+The polarity of a clause about the product is computed while it is built: an opinion word or phrase
+sets it, a negating frame flips it ("it is simply untrue that the soup is bad"), and a frame that
+only looks like a negation keeps it ("the soup could not be more pleasant"). Of two contrasting
+clauses the main one decides, in either order. Neutral facts, opinions about other things and
+people's errors are distractors. So labels are always right, and half of the opinions in the
+evaluation rows are words that no training sentence has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Table = dict[str, Any]
 
 @cache
 def lexicon() -> dict[str, Any]:
-    """Return what the corpus is made of; the file describes each part."""
+    """Return the words and templates of the corpus; the file describes each part."""
     return tomllib.loads(asset("temper.data", "reviews.toml"))
 
 
@@ -49,7 +49,7 @@ class _Writer:
         return str(self.rng.choice(words["held_out" if new else "shown"]))
 
     def predicate(self, good: bool, *, plural: bool) -> str:
-        """Say something good or bad with an adjective and at most one negation."""
+        """Write a good or bad opinion with an adjective and at most one negation."""
         draw = self.rng.random()
         if draw < 0.65:
             kind, word = "plain", good
@@ -61,7 +61,7 @@ class _Writer:
         return self.frame(kind).format(be=be, fail=fail, adj=self.adjective(word))
 
     def clause(self, aspect: _Table, good: bool, *, depth: int = 1) -> str:
-        """Write a clause about an aspect with the polarity asked for."""
+        """Write a clause about an aspect with a given polarity."""
         draw = self.rng.random()
         if depth and draw < 0.08:
             frame = self.frame("clause_keeping")
@@ -71,18 +71,18 @@ class _Writer:
             return frame.format(clause=self.clause(aspect, not good, depth=depth - 1))
         if draw < 0.45:
             phrases = aspect["good"] if good else aspect["bad"]
-            # The second phrase of each is for evaluation rows alone.
+            # The second phrase of each is only for evaluation rows.
             return f"the {aspect['noun']} {phrases[self.rng.random() < self.held_out]}"
         return f"the {aspect['noun']} {self.predicate(good, plural=bool(aspect.get('plural')))}"
 
     def contrast(self, domain: _Table, good: bool) -> str:
-        """Set a main clause against a subordinate one of the other polarity, in either order."""
+        """Contrast a main clause with a subordinate one of the other polarity, in either order."""
         main, side = self.rng.sample(domain["aspects"], 2)
         weak = self.clause(side, not good, depth=0)
         link = self.frame("links")
         if self.rng.random() < 0.5:
             return f"{link} {weak}, {self.clause(main, good)}"
-        # No frame around the main clause here: it could be read to reach over the subordinate one.
+        # No frame around the main clause here: it could seem to include the subordinate one.
         return f"{self.clause(main, good, depth=0)}, {link} {weak}"
 
     def opinion_of_another(self, domain: _Table, good: bool) -> str:
@@ -95,23 +95,23 @@ class _Writer:
         return f"{person} {frame.format(aspect['noun'], self.adjective(good == right))}, {verdict}"
 
     def comparison(self, domain: _Table, good: bool) -> str:
-        """Compare with the last product; its opinion decides by likeness or difference."""
+        """Compare with the last product, which was the same or different."""
         aspect = self.rng.choice(domain["aspects"])
-        alike = self.rng.random() < 0.5
+        same = self.rng.random() < 0.5
         was = "were" if aspect.get("plural") else "was"
         last = f"in my last {domain['product']} the {aspect['noun']} {was}"
-        verdict = self.frame("alike" if alike else "unlike")
-        return f"{last} {self.adjective(good == alike)}, {verdict}"
+        verdict = self.frame("same" if same else "different")
+        return f"{last} {self.adjective(good == same)}, {verdict}"
 
     def distractor(self, domain: _Table) -> str:
-        """Write something that has no bearing on the product's worth."""
+        """Write something that is irrelevant to the product's quality."""
         if self.rng.random() < 0.5:
             return str(self.rng.choice(domain["neutral"]))
         subject = self.rng.choice(lexicon()["elsewhere"])
         return f"{subject} was {self.adjective(self.rng.random() < 0.5)}"
 
     def review(self, good: bool) -> str:
-        """Write a review with the label asked for."""
+        """Write a review with a given label."""
         domain = self.rng.choice(self.domains)
         draw = self.rng.random()
         if draw < 0.55:
@@ -134,7 +134,7 @@ def review_corpus(*, seed: int = 0, rows: int = 2000, eval_rows: int = 500) -> S
     Args:
         seed: Any integer; the source ``demo`` is seed 0.
         rows: Training rows, >= 2.
-        eval_rows: Evaluation rows, >= 2; the same ones whatever ``rows`` is.
+        eval_rows: Evaluation rows, >= 2; they do not depend on ``rows``.
 
     Returns:
         Balanced train and dev sets, no text twice.

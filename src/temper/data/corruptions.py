@@ -1,14 +1,13 @@
-"""Corrupt token ids: swap tokens for random ones, mask them, or leave them out.
+"""Corrupt token ids: replace tokens by random ones, mask them, or drop them.
 
-Each ordinary token of a row is hit with probability ``rate``, independently of the others: the
-fraction to expect is the rate itself, however short the row. (A rounded count, ``round(rate n)``,
-would leave every text of up to ten tokens whole at 5%.) A token is hit where its own uniform draw
-lies below the rate, and draws are keyed by seed, row and kind. So a higher rate hits all that a
-lower one hits, a token is swapped for the same other at every rate, and neither the row's place in
-its set nor the other rows matter.
+Each ordinary token of a row is hit with probability ``rate``, independently of the others, so the
+expected fraction is the rate for any length. (A rounded count, ``round(rate n)``, would not change
+any text of up to ten tokens at 5%.) A token is hit if its uniform draw is below the rate, and draws
+are keyed by seed, row and kind. So a higher rate hits all tokens that a lower one hits, the
+replacement is the same at every rate, and neither the row's position nor the other rows matter.
 
-Special tokens ([CLS], [SEP], [MASK], padding ...) are spared. [UNK] stands for a word of the text:
-it may be hit, but no token is swapped for it.
+Special tokens ([CLS], [SEP], [MASK], padding ...) are not changed. [UNK] replaces a word of the
+text, so it may be hit, but it is never a replacement.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ _ROLES = ("bos", "eos", "cls", "sep", "pad", "mask")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Token ids by what a corruption may do with them.
+    """Token ids, grouped by how a corruption may use them.
 
     Args:
-        ordinary: Ids that a token may be swapped for, distinct and ascending, [V].
-        spared: Ids of special tokens, which are never touched.
+        ordinary: Ids of replacements, distinct and ascending, [V].
+        spared: Ids of special tokens, which are never changed.
         mask: Id of the mask token, None if there is none.
     """
 
@@ -45,7 +44,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Any, *, size: int | None = None) -> Vocabulary:
-        """Sort the ids of a tokenizer.
+        """Group the ids of a tokenizer.
 
         Args:
             tokenizer: A Transformers tokenizer; one without ``get_vocab`` has no ordinary ids.
@@ -107,12 +106,12 @@ def corrupt(
         kind: ``random`` swaps a token for another ordinary one of the vocabulary, each as likely;
             ``mask`` puts the mask token in its place; ``drop`` takes it out with its segment id.
         rate: Probability that an ordinary token is hit, in [0, 1].
-        row: Hash of the row's text, by which draws are keyed.
+        row: Hash of the row's text, the key of the draws.
         vocabulary: The tokenizer's ids.
         seed: Seed of the draws.
 
     Returns:
-        The corrupted row, of the same keys. ``drop`` leaves one ordinary token if there is any: the
+        The corrupted row with the same keys. ``drop`` keeps one ordinary token if there is any: the
         one that is hit last as the rate grows.
 
     Raises:
@@ -135,7 +134,7 @@ def corrupt(
     hit = np.flatnonzero(levels < rate)
     if kind == "drop":
         if 0 < len(levels) == len(hit):
-            # One token is left: the one that is hit last as the rate grows.
+            # One token is kept: the one that is hit last as the rate grows.
             hit = hit[hit != levels.argmax()]
         return _without(item, {free[index] for index in hit})
     changed = list(tokens)
@@ -155,12 +154,12 @@ def _others(old: IntegerArray, chance: FloatArray, ordinary: IntegerArray) -> In
     index = np.minimum(np.searchsorted(ordinary, old), len(ordinary) - 1)
     itself = ordinary[index] == old
     chosen = np.floor(chance * (len(ordinary) - itself)).astype(np.int64)
-    # A token that is no candidate itself ([UNK]) has one choice more.
+    # A token that is not a candidate itself ([UNK]) has one choice more.
     return np.asarray(ordinary[chosen + (itself & (chosen >= index))])
 
 
 def _without(item: Mapping[str, Any], indices: set[int]) -> dict[str, Any]:
-    """Take tokens out of every list that has one entry a token."""
+    """Remove tokens from every list that has one entry per token."""
     return {
         name: [value for index, value in enumerate(values) if index not in indices]
         if isinstance(values, list)

@@ -1,8 +1,8 @@
-"""Read text whose fields stand between commas, semicolons, tabs or bars.
+"""Read text with fields separated by commas, semicolons, tabs or bars.
 
-The file's name says what to expect, and that is taken wherever it reads. Where the first line holds
-one name only and another delimiter gives every row as many fields as the first, that one is taken.
-Quotes enclose fields (RFC 4180). In tab-separated files, they do so only if the file shows it.
+The delimiter is the one that the file's name suggests. If the first line then has only one name,
+and another delimiter gives every row as many fields as the first line, that one is used. Quotes
+enclose fields (RFC 4180). In tab-separated files they do so only if the file shows it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from temper.data.table import Table, TableOptions
 from temper.errors import DataError
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
-"""Delimiters, and what messages call them."""
+"""Delimiters and their names in messages."""
 
-# Characters that are read to find the delimiter.
+# Number of characters that are read to find the delimiter.
 _SAMPLE_LINES = 2000
 _SAMPLE_LETTERS = 1 << 20
-# Characters that are parsed at a time.
+# Number of characters that are parsed at a time.
 _LETTERS = 1 << 16
 
 _QUOTE_HEADER = "If quotes enclose the fields of this file, quote the names in its first line too."
@@ -47,15 +47,15 @@ def read_delimited(
 
     Args:
         content: The file, which is not blank.
-        source: What identifies it.
+        source: Metadata that identifies it.
         usual: The delimiter that the file name suggests.
-        options: Whether rows that cannot be read are left out, and which columns are not read.
+        options: Whether to skip rows that cannot be read, and which columns are not read.
 
     Returns:
-        The table. Blank lines are left out; what was found and left out is a notice.
+        The table. Blank lines are skipped. Notices report unusual findings and skipped rows.
 
     Raises:
-        DataError: If names are missing or come twice, there are no rows, or a row has another
+        DataError: If names are missing or duplicate, there are no rows, or a row has another
             number of fields than the first line.
     """
     result = _Delimited.of(content, usual=usual)
@@ -142,13 +142,13 @@ class _Delimited:
     @classmethod
     def of(cls, content: TextFile, *, usual: str) -> _Delimited:
         delimiter = find_delimiter(content, usual=usual)
-        # Most files have no quotes, and a search for quotes takes an eighth of the time.
+        # Most files have no quotes, and searching for them takes an eighth of the time.
         if delimiter == "\t" and any('"' in line for line in content.lines()):
             return cls(content, delimiter, _quotes_of(content.lines()))
         return cls(content, delimiter, _Quotes(enclose=True))
 
     def notices(self, usual: str) -> list[str]:
-        """Return how the file is read, if not as its name suggests.
+        """Return notices if the file is not read as its name suggests.
 
         Args:
             usual: The delimiter that the file name suggests.
@@ -183,11 +183,11 @@ class _Delimited:
     def rows(
         self, size: int, *, needed: int, behind: int, joined: _JoinedLines | None = None
     ) -> Iterator[tuple[int, list[str] | str | None]]:
-        """Yield line and fields of each row; of a bad one what came, of a blank line None.
+        """Yield line and fields of each row; for a bad row its fault, for a blank line None.
 
         Args:
             size: Fields of a row.
-            needed: Fields that it must have; the others are empty if it ends before them.
+            needed: Fields that it must have; missing ones after these are empty.
             behind: Line that names the columns.
             joined: Counts the lines that quotes join.
         """
@@ -214,22 +214,22 @@ class _Delimited:
 
 
 def _is_blank(record: list[str] | str, *, alone: bool = False) -> bool:
-    """Return whether a line holds nothing; where a row is one text, white space is one."""
+    """Return whether a line is blank; if a row is a single text, white space is a text."""
     if isinstance(record, str):
         return False
     return not record or (len(record) == 1 and not alone and not record[0].strip())
 
 
 def find_delimiter(content: TextFile, *, usual: str) -> str:
-    """Find what stands between the fields of a file.
+    """Find the delimiter of a file.
 
     Args:
         content: The file.
         usual: The delimiter that the file name suggests.
 
     Returns:
-        The usual delimiter where it gives two columns or more and all rows as many, or no other
-        does; else the first that does.
+        The usual delimiter if it gives two or more columns with equally many fields in all rows,
+        or if no other delimiter does; else the first that does.
     """
     sample = _sample(content)
     fields = {sign: _counts(sample, sign) for sign in dict.fromkeys((usual, *DELIMITERS))}
@@ -253,14 +253,14 @@ def _sample(content: TextFile) -> list[str]:
 
 
 def _counts(sample: list[str], delimiter: str) -> list[int]:
-    """Count the fields of each record; of one that cannot be read there are none."""
+    """Count the fields of each record, 0 if it cannot be read."""
     records: list[tuple[int, list[str] | str]]
     if delimiter == "\t" and not _quotes_of(sample).enclose:
         records = list(plain_records(sample))
     else:
         records = list(_quoted(iter(sample), delimiter=delimiter))
     if len(sample) == _SAMPLE_LINES or sum(map(len, sample)) > _SAMPLE_LETTERS:
-        # It may go on behind the sample.
+        # The last record may continue after the sample.
         records = records[:-1] or records
     return [
         0 if isinstance(record, str) else len(record)
@@ -270,14 +270,14 @@ def _counts(sample: list[str], delimiter: str) -> list[int]:
 
 
 def check_names(names: Sequence[str], *, title: str) -> None:
-    """Refuse a name that stands twice; empty ones (a nameless index) cannot be chosen anyway.
+    """Raise on duplicate names; empty ones (a nameless index) cannot be chosen anyway.
 
     Args:
         names: Names of columns.
         title: Their table.
 
     Raises:
-        DataError: If one stands twice.
+        DataError: If a name is a duplicate.
     """
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
@@ -339,9 +339,10 @@ class _JoinedLines:
 def _quoted(
     lines: Iterator[str], *, delimiter: str, joined: _JoinedLines | None = None
 ) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield the line on which each record starts, and its fields, or what is wrong with it.
+    """Yield the line on which each record starts, and its fields, or its fault.
 
-    A quote that is left open swallows what follows. Reading goes on behind the line that opened it.
+    A quote that is not closed would join all following lines. Reading then continues after the line
+    that opened it.
     """
     taken: list[str] = []
     again: list[str] = []
@@ -356,8 +357,8 @@ def _quoted(
     while not is_done:
         result: list[tuple[int, list[str] | str]] = []
         letters = 0
-        # The limit is the process's; a long document is no fault: it is lifted while records are
-        # read, some of them together.
+        # The csv module limits the size of a field for the whole process. Long documents are
+        # valid, so the limit is raised while records are read.
         before = csv.field_size_limit(sys.maxsize)
         try:
             for record in reader:
@@ -383,7 +384,7 @@ def _quoted(
 
 
 def plain_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields of lines whose quotes mean nothing, as GLUE's files have them.
+    """Yield the fields of lines whose quotes are plain characters, as in GLUE's files.
 
     Args:
         lines: Lines with tabs between their fields.
@@ -415,10 +416,10 @@ def _quotes_of(lines: Iterable[str]) -> _Quotes:
     """Decide whether quotes enclose the fields of tab-separated lines.
 
     Tab-separated text usually has no quoting, and a quote at the start of one text and another at
-    the end of a later one would swallow the rows between. So quotes enclose fields only if all
-    lines read that way (RFC 4180) and the file shows it: by a quoted name in the header, or
-    because more lines have as many fields as the header with quoting than without it. Where
-    neither reading is better, no quote may join two lines.
+    the end of a later one would join the rows between. So quotes enclose fields only if all lines
+    can be read that way (RFC 4180) and the file shows it: by a quoted name in the header, or
+    because more lines have as many fields as the header with quoting than without it. If neither
+    reading is better, no quote may join two lines.
 
     Args:
         lines: The lines, the header first.
@@ -435,7 +436,7 @@ def _quotes_of(lines: Iterable[str]) -> _Quotes:
         if counts and not size:
             size, shown = fields, '"' in text
         whole = counts.count(size)
-        # Of the lines that a quoted field joins, only the first or the last is as long as a row.
+        # If a quoted field joins lines, only the first or the last can have all fields of a row.
         with_quotes += bool(counts) * (fields != size) + (max(0, whole - 1) if record[1:] else 0)
         without += len(counts) - whole
         if len(record) > 1:
@@ -446,7 +447,7 @@ def _quotes_of(lines: Iterable[str]) -> _Quotes:
 
 
 def _between_quotes(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield lists of lines, where an open quote joins a line to the next."""
+    """Yield lists of lines that belong together, because an open quote joins them."""
     record: list[str] = []
     is_open = False
     for line in lines:
@@ -460,7 +461,7 @@ def _between_quotes(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _quoted_fields(text: str) -> int:
-    """Count the fields of a record whose fields are quoted as a whole or hold no quote; else 0."""
+    """Count the fields of a record if each is fully quoted or has no quote; else 0."""
     count = position = 0
     while position < len(text):
         field = _QUOTED_FIELD.match(text, position)

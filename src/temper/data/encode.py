@@ -20,19 +20,19 @@ from temper.data.windows import check_stride, joined, windows_of_rows
 from temper.errors import DataError, SettingError, brief
 from temper.types import UNLABELED, Windows
 
-# Rows a tokenizer gets in one call: bounds memory, loses no speed.
+# Rows per call of a tokenizer: limits the memory at the same speed.
 _CHUNK = 1000
 ENCODED_FIRST = 1000
-"""Rows of a training set that are encoded before its first step; the others when needed."""
+"""Rows of a training set that are encoded before the first step; others are encoded on access."""
 WARNED = 0.05
-"""From this fraction of cut rows or unknown tokens on, a notice suggests a remedy."""
+"""Minimum fraction of cut rows or unknown tokens for a notice with advice."""
 
 
 class EncodedExamples:
-    """Token ids of a set, one mapping a row, unpadded.
+    """Token ids of a set, one mapping per row, unpadded.
 
     Args:
-        items: One mapping a row: ``input_ids``, ``attention_mask`` and, if there are any,
+        items: One mapping per row: ``input_ids``, ``attention_mask`` and, if there are any,
             ``token_type_ids``, ``labels`` and ``row_index``.
         truncated: Fraction of the rows that were cut, in [0, 1].
         unknown: Fraction of the texts' tokens that are the unknown token, in [0, 1].
@@ -66,23 +66,23 @@ def encode(
     """Encode a set, cutting rows that are too long or splitting them into windows.
 
     Args:
-        examples: The set; an unlabeled one gives items without ``labels``.
-        tokenizer: A Transformers tokenizer, or anything called like one.
-        max_length: Most tokens of a row, special tokens included, >= 1.
+        examples: The set; items of an unlabeled set have no ``labels``.
+        tokenizer: A Transformers tokenizer, or an object with the same call.
+        max_length: Maximum number of tokens of a row, including special tokens, >= 1.
         kind: Kind of labels for which rows without labels are encoded; None for that of the rows.
-            For ``tokens`` items have ``words``: which word begins at each token, -1 for others. For
-            ``spans`` they have ``starts`` and ``ends``, the characters of the second text that each
-            token stands for, -1 for others. For ``choices`` their ids are those of all choices, one
-            after the other, and ``sizes`` says how many tokens each choice has.
-        windows: How rows that are too long are split; the ids are then those of all windows, and
-            ``sizes`` says how many tokens each has. None cuts such rows.
+            For ``tokens``, items have ``words``: the word that begins at each token, -1 for others.
+            For ``spans``, they have ``starts`` and ``ends``, the characters of each token in the
+            second text, -1 for others. For ``choices``, the ids are those of all choices in order,
+            and ``sizes`` has the number of tokens of each choice.
+        windows: Windows for rows that are too long; the ids are then those of all windows, and
+            ``sizes`` has the number of tokens of each. None cuts such rows.
 
     Returns:
         The encoded rows in the set's order, with the fraction that was cut.
 
     Raises:
-        SettingError: If ``max_length`` is more than the tokenizer's model takes.
-        DataError: If a text gives no token at all.
+        SettingError: If ``max_length`` is above the limit of the tokenizer's model.
+        DataError: If a text has no token.
     """
     _check_length(tokenizer, max_length)
     added = _added_tokens(examples, tokenizer)
@@ -109,21 +109,21 @@ def encode(
 
 
 class LazilyEncoded:
-    """Token ids of a training set: a row is encoded when it is first asked for, and kept in a file.
+    """Token ids of a training set: a row is encoded on first access and then stored in a file.
 
-    The rows are those of `encode`, mapping by mapping. Memory grows by 12 bytes a row. The first
-    `ENCODED_FIRST` are encoded at once, and all of them where the tokenizer adds no token of its
-    own, so that a text that gives none is an error before training begins.
+    The rows are equal to those of `encode`. Memory grows by 12 bytes per row. The first
+    `ENCODED_FIRST` rows are encoded at once. If the tokenizer adds no special tokens, all rows are,
+    so that a text without tokens is an error before training begins.
 
     Args:
         examples: The set.
-        tokenizer: As `encode` takes it.
-        max_length: Most tokens of a row, special tokens included, >= 1.
-        windows: As `encode` takes it.
+        tokenizer: See `encode`.
+        max_length: Maximum number of tokens of a row, including special tokens, >= 1.
+        windows: See `encode`.
 
     Raises:
-        SettingError: If ``max_length`` is more than the tokenizer's model takes.
-        DataError: If a text gives no token at all, or the temporary folder cannot take the ids.
+        SettingError: If ``max_length`` is above the limit of the tokenizer's model.
+        DataError: If a text has no token, or the temporary folder is full.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class LazilyEncoded:
 
     @property
     def truncated(self) -> float:
-        """Fraction of the rows that were cut, in [0, 1], of those that are encoded so far."""
+        """Fraction of the rows encoded so far that were cut, in [0, 1]."""
         return self._cut / max(int((self._sizes >= 0).sum()), 1)
 
     @property
@@ -171,7 +171,7 @@ class LazilyEncoded:
         start = int(self._starts[index])
         item = {"input_ids": self._read(start, size), "attention_mask": [1] * size}
         start += 4 * size
-        # The columns may differ in length, which stands before them.
+        # The columns may differ in length, so the length is stored before each.
         counts = self._read(start, len(self._others))
         start += 4 * len(counts)
         for name, count in zip(self._others, counts, strict=True):
@@ -195,7 +195,7 @@ class LazilyEncoded:
         ]
 
     def sizes(self, indices: Sequence[int] | NDArray[Any]) -> list[int]:
-        """Return the number of tokens of some rows, and encode those that are not yet."""
+        """Return the number of tokens of some rows, and encode those that are not encoded yet."""
         wanted = np.asarray(indices, dtype=np.int64)
         new = np.unique(wanted[self._sizes[wanted] < 0])
         for first in range(0, len(new), _CHUNK):
@@ -227,7 +227,7 @@ class LazilyEncoded:
 
 
 class RowLengths(Stored[int]):
-    """The number of tokens of each row of a set that is encoded as its rows are asked for.
+    """The number of tokens of each row of a lazily encoded set.
 
     Args:
         rows: The set.
@@ -267,15 +267,15 @@ def cut_notices(
     windows: Windows | None = None,
     stride: str = "",
 ) -> tuple[str, ...]:
-    """Report which fraction of some encoded rows is cut; see `cut_notice`.
+    """Report the fraction of encoded rows that is cut; see `cut_notice`.
 
     Args:
         encoded: The encoded rows.
         tokenizer: The tokenizer that encoded them.
         rows: Name of the rows for messages, for example ``training rows``.
         max_length: Tokens that a row is cut to.
-        windows: As `cut_notice` takes it.
-        stride: As `cut_notice` takes it.
+        windows: See `cut_notice`.
+        stride: See `cut_notice`.
     """
     if not encoded.truncated:
         return ()
@@ -300,16 +300,16 @@ def cut_notice(
     windows: Windows | None = None,
     stride: str = "",
 ) -> str:
-    """Report which fraction of some rows is cut at the length limit, and from 5% on what to do.
+    """Report the fraction of rows that is cut at the length limit, from 5% on with advice.
 
     Args:
         fraction: Fraction of the rows that is cut.
         rows: Name of the rows for messages, for example ``training rows``.
         max_length: Tokens that a row is cut to.
         longest: Tokens of the model's longest input.
-        windows: How rows are split, if they are.
-        stride: How a stride is given on the command line, up to the number; empty if such rows
-            cannot be read in windows.
+        windows: The windows, if rows are split.
+        stride: The command-line option for a stride, without the number; empty if such rows cannot
+            be read in windows.
 
     Example:
         >>> cut_notice(0.02, rows="training rows", max_length=128, longest=512)
@@ -340,7 +340,7 @@ def unknown_notices(
     model: str,
     own_vocabulary: bool = False,
 ) -> tuple[str, ...]:
-    """Report which fraction of some rows' tokens is unknown, and from 5% on what to do.
+    """Report the fraction of unknown tokens, from 5% on with advice.
 
     Args:
         encoded: The encoded rows; a large training set counts those encoded so far.
@@ -365,13 +365,13 @@ def unknown_notices(
     unknown = _unknown_token(tokenizer)
     looked_at = range(min(len(encoded), ENCODED_FIRST))
     row = next((row for row in looked_at if unknown in encoded[row]["input_ids"]), None)
-    # The row's number and not its text: run.json holds this notice, and a push leaves texts here.
+    # The row's number instead of its text: run.json has this notice and is pushed to the Hub.
     example = "" if row is None else f" The first such row is row {row + 1}."
     return (f"{notice}.{example}",)
 
 
 def _first(encoded: Any, rows: str) -> str:
-    """Name the counted rows: of a large training set only the first are encoded beforehand."""
+    """Name the counted rows: in a large training set only the first ones are encoded so far."""
     counted = isinstance(encoded, EncodedExamples) or len(encoded) <= ENCODED_FIRST
     return rows if counted else f"first {ENCODED_FIRST:,} {rows}"
 
@@ -380,7 +380,7 @@ def _first(encoded: Any, rows: str) -> str:
 _STORED = ("token_type_ids", "words", "starts", "ends", "sizes", "labels")
 # Kinds whose labels are encoded with the rows, because they are tokens themselves.
 _WRITTEN = ("completions", "seq2seq")
-# Tokenizers without a limit say so with a huge number.
+# Tokenizers without a limit have a huge number as limit.
 _NO_LIMIT = 1_000_000
 
 
@@ -396,7 +396,7 @@ def _unknown_token(tokenizer: Any) -> int | None:
 def _added_tokens(examples: Examples, tokenizer: Any) -> int:
     """Return how many special tokens the tokenizer adds to a row."""
     if (count := getattr(tokenizer, "num_special_tokens_to_add", None)) is not None:
-        # Much faster than a call, which counts when single texts are answered.
+        # Much faster than a call, which matters for predictions of single texts.
         return int(count(pair=examples.text_pair is not None))
     return len(tokenizer([""], None if examples.text_pair is None else [""])["input_ids"][0])
 
@@ -460,7 +460,7 @@ def _encode_rows(
     for row, item in zip(rows, whole, strict=True):
         if not item["input_ids"]:
             raise DataError(
-                f"Row {row + 1} of set {examples.name!r} gives no token with this tokenizer "
+                f"Row {row + 1} of set {examples.name!r} has no tokens with this tokenizer "
                 f"(text {brief(examples.text[row])}). Remove it."
             )
     if windows is not None:
@@ -486,7 +486,7 @@ def _in_windows(
     windows: Windows,
     max_length: int,
 ) -> tuple[list[dict[str, Any]], int]:
-    """Split encoded rows that are too long, and count those that are not read to their end."""
+    """Split encoded rows that are too long, and count those that are still cut."""
     long = [index for index, item in enumerate(whole) if len(item["input_ids"]) > max_length]
     pairs = examples.text_pair
     split, cut = windows_of_rows(
@@ -577,7 +577,7 @@ def _with_choices(
 
 
 def _labeled(item: Mapping[str, Any], label: Any, kind: Kind) -> dict[str, Any]:
-    """Return the label of a row as its tokens have it."""
+    """Return the label of a row, for tags and spans by token."""
     if kind == "tokens":
         words = item["words"]
         return {"labels": [UNLABELED if word < 0 else label[word] for word in words]}

@@ -1,4 +1,4 @@
-"""Texts with their labels: what every source gives and every later stage starts from."""
+"""Texts with their labels, the common format of all sources."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Examples:
             or the tag of each word (`temper.data.tags`), or the index of the right choice
             (`temper.data.choices`), or answers in a context (`temper.data.spans`), or completions
             of prompts (`temper.data.completions`), or None.
-        label_names: The classes' names by index, where they are known.
+        label_names: The classes' names by index, if they are known.
         kind: Kind of the labels.
-        rows: Hash of each row's text; worked out where left empty.
-        source: Where the rows came from: path or Hub id, configuration, split, revision or sha256.
+        rows: Hash of each row's text; computed if left empty.
+        source: Origin of the rows: path or Hub id, configuration, split, revision or sha256.
         notices: Notes about these rows.
         group: Group that each row belongs to (a domain, a heuristic), None if there are none.
         pair: Name of the contrast pair that each row belongs to, None if there are none.
-        numbers: Number of each row among all rows of its file, counted from 1; a range where no row
+        numbers: Number of each row among all rows of its file, counted from 1; a range if no row
             was left out, None if they are not needed.
         others: Values of the file's other columns by name, if the reader asked for them.
 
@@ -108,7 +108,7 @@ class Examples:
 
     @property
     def classes(self) -> int:
-        """Number of classes or labels: that of the names, else the highest one plus one; else 0."""
+        """Number of classes or labels: of the names, else the highest index plus one; else 0."""
         if self.kind not in NAMED:
             return 0
         if self.label_names is not None:
@@ -153,12 +153,12 @@ class Examples:
     def sample(self, n: int, *, seed: int) -> Examples:
         """Draw exactly ``n`` rows, each class in proportion, keeping the file's order.
 
-        A row's place in the draw is a hash of the seed and its text, so it does not depend on the
-        order of the file, and equal texts go together as far as ``n`` lets them. Every class keeps
-        at least one row where ``n`` is large enough for that.
+        A row's rank in the draw is a hash of the seed and its text, so it does not depend on the
+        order of the file, and equal texts are drawn together as far as ``n`` allows. Every class
+        keeps at least one row if ``n`` is large enough.
 
         Args:
-            n: Rows wanted, >= 1; the whole set comes back where it has no more.
+            n: Number of rows, >= 1; the whole set is returned if it does not have more.
             seed: Any integer.
 
         Returns:
@@ -183,7 +183,7 @@ class Examples:
         """Return the positions of the rows that `sample` takes.
 
         Args:
-            n: Rows wanted, in [0, len].
+            n: Number of rows, in [0, len].
             seed: Any integer.
 
         Returns:
@@ -192,7 +192,7 @@ class Examples:
         seeds = np.array([derive_seed(seed, "sample", row) for row in self.rows], np.int64)
         labels = self.labels if self.kind == "classification" and self.labels else [0] * len(self)
         counts = Counter(labels)
-        # By number, since a label may be larger than an array's numbers.
+        # By index of the class, because a label may be larger than the integers of an array.
         codes = {label: code for code, label in enumerate(counts)}
         order = np.lexsort((seeds, np.fromiter(map(codes.__getitem__, labels), np.int64)))
         quotas, first, chosen = _shares(counts, n), 0, [order[:0]]
@@ -203,7 +203,7 @@ class Examples:
         return result
 
     def overlap(self, other: Examples) -> list[int]:
-        """Return the positions of the own rows whose text is also in another set.
+        """Return the positions of this set's rows whose text is also in another set.
 
         Args:
             other: The set to look in.
@@ -217,7 +217,7 @@ class Examples:
         return [index for index, row in enumerate(self.rows) if row in theirs]
 
     def apart(self, others: Iterable[Examples]) -> list[int]:
-        """Return the positions of the own rows whose text is in none of the other sets.
+        """Return the positions of this set's rows whose text is in none of the other sets.
 
         Args:
             others: The sets to look in.
@@ -357,7 +357,7 @@ class Examples:
         return replace(self, labels=labels, label_names=target, notices=notices)
 
     def _where(self, index: int) -> str:
-        """Name a row's file and, as far as it is known, its number there; else its set."""
+        """Return a row's file and number in it, if known; else its set and index."""
         file = self.source.get("path") or self.source.get("id")
         if file is None:
             return f"set {self.name!r}, row {index + 1}"
@@ -369,7 +369,7 @@ def check_one_label(examples: Examples, *, what: str) -> None:
 
     Args:
         examples: The rows.
-        what: What needs one label per text, as the subject of a sentence.
+        what: The feature that needs one label per text, as the subject of a sentence.
 
     Raises:
         DataError: If the rows have several.
@@ -437,11 +437,11 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
 
 
 def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
-    """Put sets one after the other.
+    """Concatenate sets.
 
     Args:
-        parts: The sets, at least one; all of one kind, and of one text or two.
-        changes: What else is changed of the first.
+        parts: The sets, at least one; all of one kind, and all with one text or all with two.
+        changes: Further fields to change.
 
     Returns:
         Their rows and their notices, each once.
@@ -456,21 +456,21 @@ def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
 
     columns = {key: column(key) for key in _COLUMNS}
     notices = tuple(dict.fromkeys(notice for part in parts for notice in part.notices))
-    # Numbers of rows in several files say nothing.
+    # Row numbers of several files are useless.
     return replace(parts[0], **{**columns, "numbers": None, "notices": notices, **changes})
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The sets that one training needs.
+    """The sets of one training.
 
     Args:
         train: Rows to train on.
         dev: Rows to evaluate on.
         test: The test split, if the source has one in addition to ``dev``.
         notices: Notes about the data.
-        unlabeled: Further rows without labels, for methods that learn from such; ``notices`` holds
-            theirs too.
+        unlabeled: Further rows without labels, for methods that learn from them; ``notices``
+            includes theirs.
     """
 
     train: Examples
@@ -489,7 +489,7 @@ class Splits:
 
 
 def _shares(sizes: Mapping[Any, int], n: int) -> dict[Any, int]:
-    """Split ``n`` over classes by largest remainder, at least one each where ``n`` allows."""
+    """Split ``n`` over classes by largest remainder, at least one each if ``n`` allows it."""
     total = sum(sizes.values())
     keys = sorted(sizes, key=repr)
     quotas = {key: n * sizes[key] // total for key in keys}

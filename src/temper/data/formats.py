@@ -1,7 +1,7 @@
 """Read CSV, TSV, JSON lines, JSON and Parquet, plain or gzipped; every fault is one `DataError`.
 
-The standard library's parsers are used for text because they tell the line of a fault and guess
-no values: table libraries turn a text "NA" or "null" into a missing value and a column of digits
+The standard library's parsers are used for text because they report the line of a fault and do not
+guess values: table libraries turn a text "NA" or "null" into a missing value and a column of digits
 into numbers.
 """
 
@@ -19,7 +19,7 @@ from temper.data.delimited import check_names, read_delimited
 from temper.data.table import Table, TableOptions
 from temper.errors import DataError
 
-# Rows of a Parquet file that are there as Python's objects at a time.
+# Rows of a Parquet file that exist as Python objects at a time.
 _BATCH = 4096
 # Bytes of it that are read at a time.
 _READ = 1 << 16
@@ -42,14 +42,14 @@ def read_table(path: Path, options: TableOptions | None = None) -> Table:
     """Read a file as a table.
 
     Args:
-        path: A file in one of `FORMATS`, plain or with ``.gz`` behind.
-        options: How it is read.
+        path: A file in one of `FORMATS`, plain or gzipped (``.gz``).
+        options: Options for reading it.
 
     Returns:
         The table, with the file's sha256 in its source.
 
     Raises:
-        DataError: If the file is missing, empty, damaged, or not what its name says.
+        DataError: If the file is missing, empty, damaged, or not in the format of its name.
     """
     options = options or TableOptions()
     suffix = format_of(path)
@@ -93,11 +93,11 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return row
 
 
-# Made once: json.loads would make one for each of what may be millions of lines.
+# Made once: json.loads would make a decoder for each line.
 _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
-def _parse_json(text: str, *, where: str, remedy: str = "Mend or remove it.") -> object:
+def _parse_json(text: str, *, where: str, remedy: str = "Fix or remove it.") -> object:
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -105,7 +105,7 @@ def _parse_json(text: str, *, where: str, remedy: str = "Mend or remove it.") ->
             f"{where}: not valid JSON ({error.msg}, column {error.colno}). {remedy}"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: JSON cannot be read ({error}). Mend or remove it.") from None
+        raise DataError(f"{where}: JSON cannot be read ({error}). Fix or remove it.") from None
 
 
 def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableOptions) -> Table:
@@ -149,7 +149,7 @@ def _parse_row(line: str, *, where: str) -> dict[str, object]:
     if not isinstance(row, dict):
         raise DataError(
             f'{where}: expected an object such as {{"text": "...", "label": 0}}, got '
-            f"{type(row).__name__}. Mend the line, or leave such out with "
+            f"{type(row).__name__}. Fix the line, or leave such out with "
             "--set data.skip_bad_rows=true."
         )
     return row
@@ -157,7 +157,7 @@ def _parse_row(line: str, *, where: str) -> dict[str, object]:
 
 def _full_lines(content: TextFile) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank and their numbers, from 1."""
-    # Only "\n" ends a line: str.splitlines would also cut at U+2028, which texts hold.
+    # Only "\n" ends a line: str.splitlines would also split at U+2028, which texts may contain.
     for number, line in enumerate(content.lines(newline="\n"), start=1):
         if line.strip():
             yield number, line.removesuffix("\n")
@@ -169,7 +169,7 @@ def _encoding(content: TextFile) -> tuple[str, ...]:
 
 def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: TableOptions) -> Table:
     path = file.path
-    lines = "Mend it, or name the file .jsonl if it holds one object a line."
+    lines = "Fix it, or name the file .jsonl if it holds one object a line."
     content = _parse_json(text, where=str(path), remedy=lines)
     if isinstance(content, dict) and content and all(isinstance(v, list) for v in content.values()):
         columns: dict[str, list[object]] = content
@@ -187,9 +187,9 @@ def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: Tabl
             row = next(iter(bad))
             raise DataError(
                 f"{path}, row {row + 1}: expected an object, got {bad[row].removeprefix('a ')}. "
-                "Mend the row, or leave such out with --set data.skip_bad_rows=true."
+                "Fix the row, or leave such out with --set data.skip_bad_rows=true."
             )
-        # An object without a key has None there.
+        # A missing key is read as None.
         objects = [row if isinstance(row, dict) else {} for row in content]
         names = dict.fromkeys(name for row in objects for name in row)
         size, columns = len(content), {name: [row.get(name) for row in objects] for name in names}
@@ -208,7 +208,7 @@ def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: Tabl
 
 
 def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Table:
-    # Slow to import, and most runs read text files.
+    # Imported late: it is slow, and most runs read text files.
     import pyarrow
     from pyarrow import parquet
 
@@ -218,7 +218,7 @@ def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Tab
 
     try:
         in_memory = isinstance(content, bytes)
-        # A page at a time: else a column of a row group, often the whole file, is held packed.
+        # A page at a time: the packed column of a row group is often as large as the file.
         file = parquet.ParquetFile(
             pyarrow.BufferReader(content) if in_memory else content,
             buffer_size=_READ,
@@ -237,7 +237,7 @@ def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Tab
                 yield from batch.column(name).to_pylist()
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise broken(error) from None
-        # Arrow keeps what it has freed.
+        # Arrow keeps freed memory in its pool.
         pyarrow.default_memory_pool().release_unused()
 
     classes = _class_names(schema.metadata or {})
@@ -261,5 +261,5 @@ def _class_names(metadata: dict[bytes, bytes]) -> dict[str, tuple[str, ...]]:
             if isinstance(inner, dict) and inner.get("_type") == "ClassLabel"
         }
     except (ValueError, KeyError, TypeError, AttributeError):
-        # The entry is another program's note; without it the file reads as any other Parquet file.
+        # The entry is from another program; if it is broken, it is ignored.
         return {}

@@ -1,8 +1,8 @@
-"""Data that is passed to a Python call in place of a path.
+"""Data that is passed to a Python call instead of a path.
 
-Settings, metadata and keys refer to a source by a string. Data in memory is kept here under a name
-that is a hash of its splits, columns and values, so equal data has the same name in every process.
-It is read like the tables of files.
+Settings, metadata and fingerprints refer to a source by a string. Data in memory is stored here
+under a name that is a hash of its splits, columns and values, so equal data has the same name in
+every process. It is read like the tables of files.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def open_table(table: Any, title: str) -> Table:
 
     Args:
         table: The columns or the data set.
-        title: What messages call it.
+        title: Its name in messages.
     """
     if _is_dataset(table):
         return dataset_table(table, title, {"id": title.partition("@")[0]})
@@ -250,7 +250,7 @@ def _is_dataset(value: object) -> bool:
 
 def _is_of(value: object, package: str, name: str) -> bool:
     """Return whether a value is of a package's class, without importing the package."""
-    # Whoever has such an object has imported its library; a user's own module may share the name.
+    # Such an object exists only if its library is imported; a user's module may share the name.
     return isinstance(value, getattr(sys.modules.get(package), name, ()))
 
 

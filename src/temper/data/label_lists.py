@@ -15,7 +15,7 @@ SEPARATORS = "|;,/+&"
 MOST = 10_000
 """Indices of labels without names are below this."""
 AUTOMATIC = "|;"
-"""Separators that are recognized without a word from the user; others also occur within labels."""
+"""Separators that are recognized without a setting; others also occur within labels."""
 
 
 def label_lists(values: Sequence[object], *, wanted: bool) -> list[list[Any]] | None:
@@ -60,7 +60,7 @@ def indices_of(
         indices without names are named by their number.
 
     Raises:
-        ValueError: With the index of the row and the label that is unknown or no label.
+        ValueError: With the index of the row and the label that is unknown or invalid.
     """
     if _are_flags(lists, names):
         width = len(lists[0])

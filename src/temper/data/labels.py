@@ -16,10 +16,10 @@ from temper.data.stored import listed
 from temper.data.table import Table
 from temper.errors import DataError, unknown
 
-# No number of a label is longer, and Python turns no text of thousands of digits into a number.
+# Maximum length of a number as label; Python raises on numerals with thousands of digits.
 _INTEGER = re.compile(r"[+-]?\d{1,40}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-# A number with a decimal comma, as spreadsheets write it where a semicolon stands between columns.
+# A number with a decimal comma, as in spreadsheets with semicolons between columns.
 _COMMA = re.compile(r"[+-]?\d*,?\d+([eE][+-]?\d+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 # pandas writes these for a missing value in a column of text.
@@ -37,12 +37,12 @@ LabelKind = Literal["classification", "regression", "multi_label"]
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels as `Examples` holds them.
+    """Labels in the form of `Examples`.
 
     Args:
         values: Class indices, targets, or a 0 or 1 for each of several labels; None if no row has a
             label.
-        names: The classes' names by index, where known.
+        names: The classes' names by index, if known.
         kind: Kind of the values.
         notices: Decisions that the user should know.
         first: Index of the first of ``names`` in the file.
@@ -57,23 +57,23 @@ class Labels:
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """A column of a table that holds labels.
+    """A column of labels in a table.
 
-    Strings are classes, sorted into indices; strings that are all numerals are read as numbers (a
-    CSV file holds nothing else). Numbers with a fraction are targets of a regression. Whole numbers
-    are classes if no number is written as a float. Whole numbers written as floats (1.0, as pandas
-    writes an integer column with missing values) are classes if they run from 0 to C - 1 without a
-    gap, else targets. ``kind`` overrides this.
+    Strings are classes, sorted into indices. Strings that are all numerals are read as numbers,
+    because a CSV file has only strings. Numbers with a fraction are targets of a regression. Whole
+    numbers are classes if no number is written as a float. Whole numbers written as floats (1.0, as
+    pandas writes an integer column with missing values) are classes if they run from 0 to C - 1
+    without a gap, else targets. ``kind`` overrides this.
 
     Classes that are whole numbers keep them as labels, without names. If one cannot be an index,
-    because it is negative or has leading zeros (007), all are named as the file writes them. 1.0 is
-    named 1, so that files with either form agree.
+    because it is negative or has leading zeros (007), all are named as in the file. 1.0 is named 1,
+    so that files with either form agree.
 
     Args:
         table: The table.
         name: Name of the column.
         names: The classes' names by index, from ``dataset.json`` or the file's own features.
-        kind: Kind of the labels, where the caller knows.
+        kind: Kind of the labels, if the caller knows it.
         are_indices: Whether whole numbers are indices of ``names`` even if these are numerals, as
             in a `datasets.ClassLabel` column.
         first: Index of the first of ``names`` in the file; None for 0, or for 1 if the labels run
@@ -88,17 +88,17 @@ class LabelColumn:
     first: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse two classes of one name.
+        """Check that class names are unique.
 
         Raises:
-            DataError: A name stands twice.
+            DataError: Two classes have the same name.
         """
         names = self.names or ()
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DataError(
                 f"{self.table.title}: two classes of {self.name!r} are named {twice!r:.40}. Give "
-                "each class a name of its own (dataset.json, or the features of the file)."
+                "each class a different name (dataset.json, or the features of the file)."
             )
 
     def read(self) -> Labels:
@@ -144,7 +144,7 @@ class LabelColumn:
         if self.kind not in (None, "multi_label") or all(map(self._is_missing, raw)):
             return None
         if wanted:
-            # An empty cell says that no label applies.
+            # An empty cell means that no label applies.
             raw = ["" if value is None or value != value else value for value in raw]
         return label_lists(raw, wanted=wanted)
 
@@ -182,7 +182,7 @@ class LabelColumn:
         if all(map(self._is_missing, raw)) or self._lists(raw) is not None:
             return {}
         texts = {value.strip() for value in raw if isinstance(value, str)}
-        # A class may be called "inf" where the others are words.
+        # A class may be called "inf" if the others are words.
         plain = self.names is None and any(
             not (_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text)) for text in texts if text
         )
@@ -233,7 +233,7 @@ class LabelColumn:
         if not is_number or self._by_name():
             return "" if _code(word) in self.names else f"label {value!r:.40}"
         first = self.first or 0
-        # Unless `first` or the column's type says otherwise, labels may be counted from 1.
+        # Labels may be counted from 1, unless `first` or the column's type excludes it.
         last = first + len(self.names) - (self.first is not None or self.are_indices)
         return "" if float(word) in range(first, last + 1) else f"label {value!r:.40}"
 
@@ -281,7 +281,7 @@ class LabelColumn:
         Raises:
             DataError: If some are words and others numerals, unless ``kind`` is classification.
         """
-        # Few labels differ, for any number of rows.
+        # There are few different labels for any number of rows.
         distinct = {word: _NUMBER.fullmatch(word) is not None for word in dict.fromkeys(words)}
         if self.names is not None and distinct.keys() <= set(self.names):
             return None
@@ -337,8 +337,8 @@ class LabelColumn:
         """Report doubtful classes: look-alikes, several labels in one, missing values."""
         title = self.table.title
         notices = [
-            f"{title}: the labels {' and '.join(map(ascii, group))} are classes of "
-            "their own, though they look alike. Fix the file if they are the same class."
+            f"{title}: the labels {' and '.join(map(ascii, group))} are read as different "
+            "classes, but look the same. Fix the file if they are the same class."
             for group in look_alikes(names)
         ]
         several = several_labels(names)
@@ -348,7 +348,7 @@ class LabelColumn:
                 f"{title}: {len(rows):,} of {len(words):,} rows ({len(rows) / len(words):.0%}) "
                 f"seem to have several labels in {self.name!r}, for example "
                 f"{words[rows[0]]!r:.60} at {self.table.where(rows[0])}. Each combination is read "
-                "as a class of its own. Set --set data.kind=multi_label to read them as several."
+                "as a separate class. Set --set data.kind=multi_label to read them as several."
             )
         for name in set(names) & set(_PERHAPS_MISSING):
             notices.append(
@@ -367,11 +367,11 @@ class LabelColumn:
 
         Args:
             numbers: The labels.
-            written: The same as the file holds them.
-            notices: What was decided before.
+            written: The labels as written in the file.
+            notices: Earlier notices.
         """
         for index, number in enumerate(numbers):
-            # Comparing works for integers of any size, where math.isfinite overflows.
+            # A comparison works for integers of any size, but math.isfinite overflows.
             if not -_LARGEST <= number <= _LARGEST:
                 came = f"{number!s:.40}. Fix or remove the row."
                 raise self._bad(index, f"must be finite (in 32 bits), got {came}")
@@ -427,11 +427,11 @@ class LabelColumn:
                 "--set data.kind=regression if they are targets.",
             )
         names = tuple(sorted(set(codes.values()), key=lambda code: (int(code), code)))
-        alike = [(a, b) for a, b in pairwise(names) if int(a) == int(b)]
+        equal = [(a, b) for a, b in pairwise(names) if int(a) == int(b)]
         notices += tuple(
-            f"{title}: the labels {a!r} and {b!r} in {self.name!r} are classes of their own, "
-            "though they are the same number. Fix the file if they are the same class."
-            for a, b in alike
+            f"{title}: the labels {a!r} and {b!r} in {self.name!r} are read as different classes, "
+            "but are the same number. Fix the file if they are the same class."
+            for a, b in equal
         )
         index_of = {name: index for index, name in enumerate(names)}
         indices = [index_of[codes[value]] for value in written]

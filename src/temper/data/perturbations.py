@@ -1,16 +1,16 @@
-"""Change a text and keep its label: case, spaces, contractions, spelling, typing errors, marks.
+"""Label-preserving changes of texts: case, spaces, contractions, spelling, typos, punctuation.
 
-They are the changes of HELM's robustness set, and dropped punctuation. Each is a pure function of
-text and seed; in a set the draws are keyed by seed, row and the perturbation's name, so neither the
-row's place nor the other rows matter. A text in which nothing is to be changed comes back as it is.
+They are the changes of HELM's robustness set, plus removed punctuation. Each is a pure function of
+text and seed. In a set the draws are keyed by seed, row and the perturbation's name, so neither the
+row's position nor the other rows matter. A text without anything to change is returned unchanged.
 A new perturbation is a function and a line of `PERTURBATIONS`.
 
-Edits of a word by one character are here too, those that a reader hardly notices. Swapping two
-inner letters, leaving one out, adding one and hitting the key next to it are the typing errors of
-Pruthi et al. (2019), look-alikes and the others the edits of DeepWordBug (Gao et al., 2018). As
-there, the first letter stays where it is, and the last one too of a swap or a deletion: people read
-words by their ends. Digits are left alone, as another number means something else, and so are
-marks: they go with their letter.
+Edits of a word by one character, which readers hardly notice, are here too. Swapping two inner
+letters, deleting one, inserting one and hitting a neighboring key are the typos of Pruthi et al.
+(2019); homoglyphs and the others are the edits of DeepWordBug (Gao et al., 2018). As there, the
+first letter is kept, and for a swap or deletion also the last one, because people read words by
+their ends. Digits are kept, because another number changes the meaning. Combining marks stay with
+their letter.
 
 References:
     Liang et al., "Holistic Evaluation of Language Models", 2022, section 4.6 and appendix D.
@@ -35,7 +35,7 @@ from temper.seeding import derive_seed
 Edit = Literal["swap", "delete", "insert", "keyboard", "homoglyph"]
 
 EDITS: tuple[Edit, ...] = get_args(Edit)
-"""All kinds of edits, in the order in which they are offered."""
+"""All kinds of edits, in the order of the proposals."""
 
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
@@ -57,7 +57,7 @@ def _neighbors() -> dict[str, str]:
 KEYBOARD = _neighbors()
 """The letters next to each letter of a QWERTY keyboard, lower case."""
 
-# Letters of other alphabets that look the same in most typefaces (Unicode's confusables).
+# Homoglyphs: letters of other alphabets that look the same (Unicode's confusables).
 HOMOGLYPHS = dict(
     zip(
         "acdeghijlnopqsuvwxyABCEHIJKMOPSTXY",
@@ -65,7 +65,7 @@ HOMOGLYPHS = dict(
         strict=True,
     )
 )
-"""A look-alike of each Latin letter that has one."""
+"""The homoglyph of each Latin letter that has one."""
 
 
 def letters(word: str) -> list[str]:
@@ -90,8 +90,8 @@ def letters(word: str) -> list[str]:
 def edits(word: str, kind: Edit) -> list[str]:
     """List every edit of one kind.
 
-    Of letters with keys next to them one of these is added or hit, in the letter's case; where no
-    key is known, the letter is doubled.
+    Neighboring keys are inserted or substituted in the letter's case. If none is known, the letter
+    is doubled.
 
     Args:
         word: The word.
@@ -131,12 +131,12 @@ def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> lis
 
     Args:
         word: The word.
-        seed: What decides the draws, with the word and the kind.
-        kinds: Of which kinds.
+        seed: Seed of the draws, which also depend on the word and the kind.
+        kinds: The kinds of edits.
 
     Returns:
-        Distinct words other than the word, in the order of the kinds; a kind that the word does not
-        allow gives none.
+        Distinct words other than the word, in the order of the kinds, without kinds that the word
+        does not allow.
 
     Example:
         >>> drawn_edits("film", seed=0, kinds=("swap",))
@@ -157,13 +157,11 @@ def _keys(sign: str) -> str:
 
 
 MOST_SPACES = 3
-"""Spaces of a widened gap at most, as in HELM's set."""
+"""Maximum number of spaces of a widened gap, as in HELM's set."""
 TYPO_SHARE = 0.1
-"""Fraction of a text's words that get a typing error, rounded up: HELM's fraction of misspelt
-words.
-"""
+"""Fraction of a text's words that get a typo, rounded up: HELM's fraction of misspelled words."""
 SHORTEST = 4
-"""Letters of a word that may get a typing error, at least (Pruthi et al., 2019)."""
+"""Minimum number of letters of a word that may get a typo (Pruthi et al., 2019)."""
 
 _SPELLING = tomllib.loads(asset("temper.data", "spelling.toml"))
 NEGATED: dict[str, str] = _SPELLING["negated"]
@@ -175,13 +173,13 @@ PRONOUNS: dict[str, list[str]] = _SPELLING["pronouns"]
 MISSPELLINGS: dict[str, str] = _SPELLING["misspellings"]
 """A word to a common misspelling of it, both in lower case."""
 
-# Similar letters of other alphabets are no typing errors.
+# Homoglyphs are not typos.
 _TYPOS: tuple[Edit, ...] = ("swap", "delete", "insert", "keyboard")
 _APOSTROPHE = "['\u2019]"
 _NOT = re.compile(rf"\b(?:({'|'.join(NEGATED)})\s+not|cannot)\b", re.IGNORECASE)
 _VERBS = re.compile(
     "|".join(
-        # The last word of a clause is not contracted: "as good as they are."
+        # The last word of a clause is not contracted: "I am sure that they are."
         rf"\b(?P<{verb}>{'|'.join(pronouns)})\s+{verb}(?=\s+\w)"
         for verb, pronouns in PRONOUNS.items()
     ),
@@ -189,7 +187,7 @@ _VERBS = re.compile(
 )
 _ENDINGS = {word: ending for ending, word in LENGTHENED.items()}
 _STEMS = {short.removesuffix("n't"): verb for verb, short in NEGATED.items()}
-# Treebank tokens stand apart: "do n't", "they 're".
+# Treebank tokens are separated by spaces: "do n't", "they 're".
 _SHORT_NOT = re.compile(rf"\b({'|'.join(_STEMS)})\s?n{_APOSTROPHE}t\b", re.IGNORECASE)
 _SHORT_VERB = re.compile(
     rf"(?<=[^\W\d_])\s?{_APOSTROPHE}({'|'.join(ending[1:] for ending in LENGTHENED)})(?![-\w])",
@@ -232,13 +230,13 @@ def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
     """Check names of perturbations in settings.
 
     Args:
-        chosen: What came.
+        chosen: The given names.
 
     Returns:
-        The same.
+        The same names.
 
     Raises:
-        ValueError: One is unknown or stands twice; pydantic turns it into a fault.
+        ValueError: One is unknown or a duplicate; pydantic turns it into a fault.
 
     Example:
         >>> known_names(("typos",))
@@ -260,10 +258,10 @@ def perturb(text: str, name: str, *, row: str, seed: int = 0, index: int = 0) ->
         name: A key of `PERTURBATIONS`.
         row: Hash of the row that the text belongs to, by which draws are keyed.
         seed: Seed of the draws.
-        index: 0, or 1 for the second text of a pair, whose draws are others.
+        index: 0, or 1 for the second text of a pair, which has other draws.
 
     Returns:
-        The changed text; the text itself where nothing is to be changed.
+        The changed text; the text itself if there is nothing to change.
 
     Raises:
         SettingError: The perturbation is unknown.
@@ -275,7 +273,7 @@ def perturb(text: str, name: str, *, row: str, seed: int = 0, index: int = 0) ->
     if name not in PERTURBATIONS:
         raise SettingError(unknown("perturbation", name, PERTURBATIONS))
     changed = PERTURBATIONS[name].change(text, derive_seed(seed, "perturbation", name, row, index))
-    # A text of marks alone would be empty, and no model reads that.
+    # A text of only punctuation would become empty, which no model can read.
     return changed if changed.strip() else text
 
 
@@ -288,7 +286,7 @@ def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
         seed: Seed of the draws.
 
     Returns:
-        The n changed rows, all else as it was; a row's hash is that of its changed text.
+        The n changed rows with unchanged labels; a row's hash is that of its changed text.
 
     Raises:
         SettingError: The perturbation is unknown.
@@ -309,10 +307,10 @@ def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
 
 
 def drop_punctuation(text: str) -> str:
-    """Leave out the marks of sentences, quotes and brackets.
+    """Remove the punctuation of sentences, quotes and brackets.
 
-    Apostrophes, hyphens, marks within numbers and emoticons stay. A mark between two words leaves a
-    space.
+    Apostrophes, hyphens, marks within numbers and emoticons stay. A mark between two words becomes
+    a space.
 
     Args:
         text: Any text.
@@ -378,7 +376,7 @@ def expand(text: str) -> str:
 
 
 def misspell(text: str) -> str:
-    """Put a common misspelling in the place of every English word that has one in the table.
+    """Replace every English word that has a common misspelling in the table.
 
     Args:
         text: Any text.
@@ -399,9 +397,9 @@ def mistype(text: str, seed: int) -> str:
     """Change one character of a tenth of the words, rounded up.
 
     Args:
-        text: Any text; words of less than four letters are spared.
-        seed: Seed of the draws: which words, which error (letters swapped, one left out or added,
-            the key next to it), and where.
+        text: Any text; words with fewer than four letters are not changed.
+        seed: Seed of the draws of words, kinds of typos (letters swapped, one deleted or inserted,
+            a neighboring key) and positions.
     """
     words = Words.of(text)
     changed = list(words.words)
@@ -415,7 +413,7 @@ def mistype(text: str, seed: int) -> str:
 
 
 def widen(text: str, seed: int) -> str:
-    """Make every gap of spaces one of one to three spaces.
+    """Replace every gap between words by one to three spaces.
 
     Args:
         text: Any text; line breaks stay.
@@ -427,7 +425,7 @@ def widen(text: str, seed: int) -> str:
 
 
 def _in_case_of(model: str, word: str) -> str:
-    """Write a word in the case of another: capitals, a capital first, or as it is."""
+    """Write a word in the case of another: upper case, capitalized, or unchanged."""
     signs = [sign for sign in model if sign.isalpha()]
     if len(signs) > 1 and all(sign.isupper() for sign in signs):
         return word.upper()

@@ -1,4 +1,4 @@
-"""Find the splits of a source and read them into sets: train, dev and test that fit each other."""
+"""Find the splits of a source and read them into matching sets: train, dev and test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from temper.errors import DataError, unknown
 
 Value = TypeVar("Value")
 
-# Names of one and the same split; the first is how messages call it.
+# Names of the same split; messages use the first.
 SAME_SPLIT = (
     ("train", "training"),
     ("dev", "validation", "valid", "val", "eval"),
@@ -42,9 +42,9 @@ SAME_SPLIT = (
 )
 EVALUATION_SPLITS = ("dev", "dev_matched", "test")
 ALL = "all"
-"""What rows that are not split are called; they are trained on if there is no train split."""
+"""Usual names of rows that are not split; they are used for training without a train split."""
 CARVE = "carve"
-"""``eval_split`` that takes rows from train, whatever other splits there are."""
+"""``eval_split`` that holds out rows from train, even if there are other splits."""
 # Files that describe a folder and contain no rows.
 _DESCRIPTIONS = {"dataset.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 _SHARD = re.compile(r".+-\d{5}-of-\d{5}(-[0-9a-f]+)?")
@@ -92,12 +92,12 @@ def choose_split(splits: Mapping[str, Value], name: str, *, title: str) -> str:
     """Find a split by its name or by another name of the same split.
 
     Args:
-        splits: What there is, by name.
-        name: The name asked for, for example ``dev`` where the file is ``validation.csv``.
+        splits: The existing splits, by name.
+        name: The requested name, for example ``dev`` if the file is ``validation.csv``.
         title: The source, for the error.
 
     Returns:
-        The name as the source has it.
+        The name in the source.
 
     Raises:
         DataError: If there is none, or ``name`` fits two.
@@ -116,7 +116,7 @@ def choose_split(splits: Mapping[str, Value], name: str, *, title: str) -> str:
 
 
 def first_split(splits: Mapping[str, Value], names: Iterable[str]) -> str | None:
-    """Return the first of some splits that is there, under any of its names; None if none is."""
+    """Return the first of some splits that exists under any of its names; None if none does."""
     for name in names:
         same = next((group for group in SAME_SPLIT if name in group), (name,))
         result = next((other for other in same if other in splits), None)
@@ -143,7 +143,7 @@ def named_labels(folder: Path) -> tuple[str, ...] | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not valid JSON ({error}). Mend or remove it.") from None
+        raise DataError(f"{path}: not valid JSON ({error}). Fix or remove it.") from None
     names = content.get("label_names") if isinstance(content, dict) else None
     if names is None:
         return None
@@ -157,17 +157,16 @@ def named_labels(folder: Path) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True)
 class Opened:
-    """A source whose splits are known and not yet read.
+    """A source whose splits are known but not read yet.
 
     Args:
-        title: What messages call it.
+        title: Its name in messages.
         name: Name of the file, folder or configuration.
-        splits: Reads a split's table, by name.
-        label_names: The classes' names by index, where something next to the rows says them.
+        splits: Functions that read a split's table, by name.
+        label_names: The classes' names by index, if a file next to the rows has them.
         single: Whether it is one file.
-        options: How its tables are read.
-        known: Names that the columns of other tables of the task have; these are looked for before
-            the usual ones.
+        options: Options for reading its tables.
+        known: Column names of other tables of the task, looked for before the usual ones.
     """
 
     title: str
@@ -180,14 +179,14 @@ class Opened:
 
 
 def open_folder(folder: Path, options: TableOptions) -> Opened:
-    """Open a folder with one file a split.
+    """Open a folder with one file per split.
 
     Args:
         folder: The folder.
-        options: How its tables are read.
+        options: Options for reading its tables.
 
     Raises:
-        DataError: If it holds no data, or its ``dataset.json`` is wrong.
+        DataError: If it contains no data, or its ``dataset.json`` is wrong.
     """
     splits = {
         name: partial(read_table, path, options) for name, path in split_files(folder).items()
@@ -206,7 +205,7 @@ def read_split(
     labeled: bool = True,
     first: int | None = None,
 ) -> Examples:
-    """Read one split; labels that are not there leave the set unlabeled.
+    """Read one split; without labels the set is unlabeled.
 
     Args:
         opened: The source.
@@ -214,8 +213,8 @@ def read_split(
         name: Name of the set.
         columns: Names of the columns; None looks for the usual ones.
         kind: Kind of the labels; None decides by the values.
-        labeled: Whether labels are read where there are some.
-        first: Index of the first class in the file, as `LabelColumn` takes it.
+        labeled: Whether to read labels if there are any.
+        first: Index of the first class in the file; see `LabelColumn`.
 
     Raises:
         DataError: If the split has no rows, or a column or value is wrong.
@@ -265,7 +264,7 @@ def read_split(
         try:
             labels = replace(column, table=table).read()
         except DataError as error:
-            # Another column may be the right one, so the error names the others.
+            # Another column may be the right one, so the error lists the others.
             raise DataError(" ".join((str(error), *doubts))) from error
     return Examples(
         name=name,
@@ -331,26 +330,26 @@ def _readable(table: Table, chosen: FoundColumns, labels: LabelColumn | None) ->
 
 
 def _one_naming(opened: Opened, table: Table, column: str) -> tuple[str, ...] | None:
-    inside, beside = table.label_names.get(column), opened.label_names
-    if inside is not None and beside is not None and inside != beside:
+    inside, outside = table.label_names.get(column), opened.label_names
+    if inside is not None and outside is not None and inside != outside:
         raise DataError(
             f"{table.title} names its labels {list(inside)}, but the dataset.json next to it "
-            f"names them {list(beside)}. Make them agree."
+            f"names them {list(outside)}. Make them agree."
         )
-    return beside or inside
+    return outside or inside
 
 
 def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
-    """Read train, dev and test; train alone where there is nothing to evaluate on.
+    """Read train, dev and test; only train if there is no evaluation split.
 
     Args:
-        settings: Which splits and columns.
+        settings: The splits and columns.
         opened: The source.
 
     Raises:
         DataError: If a split is missing, has no labels, or they do not fit each other.
     """
-    # The name of rows without a split is often so; dev is carved from them.
+    # Rows without splits often have this name; dev is held out from them.
     alone = ALL in opened.splits and not first_split(opened.splits, ("train", *EVALUATION_SPLITS))
     wanted = ALL if alone and settings.train_split == "train" else settings.train_split
     train_split = choose_split(opened.splits, wanted, title=opened.title)
@@ -375,7 +374,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
         return train
     dev = read_like(train, opened, dev_split, name="dev", settings=settings)
     if dev.labels is None and settings.eval_split is None and dev_split == "test":
-        # A test split without labels is a leaderboard's: nothing can be measured on it.
+        # A test split without labels is for a leaderboard and cannot be evaluated.
         return train
     if dev.labels is None:
         raise DataError(
@@ -391,7 +390,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
         )
     if settings.eval_split is None and dev_split == "test":
         notices = (
-            f"{opened.title} has no dev split: its test split is evaluated, and stands as 'dev'.",
+            f"{opened.title} has no dev split: its test split is evaluated under the name 'dev'.",
         )
     return Splits(train, dev, test, notices)
 
@@ -406,7 +405,7 @@ def read_like(
         opened: Their source.
         split: One of its splits, by the source's own name.
         name: Name of the set.
-        settings: Which columns.
+        settings: The columns.
 
     Raises:
         DataError: If the split does not fit train.
@@ -527,13 +526,13 @@ def splits_read_as(splits: Splits) -> list[str]:
 
 
 def check_texts(examples: Examples, *, pair: bool, rows: str, like: str) -> None:
-    """Refuse rows of one text if two are expected, and the other way round.
+    """Raise if rows have one text and two are expected, or the other way round.
 
     Args:
         examples: The rows.
         pair: Whether a row must have two texts.
-        rows: What they are, for the error.
-        like: What has rows of this form.
+        rows: Description of the rows, for the error.
+        like: Description of the rows with the expected form.
 
     Raises:
         DataError: If they have another form.
@@ -562,7 +561,7 @@ def read_set(
         split: The split; None takes the first of ``order``.
         columns: Names of the columns; None looks for the usual ones.
         kind: Kind of the labels; None decides by the values.
-        labeled: Whether labels are read where there are some.
+        labeled: Whether to read labels if there are any.
         order: Splits to look for.
 
     Returns:

@@ -34,22 +34,22 @@ def source_name(given: Any) -> Any:
     """Return the name of a source; data in memory gets a name that is a hash of its content.
 
     Args:
-        given: A path or another name, which is returned as a string, or data as
-            `temper.data.in_memory.hold` takes it.
+        given: A path or another name, which is returned as a string, or data that
+            `temper.data.in_memory.hold` accepts.
 
     Raises:
         DataError: It is neither.
     """
     if given is None or isinstance(given, str | Path):
         return None if given is None else str(given)
-    # Tables are read with numpy, and the options of commands are made without it.
+    # Imported late: reading tables needs numpy, which the command-line options do not.
     from temper.data.in_memory import hold
 
     return hold(given)
 
 
 class AugmentationSettings(BaseModel):
-    """How training rows are changed; labels and evaluated rows are not."""
+    """Settings of the augmentation of training rows; labels and evaluated rows do not change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -71,41 +71,41 @@ class AugmentationSettings(BaseModel):
     @field_validator("augment")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        # Importing the names takes numpy, and the options of commands are made without it.
+        # Imported late: the names need numpy, which the command-line options do not.
         from temper.data.perturbations import known_names
 
         return known_names(names)
 
     @model_validator(mode="after")
     def _augment_by_something(self) -> Self:
-        """Refuse a probability that would be ignored."""
+        """Raise if a probability would be ignored."""
         if self.augment_fraction != AUGMENT_FRACTION and not self.augment:
             raise ValueError(
-                f"augment_fraction is {self.augment_fraction}, but nothing is to be done to the "
-                "rows; give augment too, or leave augment_fraction out"
+                f"augment_fraction is {self.augment_fraction}, but augment is empty; give augment "
+                "too, or leave augment_fraction out"
             )
         return self
 
     def augmentation(self) -> dict[str, Any]:
-        """Return the settings of the changes that are part of a run's key; empty if none is."""
-        # The order decides which of them a draw selects.
+        """Return the settings of augmentation for a run's fingerprint; empty without any."""
+        # The order matters: a draw selects by index.
         return {"augment": [list(self.augment), self.augment_fraction]} if self.augment else {}
 
 
 AUGMENTATION = tuple(AugmentationSettings.model_fields)
-"""Settings of what becomes of training rows; they decide nothing about what is evaluated."""
+"""Settings of the augmentation of training rows; they do not affect evaluated rows."""
 
 
 UNLABELED = ("unlabeled", "unlabeled_rows")
-"""Settings of text that only some methods read; they decide nothing about what is evaluated."""
+"""Settings of unlabeled text, which only some methods read; they do not affect evaluated rows."""
 WINDOWS = ("stride", "pool", "max_windows")
-"""Settings of how long texts are read, which a trained model keeps."""
+"""Settings of windows over long texts, which are stored with a trained model."""
 TRAINING_ONLY = ("rows", "drop_overlap", *WINDOWS, *UNLABELED, *AUGMENTATION)
-"""Settings of training, which an evaluation would have to ignore."""
+"""Settings that only training reads; an evaluation raises an error on them."""
 
 
 class DataSettings(AugmentationSettings):
-    """What to train and evaluate on; how training rows are changed stands in its base.
+    """Settings of the data for training and evaluation; the base class has the augmentation.
 
     Example:
         >>> DataSettings(source="glue:sst2", rows=2000).eval_split is None
@@ -212,8 +212,8 @@ class DataSettings(AugmentationSettings):
     stride: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
         description=(
-            "Read texts longer than `max_length` in windows of that length that share so many "
-            "tokens with their neighbors. Default: such texts are truncated."
+            "Read texts longer than `max_length` in windows of that length that overlap by this "
+            "many tokens. Default: such texts are truncated."
         ),
     )
     pool: Pool = Field(
@@ -227,11 +227,11 @@ class DataSettings(AugmentationSettings):
     @model_validator(mode="before")
     @classmethod
     def _from_the_hub(cls, given: Any) -> Any:
-        """Take a task's id on the Hub where no copy of it is named."""
+        """Use the task's id on the Hub as the source if none is given."""
         if not isinstance(given, dict) or given.get("source") is not None:
             return given
         name = given.get("task")
-        # An unknown one has its own check, and must not hide a missing source.
+        # An unknown task is checked elsewhere; its error must not hide a missing source.
         known = TASKS[name].hub if name in TASKS else name
         return given if name is None else {**given, "source": known}
 
@@ -242,13 +242,13 @@ class DataSettings(AugmentationSettings):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Refuse settings that contradict each other."""
+        """Raise if settings contradict each other."""
         faults = []
         task = None if self.task is None else TASKS[self.task]
         if task is not None and (self.source == "demo" or self.source.startswith("demo:")):
             faults.append(
-                f"source {self.source!r} is generated and no copy of task {self.task!r}; leave one "
-                "of them out"
+                f"source {self.source!r} is generated and not a copy of task {self.task!r}; leave "
+                "one of them out"
             )
         if task is not None and self.kind not in (None, task.kind):
             faults.append(
@@ -257,7 +257,7 @@ class DataSettings(AugmentationSettings):
         if self.eval_split == self.train_split:
             faults.append(
                 f"eval_split must differ from train_split, got {self.eval_split!r} for both; "
-                "leave eval_split out to have rows carved from train"
+                "leave eval_split out to hold out rows from train"
             )
         if self.unlabeled_rows is not None and self.unlabeled is None:
             faults.append(
@@ -272,7 +272,7 @@ class DataSettings(AugmentationSettings):
         given = (self.pool, self.max_windows) != ("mean", 8)
         if self.stride is None and given:
             faults.append(
-                "pool and max_windows are about texts in windows, and there is no stride; give "
+                "pool and max_windows apply to texts in windows, and there is no stride; give "
                 f"stride too ({self.max_length // 4}), or leave them out"
             )
         if faults:
@@ -281,15 +281,15 @@ class DataSettings(AugmentationSettings):
 
     @property
     def windows(self) -> Windows | None:
-        """How long texts are split; None if they are truncated."""
+        """The windows over long texts; None if these are truncated."""
         if self.stride is None:
             return None
         return Windows(self.stride, self.pool, self.max_windows)
 
     @property
     def columns(self) -> Columns:
-        """The columns that are named."""
-        # Tables are read with numpy, and the options of commands are made without it.
+        """The named columns."""
+        # Imported late: reading tables needs numpy, which the command-line options do not.
         from temper.data.columns import Columns
 
         return Columns(
@@ -298,7 +298,7 @@ class DataSettings(AugmentationSettings):
 
     @property
     def reading(self) -> TableOptions:
-        """How tables are read."""
+        """Options for reading tables."""
         from temper.data.table import TableOptions
 
         named = frozenset(filter(None, astuple(self.columns)))

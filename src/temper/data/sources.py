@@ -38,22 +38,22 @@ _DEMO_SETS = ("shift", "anomaly")
 
 
 def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Splits:
-    """Load what a training needs.
+    """Load the splits of a training.
 
-    A missing evaluation split is carved from train; rows to train on, unlabeled ones among them,
-    that are also in evaluation are counted, and dropped where asked; the rows asked for are drawn.
-    Each of these leaves a notice.
+    A missing evaluation split is held out from train. Training rows (also unlabeled ones) that are
+    also in evaluation are counted, and dropped if requested. The requested number of rows is drawn.
+    Each of these adds a notice.
 
     Args:
-        settings: What to load.
-        known: Names that the columns of other tables of the task have: taken where the settings
-            name none and they are there.
+        settings: The data settings.
+        known: Column names of other tables of the task, used if the settings name none and the
+            table has them.
 
     Returns:
         The sets, named ``train``, ``dev``, ``test`` and ``unlabeled``.
 
     Raises:
-        DataError: If anything about the data is wrong; says what was expected, what came, where.
+        DataError: If anything about the data is wrong, with what was expected and what was found.
 
     Example:
         >>> splits = load_splits(DataSettings(source="demo", rows=100, eval_rows=50))
@@ -82,11 +82,11 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
 
 
 def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Examples:
-    """Load what a task is evaluated on; its train rows are not read and need not be there.
+    """Load the evaluation set of a task; its train rows are not read and may be missing.
 
     Args:
         settings: The task and its source; ``SOURCE@SPLIT`` names a split, as ``eval_split`` does.
-        known: As `load_splits` takes them.
+        known: See `load_splits`.
 
     Returns:
         All rows of the set, named ``dev``.
@@ -113,21 +113,20 @@ def load_examples(
     reading: TableOptions | None = None,
     known: Sequence[Columns] = (),
 ) -> Examples:
-    """Load one set: a shift set, an anomaly set, or rows to predict.
+    """Load one set: a shift set, an OOD set, or rows to predict.
 
     Args:
-        source: A file; data in memory as `temper.data.in_memory.hold` names them; a folder or Hub
-            id, either with ``@split`` behind (a folder's test split comes before dev and train
-            where none is named), a Hub id with ``:config``; ``demo``, ``demo:shift``,
-            ``demo:anomaly``.
+        source: A file; the name of data in memory (`temper.data.in_memory.hold`); a folder or Hub
+            id, either followed by ``@split`` (the default in a folder is the test split, else dev,
+            else train), a Hub id with ``:config``; ``demo``, ``demo:shift``, ``demo:anomaly``.
         split: The split, instead of ``@split``.
         columns: Names of the columns; None looks for the usual names.
         kind: Kind of the labels; None decides by the values.
-        labeled: Whether labels are needed. If None they are read where there are some; where False
-            they are not read at all.
-        reading: How its tables are read.
-        known: Names that the columns of other tables of the task have: taken where ``columns``
-            names none and they are there.
+        labeled: Whether labels are required. None reads them if there are any; False does not read
+            them.
+        reading: Options for reading its tables.
+        known: Column names of other tables of the task, used if ``columns`` names none and the
+            table has them.
 
     Returns:
         The set, named after its file or folder.
@@ -182,10 +181,10 @@ def _without_labels(reading: TableOptions, *named: Columns) -> TableOptions:
 
 
 def check_source(source: str) -> None:
-    """Refuse a source that can only be a path and is not there; nothing is read.
+    """Raise if a source can only be a path and does not exist; nothing is read.
 
     Args:
-        source: As `load_examples` takes it.
+        source: See `load_examples`.
 
     Raises:
         DataError: If there is no such file or folder.
@@ -198,7 +197,7 @@ def check_source(source: str) -> None:
 
 
 def with_configuration(settings: DataSettings) -> str:
-    """Write a source and its configuration in one, as `load_examples` takes them.
+    """Return a source with its configuration in one string, for `load_examples`.
 
     Args:
         settings: The source, which may name a split, and ``config``.
@@ -219,8 +218,8 @@ def _parse(source: str, config: str | None) -> tuple[str, str | None, str | None
     path = os.path.expanduser(source)
     if _exists(source) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise DataError(
-            f"{source} is neither a file nor a folder (a pipe or a device has no end that is known "
-            "before). Write the rows to a file first."
+            f"{source} is neither a file nor a folder (pipes and devices are not supported). Write "
+            "the rows to a file first."
         )
     if not _exists(source):
         base, _, after = source.partition("@")
@@ -236,7 +235,7 @@ def _parse(source: str, config: str | None) -> tuple[str, str | None, str | None
 
 
 def _exists(source: str) -> bool:
-    # "demo" is the corpus, whatever lies in the working directory; "./demo" is the folder.
+    # "demo" is always the corpus, even if there is such a folder; "./demo" is the folder.
     return source != "demo" and os.path.exists(os.path.expanduser(source))
 
 
@@ -244,11 +243,11 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
     if names_memory(base):
         readers, single = splits_of(base)
         return Opened(base, base, readers, single=single, options=options)
-    # os.path answers "no" where pathlib raises: an unknown home, a name too long, a NUL.
+    # os.path returns False if pathlib raises: an unknown home, a name too long, a NUL.
     path = Path(os.path.expanduser(base))
     if _exists(base):
         if config is not None:
-            raise DataError(f"{base} is no Hub id and has no configurations; drop {config!r}.")
+            raise DataError(f"{base} is not a Hub id and has no configurations; drop {config!r}.")
         if path.is_dir():
             return _open_folder(path, options)
         splits = {"train": partial(read_table, path, options)}
@@ -259,7 +258,7 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
 
 
 def _check_hub_id(base: str) -> None:
-    """Refuse what is no path that exists and cannot be an id of the Hub."""
+    """Raise if a source is not an existing path and cannot be a Hub id."""
     looks_like_path = base.startswith((".", "/", "~")) or format_of(Path(base)) is not None
     if looks_like_path or not _HUB_ID.fullmatch(base):
         raise DataError(
@@ -293,7 +292,7 @@ def _datasets(fault: str, *, remedy: str) -> Iterator[Any]:
 def _open_hub(identifier: str, config: str | None) -> Opened:
     named = identifier if config is None else f"{identifier} (configuration {config})"
     with _datasets(
-        f"{named} is no file or folder here and could not be loaded from the Hub or its local "
+        f"{named} is not a file or folder here and could not be loaded from the Hub or its local "
         "cache",
         remedy="Check the name, the configuration (ID:CONFIG) and the network.",
     ) as datasets:
@@ -308,7 +307,7 @@ def _open_hub(identifier: str, config: str | None) -> Opened:
 
 def _hub_table(rows: Any, title: str, identifier: str, config: str | None) -> Table:
     """Read a split of a loaded Hub data set as a table."""
-    # The cache lies in .../CONFIG/VERSION/REVISION/, which is what pins the content.
+    # The cache is in .../CONFIG/VERSION/REVISION/; the revision identifies the content.
     files = [Path(entry["filename"]) for entry in rows.cache_files]
     source = {
         "id": identifier,
@@ -319,7 +318,7 @@ def _hub_table(rows: Any, title: str, identifier: str, config: str | None) -> Ta
 
 
 def _open_saved(folder: Path) -> Opened:
-    """Open a folder that ``save_to_disk`` of the datasets library wrote; nothing in it is run."""
+    """Open a folder from ``save_to_disk`` of the datasets library; no code in it is run."""
     with _datasets(
         f"{folder} looks like a folder of save_to_disk but cannot be read",
         remedy="Save the data again.",

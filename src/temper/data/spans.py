@@ -50,10 +50,10 @@ def span_rows(
 
     Args:
         table: The table.
-        columns: What `span_columns` returned.
+        columns: The result of `span_columns`.
         name: Name of the set.
         labeled: Whether the answers are read, if there are any.
-        skip: Whether rows that cannot be read are left out, with a notice.
+        skip: Whether to skip rows that cannot be read, with a notice.
 
     Raises:
         DataError: A row cannot be read.
@@ -132,10 +132,10 @@ def answer_place(item: Mapping[str, Any], first: int, last: int) -> tuple[int, i
 
 
 def texts_at(indices: Sequence[Sequence[int]], contexts: Sequence[str]) -> list[str]:
-    """Return the parts of contexts at some places, empty if there is none (-1).
+    """Return the parts of contexts at some positions, empty if there is none (-1).
 
     Args:
-        indices: The first character, and the one behind the last, of each part.
+        indices: Start and end (exclusive) of each part, in characters.
         contexts: The contexts.
 
     Example:
@@ -154,7 +154,7 @@ def token_positions(
     Args:
         answers: The answers.
         starts: Index in the context of each token's first character, -1 for other tokens.
-        ends: Index behind its last character.
+        ends: Index after its last character.
 
     Returns:
         Both positions; both are -100 if the answer was cut off.
@@ -166,7 +166,7 @@ def token_positions(
         (-100, -100)
     """
     start, text = answers[0]
-    # Some vocabularies count a space to the word behind it, and offsets here do not.
+    # Some vocabularies include a space in the next word's token, but the offsets here do not.
     end = start + len(text.rstrip())
     start += len(text) - len(text.lstrip())
     inside = [index for index, at in enumerate(starts) if at >= 0]

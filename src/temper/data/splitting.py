@@ -1,4 +1,4 @@
-"""Carve, compare and draw: from the splits of a source to the rows that one training sees."""
+"""Hold out, compare and draw rows: from the splits of a source to the rows of one training."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def finish_splits(
     """Turn the splits of a source into the rows of one training, with notices.
 
     Args:
-        sets: The splits; train alone where the source has no evaluation split.
-        settings: How many rows are wanted of each, how a missing dev split is carved, and whether
-            rows that are also evaluated are dropped.
+        sets: The splits; only train if the source has no evaluation split.
+        settings: The number of rows of each, the fraction of a missing dev split, and whether to
+            drop rows that are also evaluated.
         unlabeled: All rows of the unlabeled text, if there is any.
 
     Returns:
@@ -71,9 +71,9 @@ def finish_splits(
 
 
 def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
-    """Carve a dev split from train, each class in proportion.
+    """Hold out a dev split from train, stratified by class.
 
-    Equal texts stay on one side where they can.
+    Equal texts stay on one side if possible.
 
     Args:
         train: The rows.
@@ -82,10 +82,10 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
         seed: Seed of the draw.
 
     Returns:
-        Train without the carved rows, dev with them, and a notice.
+        Train without the held-out rows, dev with them, and a notice.
 
     Raises:
-        DataError: If there are too few rows for that.
+        DataError: If there are too few rows.
     """
     labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     kept = {label: index for index, label in enumerate(labels)}
@@ -93,8 +93,8 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
     free = np.delete(rows, list(kept.values()))
     if not len(free):
         raise DataError(
-            f"{train.origin} has {_rows(len(train))} in {len(kept)} classes, too few to carve a "
-            "dev split from. Add rows or a dev file."
+            f"{train.origin} has {_rows(len(train))} in {len(kept)} classes, too few to hold out a "
+            "dev split. Add rows or a dev file."
         )
     size = min(max(1, round(fraction * len(train))), len(free))
     drawn = train.select(free).draw(size, seed=derive_seed(seed, "carve"))
@@ -108,9 +108,9 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
 
 
 def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
-    """Assign rows to folds, each class in proportion.
+    """Assign rows to folds, stratified by class.
 
-    A row's fold is decided by the hashes of the texts of its class: the order of the file does not
+    A row's fold follows from the hashes of the texts of its class: the order of the file does not
     matter, and equal texts stay together.
 
     Args:
@@ -129,13 +129,13 @@ def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
     for label in sorted(set(first.values())):
         texts = [row for row in first if first[row] == label]
         texts.sort(key=lambda row: (derive_seed(seed, "fold", row), row))
-        # A class begins at the fold where the previous one ended, so that folds have equal sizes.
+        # A class begins at the fold at which the previous one ended, so that sizes are equal.
         of_row |= {row: (len(of_row) + index) % count for index, row in enumerate(texts)}
     return [of_row[row] for row in train.rows]
 
 
 def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
-    """Cut rows into folds, as `fold_of_rows` assigns them.
+    """Split rows into folds, as `fold_of_rows` assigns them.
 
     Args:
         train: The rows.
@@ -194,7 +194,7 @@ def _draw(examples: Examples, n: int | None, *, seed: int, notices: list[str]) -
     if n is None:
         return examples
     if n > len(examples):
-        notices.append(f"{n} rows of {examples.name} asked for, all {len(examples)} are used")
+        notices.append(f"{n} rows of {examples.name} requested, all {len(examples)} are used")
     return examples.sample(n, seed=seed)
 
 

@@ -1,9 +1,9 @@
-"""Texts and row hashes that are held outside of Python's objects, and read as sequences of strings.
+"""Compact storage of texts and row hashes, which are read as sequences of strings.
 
-A Python string takes some 50 bytes next to its letters. Here a text takes its UTF-8 bytes and about
-six for where it stands, and once the texts are more than `IN_MEMORY` bytes, these lie in an unnamed
-temporary file that is gone with the process, and each is read when it is asked for. A row is known
-by the hash of its text, wherever it stands; eight bytes are held for each.
+A Python string takes some 50 bytes in addition to its letters. Here a text takes its UTF-8 bytes
+and about six for its position. Above `IN_MEMORY` bytes the texts are in an unnamed temporary file,
+which is deleted with the process, and each text is read on access. A row is identified by the hash
+of its text, which takes eight bytes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from temper.errors import DataError
 
 IN_MEMORY = 1 << 24
 """Bytes of text that stay in memory."""
-# Strings that are read together, and the most bytes that are read or written together.
+# Number of strings, and maximum number of bytes, that are read or written together.
 _BLOCK, _BLOCK_BYTES = 256, 1 << 16
-# Different words of which only one object is held.
+# Maximum number of different words that are shared.
 _WORDS = 1000
 
 
@@ -37,7 +37,7 @@ Value_co = TypeVar("Value_co", covariant=True)
 
 
 class Stored(Sequence[Value_co]):
-    """Values that are made when they are asked for, many of them at once for less."""
+    """Values that are created on access; several at once are faster."""
 
     @abstractmethod
     def at(self, indices: Sequence[int] | NDArray[Any]) -> Sequence[Value_co]:
@@ -49,16 +49,16 @@ class Stored(Sequence[Value_co]):
 
 
 class StoredStrings(Stored[str]):
-    """Strings that are made when they are asked for.
+    """Strings that are created on access.
 
-    They equal every sequence of the same strings, a list among them.
+    They are equal to every sequence of the same strings, for example a list.
     """
 
     __hash__ = None  # type: ignore[assignment]
 
     @abstractmethod
     def at(self, indices: Sequence[int] | NDArray[Any]) -> Self:
-        """Return the strings at some positions, in their order, which are not read yet.
+        """Return the strings at some positions, in their order, without reading them yet.
 
         Args:
             indices: Positions, each in [0, len).
@@ -72,13 +72,13 @@ class StoredStrings(Stored[str]):
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> str | Self:
-        """Return a string, or those of a slice, which are not read yet."""
+        """Return a string, or those of a slice without reading them yet."""
         if isinstance(index, slice):
             return self.at(range(len(self))[index])
         return self._read(range(len(self))[index])
 
     def __eq__(self, other: object) -> bool:
-        """Return whether another sequence holds the same strings in the same order."""
+        """Return whether another sequence has the same strings in the same order."""
         if isinstance(other, str) or not isinstance(other, Sequence):
             return NotImplemented
         return len(self) == len(other) and all(map(str.__eq__, self, other))
@@ -90,7 +90,7 @@ class StoredStrings(Stored[str]):
 
 
 def values_at(values: Sequence[Any], indices: Sequence[int] | NDArray[Any]) -> Sequence[Any]:
-    """Return values at some positions, in the form that all are held in.
+    """Return values at some positions, in the same form as all values.
 
     Args:
         values: Texts, hashes of rows, lengths or other values, n of them.
@@ -100,17 +100,17 @@ def values_at(values: Sequence[Any], indices: Sequence[int] | NDArray[Any]) -> S
         return values.at(indices)
     chosen = np.asarray(indices, dtype=np.int64)
     if isinstance(values, range | array):
-        # Numbers of rows: 8 bytes each, where a list of Python's numbers takes 36.
+        # Numbers of rows: 8 bytes each instead of 36 in a list of Python's numbers.
         return array("q", np.asarray(values, dtype=np.int64)[chosen].tobytes())
-    # Places as Python's numbers take many times what the values do: a block of them at a time.
+    # Python's numbers take many times the memory of the values, so positions come in blocks.
     blocks = (chosen[first : first + _BLOCK].tolist() for first in range(0, len(chosen), _BLOCK))
     return [values[index] for block in blocks for index in block]
 
 
 class StoredBytes:
-    """Bytes that are appended and read again; above a limit they are kept in a temporary file.
+    """Bytes that are appended and read again; above a limit they are in a temporary file.
 
-    A forked process may read what was there at the fork; it must not append.
+    A forked process may read the bytes from before the fork; it must not append.
 
     Args:
         in_memory: Bytes that stay in memory, None for `IN_MEMORY`.
@@ -136,7 +136,7 @@ class StoredBytes:
         """
         with _room():
             if self._file is None and self.size + len(content) > self._limit:
-                # Without a buffer: what is written can be read at once, by forked processes too.
+                # Without a buffer, forked processes can read the bytes at once.
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
                 weakref.finalize(self, self._file.close)
                 before, self._memory = self._memory, bytearray()
@@ -151,7 +151,7 @@ class StoredBytes:
         """Return the bytes between two positions."""
         if self._file is None:
             return bytes(self._memory[start:end])
-        # It moves no position that processes forked from this one share; Windows has neither.
+        # pread does not move the position, which forked processes share; Windows has neither.
         if hasattr(os, "pread"):
             return os.pread(self._file.fileno(), end - start, start)
         with self._lock:
@@ -166,12 +166,12 @@ class StoredBytes:
 def _write(file: IO[bytes], content: bytes | bytearray) -> None:
     rest = memoryview(content)
     while rest:
-        # A full disk takes a part and refuses the next.
+        # A full disk accepts a part and fails on the next.
         rest = rest[file.write(rest) :]
 
 
 class StoredTexts(StoredStrings):
-    """Texts whose bytes stand one after the other. Make them with `of`.
+    """Texts whose bytes are stored one after the other. Make them with `of`.
 
     Example:
         >>> texts = StoredTexts.of(["good", "naïve"])
@@ -186,7 +186,7 @@ class StoredTexts(StoredStrings):
 
     @classmethod
     def of(cls, texts: Iterable[str], *, in_memory: int | None = None) -> StoredTexts:
-        """Store texts as they come; all of them are never held as strings.
+        """Store texts one by one; they are never all in memory as strings.
 
         Args:
             texts: The texts.
@@ -215,7 +215,7 @@ class StoredTexts(StoredStrings):
         return StoredTexts(self._content, self._starts[chosen], self._sizes[chosen])
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the texts; those that lie side by side are read together."""
+        """Yield the texts; neighbors are read together."""
         for first in range(0, len(self), _BLOCK):
             starts, sizes = (each[first : first + _BLOCK] for each in (self._starts, self._sizes))
             ends = starts + sizes
@@ -248,7 +248,7 @@ class TextWriter:
 
         Raises:
             DataError: The temporary folder cannot take it.
-            UnicodeEncodeError: It holds half of a surrogate pair.
+            UnicodeEncodeError: It contains half of a surrogate pair.
         """
         encoded = text.encode()
         self._lengths.append(len(encoded))
@@ -262,7 +262,7 @@ class TextWriter:
         self._content.append(self._block)
         self._block.clear()
         sizes = np.frombuffer(self._lengths, dtype=np.int64)
-        # In numbers as small as can be, since there may be millions; they hold where texts end too.
+        # The smallest integer type, because there may be millions; it must also fit the last end.
         starts = np.zeros(len(sizes), dtype=np.min_scalar_type(self._content.size))
         np.cumsum(sizes[:-1], out=starts[1:])
         small = sizes.astype(np.min_scalar_type(sizes.max(initial=0)))
@@ -270,13 +270,13 @@ class TextWriter:
 
 
 class SharedWords:
-    """Make equal words, such as labels, one object; of many different words only the first."""
+    """Share one object for equal words, such as labels; only for the first `_WORDS` words."""
 
     def __init__(self) -> None:
         self._words: dict[object, object] = {}
 
     def of(self, value: object) -> object:
-        """Return a value, or the equal word that came first."""
+        """Return a value, or the first equal word."""
         if type(value) is not str:
             return value
         if len(self._words) >= _WORDS:
@@ -288,14 +288,14 @@ def listed(values: Iterable[object]) -> list[object]:
     """Return values as a list, in which equal words are one object.
 
     Args:
-        values: The values; a list is returned as it is.
+        values: The values; a list is returned unchanged.
     """
     return values if isinstance(values, list) else list(map(SharedWords().of, values))
 
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """Name the temporary folder where it cannot take the texts."""
+    """Raise a `DataError` with the temporary folder if it is full."""
     try:
         yield
     except OSError as error:
@@ -335,7 +335,7 @@ class RowHashes(StoredStrings):
         seconds: Iterable[str | None] = repeat(None) if text_pair is None else text_pair
         digests = map(_digest, text, seconds)
         content = bytearray()
-        # To join all of them at once would make a list of as many objects first.
+        # In blocks, because joining all at once would first make a list of all objects.
         try:
             while block := b"".join(islice(digests, _BLOCK)):
                 content += block
@@ -356,8 +356,8 @@ class RowHashes(StoredStrings):
         return RowHashes(self._numbers[np.asarray(indices, dtype=np.int64)])
 
     def found_in(self, others: RowHashes) -> list[int]:
-        """Return the positions of the hashes that others hold too, ascending."""
-        # np.isin would sort the own ones too, which may be many times as many.
+        """Return the positions of the hashes that others have too, ascending."""
+        # np.isin would also sort this set's hashes, which may be many more.
         theirs = np.sort(others._numbers)
         first, behind = (theirs.searchsorted(self._numbers, side) for side in ("left", "right"))
         result: list[int] = np.flatnonzero(first < behind).tolist()
@@ -391,7 +391,7 @@ def row_hash(text: str, text_pair: str | None = None) -> str:
 
 
 def _digest(text: str, text_pair: str | None) -> bytes:
-    # Lengths in front, so that ("ab", "c") and ("a", "bc") differ.
+    # Lengths first, so that ("ab", "c") and ("a", "bc") differ.
     whole = f"{len(text)}:{text}"
     if text_pair is not None:
         whole += f"{len(text_pair)}:{text_pair}"

@@ -1,4 +1,4 @@
-"""A table as a file holds it, before anyone asks what its columns mean."""
+"""A table as read from a file, before its columns are interpreted."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from temper.errors import DataError
 
 SHOWN = 3
-"""Bad rows that a notice names."""
+"""Maximum number of bad rows that a notice lists."""
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How tables are read.
+    """Options for reading tables.
 
     Args:
-        encoding: Encoding of text files that are not UTF-8; None refuses these.
-        skip_bad_rows: Whether rows that cannot be read are left out with a notice.
+        encoding: Encoding of text files that are not UTF-8; None raises on them.
+        skip_bad_rows: Whether to skip rows that cannot be read, with a notice.
         unread: Names of columns that are not read: a row of delimited text may end before them.
-        others: Whether the columns without a role are kept, without conversion.
+        others: Whether to keep the columns without a role, without conversion.
         named: Names of columns that the user gave.
     """
 
@@ -32,7 +32,7 @@ class TableOptions:
     named: frozenset[str] = frozenset()
 
     def needed(self, names: Sequence[str]) -> int:
-        """Return how many fields a row must have: all but the last ones that are not read.
+        """Return the required number of fields of a row, without the last columns that are unread.
 
         Args:
             names: Names of the columns, in their order.
@@ -49,7 +49,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of equal length, and the place of each row in its file.
+    """Columns of equal length, and the position of each row in its file.
 
     Args:
         title: Path of the file, or id and split on the Hub; used in messages.
@@ -58,12 +58,12 @@ class Table:
         size: Number of rows.
         lines: Line of each row in its file, counted from 1; None if rows have no lines and none was
             left out.
-        unit: What `lines` counts: lines, or rows where a file has no lines.
+        unit: Unit of `lines`: lines, or rows if a file has no lines.
         numbers: Number of each row among all rows of the file, counted from 1; None if no row was
             left out.
-        decimal_comma: Whether numbers are written with a comma, as next to semicolons.
-        label_names: Names of integer labels by column, where the file itself holds them.
-        source: What identifies the file's content: path, sha256 and the like.
+        decimal_comma: Whether numbers have a decimal comma, as is common with semicolons.
+        label_names: Names of integer labels by column, if the file has them.
+        source: Metadata that identifies the file's content: path, sha256 and the like.
         notices: Notes about how the file was read.
     """
 
@@ -80,13 +80,13 @@ class Table:
     notices: tuple[str, ...] = ()
 
     def where(self, index: int) -> str:
-        """Name a row's place for an error: its line, else its row counted from 1."""
+        """Return a row's position for an error: its line, else its number from 1."""
         if self.lines is not None:
             return f"{self.title}, {self.unit} {self.lines[index]}"
         return f"{self.title}, row {index + 1}"
 
     def without(self, bad: Mapping[int, str]) -> Table:
-        """Leave rows out and say so.
+        """Leave rows out, with a notice.
 
         Args:
             bad: The fault of each of them, by index in ascending order.
@@ -116,11 +116,11 @@ def read_rows(
     Args:
         table: The table.
         columns: Names of the columns.
-        read: Of their values in a row; it raises a `ValueError` that says what is wrong with them.
-        skip: Whether rows that cannot be read are left out, with a notice.
+        read: Function of their values in a row; it raises a `ValueError` with the fault.
+        skip: Whether to skip rows that cannot be read, with a notice.
 
     Returns:
-        Its result, and the table without the rows that are left out.
+        Its results, and the table without the skipped rows.
 
     Raises:
         DataError: A row cannot be read; or none can.
@@ -141,7 +141,7 @@ def read_rows(
 
 
 def skipped_rows(title: str, bad: Mapping[int, str], *, unit: str = "line") -> str:
-    """Return how many bad rows are left out, and where the first are.
+    """Report the number of skipped bad rows, and the positions of the first ones.
 
     Args:
         title: The table.

@@ -55,7 +55,7 @@ def tagged_rows(
         table: The table.
         column: Name of the column of words.
         tags: Name of the column of tags; None without one.
-        names: Names of the tags by index, where known.
+        names: Names of the tags by index, if known.
         name: Name of the set.
 
     Raises:
@@ -91,7 +91,7 @@ def read_words(table: Table, column: str) -> list[tuple[str, ...]]:
             raise DataError(
                 f"{table.where(index)}: {column!r} must be a list of words, got {fault}. {_FIX}"
             )
-        # A word with a space inside, or none at all, would not be found again in the text.
+        # A word with a space inside, or an empty one, would break the split of the joined text.
         words = ("_".join(word.split()) or "_" for word in value)  # type: ignore[attr-defined]
         rows.append(tuple(words))
     return rows
@@ -206,13 +206,13 @@ def _tags_fault(value: object, words: int, names: Sequence[str] | None) -> str:
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
-    """Split a running text into words and signs, as treebanks do.
+    """Split a running text into words and punctuation, as treebanks do.
 
     Args:
         text: Any text.
 
     Returns:
-        Start and end of each in the text, in characters.
+        Start and end of each word in the text, in characters.
 
     Example:
         >>> text = "Merkel's U.S. trip cost $1,000."
@@ -242,7 +242,7 @@ def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
         word_at.append(-1 if sign == " " else word)
     result, last = [], -1
     for start, end in offsets:
-        # The last character decides, as some vocabularies count the space before a word to it.
+        # The last character decides, because some vocabularies include the space before a word.
         last_word = word_at[end - 1] if end > start else -1
         result.append(last_word if last_word > last else -1)
         last = max(last, last_word)
@@ -255,13 +255,13 @@ def of_words(
     """Return the values of words from those of tokens.
 
     Args:
-        values: Of each token of a batch, [B, T, ...].
+        values: Values of each token of a batch, [B, T, ...].
         begins: The first token of each row that is not padding, B.
         words: Which word begins at each token of each row, as `first_tokens` returns it.
         missing: The value of words that have no token.
 
     Returns:
-        Of each row, the values of all words up to the last that begins, [w, ...].
+        For each row, the values of all words up to the last that begins, [w, ...].
 
     Example:
         >>> of_words(np.array([[7, 1, 2, 3, 7]]), [0], [[-1, 0, -1, 2, -1]], missing=-1)[0].tolist()

@@ -13,8 +13,8 @@ class Span(NamedTuple):
 
     Args:
         side: 0 in the text, 1 in the second text of a pair task.
-        start: Of its first character.
-        end: Behind its last one.
+        start: Index of its first character.
+        end: Index after its last one.
     """
 
     side: int
@@ -23,20 +23,18 @@ class Span(NamedTuple):
 
 
 def lacks_spans(tokenizer: Any) -> str:
-    """Return why a tokenizer cannot tell where tokens stand; empty if it can.
+    """Return why a tokenizer cannot locate tokens in the text; empty if it can.
 
     Args:
         tokenizer: A Transformers tokenizer.
 
     Example:
         >>> lacks_spans(object())
-        'its tokenizer (object) does not say where a token stands in the text'
+        'its tokenizer (object) does not return the positions of tokens'
     """
     if getattr(tokenizer, "is_fast", False):
         return ""
-    return (
-        f"its tokenizer ({type(tokenizer).__name__}) does not say where a token stands in the text"
-    )
+    return f"its tokenizer ({type(tokenizer).__name__}) does not return the positions of tokens"
 
 
 def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[list[Span | None]]:
@@ -45,13 +43,13 @@ def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[
     Args:
         examples: The rows.
         tokenizer: A fast Transformers tokenizer.
-        max_length: Most tokens of a row, special tokens included.
+        max_length: Maximum number of tokens of a row, including special tokens.
 
     Returns:
-        For each row one entry a token, None for those that the tokenizer adds.
+        For each row one entry per token, None for those that the tokenizer adds.
 
     Raises:
-        DataError: The tokenizer does not know.
+        DataError: The tokenizer does not return the positions.
     """
     if reason := lacks_spans(tokenizer):
         raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
@@ -81,13 +79,13 @@ def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[
 
 
 def trimmed(text: str, side: int, start: int, end: int) -> Span:
-    """Leave out the space that some vocabularies count to the word behind it.
+    """Remove the space that some vocabularies include in the following word's token.
 
     Args:
         text: The text.
         side: 0 for a text, 1 for the second text of a pair task.
         start: Index of the token's first character.
-        end: Index behind its last.
+        end: Index after its last.
     """
     piece = text[start:end]
     left = len(piece) - len(piece.lstrip())

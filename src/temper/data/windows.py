@@ -1,8 +1,8 @@
 """Split texts that are longer than the model reads into windows: overlapping parts of one length.
 
-A row's windows follow each other in its ids, and ``sizes`` says how many tokens each has. The model
-reads a batch [B, W, T] as B * W sequences, and the logits of a text are the mean or the maximum
-over its windows (`temper.models.windows`).
+A row's windows follow each other in its ids, and ``sizes`` has the number of tokens of each. The
+model reads a batch [B, W, T] as B * W sequences, and the logits of a text are the mean or the
+maximum over its windows (`temper.models.windows`).
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def windows_of_rows(
     max_length: int,
     added: int,
 ) -> tuple[list[dict[str, Any]], int]:
-    """Encode texts that are too long, each in windows.
+    """Encode texts that are too long in windows.
 
-    Of a pair the second text is split, and each window begins with the whole first text. A pair
-    whose first text leaves no room for that is cut, as without windows.
+    In a pair the second text is split, and each window begins with the whole first text. If the
+    first text leaves no room for that, the pair is cut as without windows.
 
     Args:
         texts: The texts.
@@ -92,7 +92,7 @@ def windows_of_rows(
         added: Special tokens of a window.
 
     Returns:
-        One mapping a row with ``sizes``, and how many rows are not read to their end.
+        One mapping per row with ``sizes``, and the number of rows that are still cut.
     """
     fits = [True] * len(texts)
     if pairs is not None:

@@ -1,9 +1,8 @@
-"""A text as words and what stands between them, so that a word can be changed and no other sign.
+"""A text as words and gaps, so that a word can be changed without changing anything else.
 
-A word is a run of letters, digits and the marks on them, with apostrophes and hyphens inside
+A word is a run of letters, digits and combining marks, with apostrophes and hyphens inside
 (``don't``, ``well-made``). In scripts without spaces between words (Chinese characters, Kana, Thai,
-Lao, Khmer, Myanmar) each letter with its marks is a word of its own. Emoji and punctuation belong
-to the gaps.
+Lao, Khmer, Myanmar) each letter with its marks is a word. Emoji and punctuation belong to the gaps.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _SINGLE = (
 )
 # Variation selectors belong to emoji.
 _MARK = r"[\p{M}--[\ufe00-\ufe0f\U000e0100-\U000e01ef]]"
-# Between two letters these join a word: apostrophes, hyphens, and the joiners of Persian and Hindi.
+# Characters that join two letters: apostrophes, hyphens, and the joiners of Persian and Hindi.
 _JOINER = r"['\u2019\-\u2010\u2011\u200c\u200d]"
 
 STOP_WORDS = frozenset(asset("temper.data", "stop_words.txt").split())
-"""English words that carry grammar and not content, lower case, with a straight apostrophe."""
+"""English function words in lower case, with a straight apostrophe."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Words:
         gaps: The text before, between and after them, n + 1 strings.
 
     Raises:
-        ValueError: There is not one gap more than words.
+        ValueError: The number of gaps is not that of words plus one.
 
     Example:
         >>> Words.of("Well, don't!").words
@@ -60,10 +59,10 @@ class Words:
 
     @classmethod
     def of(cls, text: str) -> Words:
-        """Split a text; joining the pieces gives it back.
+        """Split a text; joining the pieces returns the same text.
 
         Args:
-            text: Any text, the empty one too.
+            text: Any text, also an empty one.
         """
         words, gaps, end = [], [], 0
         for result in _pattern().finditer(text):
@@ -78,7 +77,7 @@ class Words:
 
     @property
     def text(self) -> str:
-        """The text that the pieces make."""
+        """The joined pieces."""
         return self.gaps[0] + "".join(
             word + gap for word, gap in zip(self.words, self.gaps[1:], strict=True)
         )
@@ -87,17 +86,17 @@ class Words:
         """Return where a word starts and ends in `text`, in characters.
 
         Args:
-            index: Of the word, in [0, n).
+            index: Index of the word, in [0, n).
         """
         start = sum(map(len, self.words[:index])) + sum(map(len, self.gaps[: index + 1]))
         return start, start + len(self.words[index])
 
     def replaced(self, index: int, word: str) -> Words:
-        """Return the same text with another word at one place, which stays one word.
+        """Return the text with another word at one index, which counts as one word.
 
         Args:
-            index: Of the word, in [0, n).
-            word: What to put there; it may hold spaces.
+            index: Index of the word, in [0, n).
+            word: The new word; it may contain spaces.
 
         Example:
             >>> Words.of("a good film").replaced(1, "bad").text
@@ -106,10 +105,10 @@ class Words:
         return Words((*self.words[:index], word, *self.words[index + 1 :]), self.gaps)
 
     def text_without(self, index: int) -> str:
-        """Return the text without one word, and without the space that would stand doubled.
+        """Return the text without one word and without its doubled space.
 
         Args:
-            index: Of the word, in [0, n).
+            index: Index of the word, in [0, n).
 
         Example:
             >>> Words.of("a good film").text_without(1)
@@ -137,7 +136,7 @@ def is_stop_word(word: str) -> bool:
 
 @cache
 def _pattern() -> Any:
-    """Return the expression of a word, which the module `re` has no classes for."""
+    """Return the pattern of a word; it needs character classes that `re` does not have."""
     letter = rf"[[\p{{L}}\p{{N}}_]--{_SINGLE}]"
     return regex.compile(
         f"{_SINGLE}{_MARK}*|{letter}(?:{letter}|{_MARK}|{_JOINER}(?={letter}))*", regex.V1

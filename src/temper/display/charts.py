@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from temper.display.cells import NAMED, Cell, Comparison, Row, ScoreKey
+from temper.display.cells import Cell, Comparison, Row, ScoreKey
 from temper.display.records import Parameters
 from temper.display.wording import plural, title, unit
 from temper.functional.units import ABSENT, Unit
@@ -268,9 +268,13 @@ def lines_are(cells: Iterable[Cell]) -> str:
     return "Lines are 95% intervals over examples." if alone else ""
 
 
+MOST_SERIES = 4
+"""Maximum number of columns in a bar chart or a line chart."""
+
+
 def many_columns(comparison: Comparison) -> bool:
     """Return whether there are too many columns for a bar chart."""
-    return len(comparison.columns) > NAMED + 1
+    return len(comparison.columns) > MOST_SERIES
 
 
 def numbers_of(marks: Marks, *header: str) -> Numbers:

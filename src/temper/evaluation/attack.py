@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Forward: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
-"""From delta [b, T, D] and the places [b] of its rows in the batch to logits in fp32."""
+"""From delta [b, T, D] and the indices [b] of its rows in the batch to logits in fp32."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class Target:
 
     @property
     def graded(self) -> bool:
-        """Whether a row is not simply right or wrong: targets, several labels, tags of words."""
+        """Whether a row can be partly right: targets, several labels, tags of words."""
         return self.regression or self.labels.dim() > 1
 
 
 def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: int) -> Tensor:
-    """Draw a delta uniformly from each row's ball, keyed by the row and not by its place.
+    """Draw a delta uniformly from each row's ball, keyed by the row's hash, not its index.
 
     Args:
         target: The batch.
@@ -135,13 +135,13 @@ def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: 
 
 
 def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
-    """Return what attacks climb on each row.
+    """Return the loss that attacks maximize on each row.
 
     For a classifier ``m = logsumexp_{k != y}(z_k) - z_y``. The cross-entropy is
-    ``log(1 + exp(m))``, so both rise together and their gradients point the same way. But where a
-    model is very sure the gradient of the cross-entropy rounds to 0: the attack would stand still,
-    and the model look robust. For several labels and tags it is the mean cross-entropy of
-    these: ``m`` of one that is wrong already would outweigh the others.
+    ``log(1 + exp(m))``, so both rise together and their gradients point the same way. But if a
+    model is very confident, the gradient of the cross-entropy rounds to 0. The attack would then
+    not move, and the model would look robust. For several labels and tags the loss is their mean
+    cross-entropy, because ``m`` of one that is already wrong would outweigh the others.
 
     Args:
         logits: [B, C], [B, 1] of a regression, [B, L, 2] of several labels, or [B, T, C] of tags.
@@ -171,13 +171,13 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
     """Attack one batch at every norm and radius.
 
     The clean forward and its gradient are computed once and serve every first step. The first
-    start of PGD goes to FGM's point and on from there, so FGM's answer is that pass's first
-    forward. PGD answers with the worst point it has seen, the clean one included: a wrong answer
-    before a right one, then the higher loss. A row that is wrong is not attacked further, so its
-    loss says nothing of how wrong it can be made; targets and tags are attacked to the end.
+    start of PGD goes to FGM's point and continues from there, so FGM's result is that pass's first
+    forward. PGD returns the worst point it has seen, including the clean one: a wrong prediction
+    before a right one, then the higher loss. A wrong row is not attacked further, so its loss is
+    not the maximum. Targets and tags are attacked until the last step.
 
-    In forward passes F and gradient passes G (a forward and a backward), with r radii and n norms,
-    at most ``1 G + n r ((restarts steps - 1) G + restarts F)``; a row that is wrong needs no more.
+    Cost in forward passes F and gradient passes G (a forward and a backward), with r radii and n
+    norms: at most ``1 G + n r ((restarts steps - 1) G + restarts F)``; wrong rows stop early.
 
     Args:
         target: The batch.
@@ -233,7 +233,7 @@ def _pgd(
 
     A start climbs from the best point that it has seen, by steps that are halved for a row whenever
     its loss does not rise. Its next step depends on neither the number of steps nor that of
-    starts, and a row that is wrong is left alone: more of either finds all that fewer find.
+    starts, and a wrong row stops. So more steps or starts find everything that fewer find.
     """
     worst = fgm = clean
     everyone = torch.arange(len(clean), device=clean.device)
@@ -269,10 +269,10 @@ def _pgd(
 
 @dataclass(frozen=True)
 class _Ascent:
-    """Where a start stands: the best point of each row that is still right, and its next step.
+    """State of a start: the best point of each row that is still right, and its next step.
 
     Args:
-        rows: Places of the rows in the batch, [b], rising.
+        rows: Indices of the rows in the batch, [b], ascending.
         delta: The best point so far, [b, T, D].
         gradient: The loss's gradient there, [b, T, D].
         loss: The loss there, [b].
@@ -295,7 +295,7 @@ class _Ascent:
         return norms.project(self.delta + step, radius, norm=norm)
 
     def then(self, target: Target, delta: Tensor, logits: Tensor, gradient: Tensor) -> _Ascent:
-        """Go on from a point where it is better, and take half the step where it is not."""
+        """Move rows whose loss rose to the new point, and halve the step of the others."""
         loss = _loss(target, logits, self.rows)
         up = loss > self.loss
         wide = up[:, None, None]
@@ -313,7 +313,7 @@ def _loss(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
 
 
 def _not_wrong(target: Target, worst: Tensor, rows: Tensor) -> Tensor:
-    """Return those of some rows that no point has turned wrong; of targets and tags all."""
+    """Return the rows that are still right at every point; all rows for targets and tags."""
     if target.graded:
         return rows
     return rows[worst[rows].argmax(dim=-1) == target.labels[rows].long()]
@@ -364,7 +364,7 @@ def _finite(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
 
 
 def check_finite(values: Tensor, names: Sequence[str], *, what: str) -> None:
-    """Refuse to attack a row by values that are not finite.
+    """Raise if a value that an attack needs is not finite.
 
     Args:
         values: Of each row, [b, ...].

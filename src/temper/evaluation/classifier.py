@@ -1,4 +1,4 @@
-"""Predict with a sequence classifier and its tokenizer, and let attacks at its embeddings."""
+"""Predict with a sequence classifier and its tokenizer; attacks can perturb its embeddings."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ from temper.models.windows import windows_of
 from temper.types import Batch, Windows
 
 CHUNK = 4096
-"""Rows that are tokenized at a time."""
+"""Number of rows that are tokenized at a time."""
 
 
 class TextPredictor:
     """The tokenizer and the head of a checkpoint.
 
     Args:
-        config: The configuration of a Transformers model; None or another object has two classes
-            or more without names.
+        config: The configuration of a Transformers model. With None or another object the model
+            has two or more classes without names.
         tokenizer: The model's tokenizer.
         max_length: Tokens a text is cut to, >= 1; at most as many as the model has positions for.
-        positions: How many these are; None without a limit.
+        positions: Number of these positions; None without a limit.
 
     Raises:
         ModelError: The length is below its bound.
@@ -85,10 +85,10 @@ class TextPredictor:
         """Tokenize a set.
 
         Args:
-            examples: Texts; labels are not looked at.
+            examples: Texts; labels are ignored.
 
         Returns:
-            Its rows, unpadded and without labels.
+            The set's rows, unpadded and without labels.
         """
         bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
         return encode(
@@ -106,7 +106,7 @@ class TextPredictor:
         return cut / len(examples)
 
     def _chunks(self, examples: Examples) -> Iterator[Examples]:
-        """Cut a set where it is long: token ids weigh more than the texts, so few are held."""
+        """Split a long set, because token ids take more memory than the texts."""
         if len(examples) <= CHUNK:
             yield examples
             return
@@ -137,17 +137,18 @@ _SPECIAL = ("bos", "eos", "cls", "sep", "pad")
 class ClassifierPredictor(TextPredictor):
     """Predict with a sequence classifier or regression and its tokenizer.
 
-    The model is in eval mode while it answers, and afterwards as it was: training flags, hooks,
-    gradients, random states. Batches hold rows of similar length; no answer depends on its batch.
+    The model is in eval mode while it predicts. Its training flags, hooks, gradients and random
+    states are restored afterwards. Batches have rows of similar length; no prediction depends on
+    its batch.
 
     Args:
-        model: A Transformers sequence classifier, or a module that takes ``input_ids`` and gives
+        model: A Transformers sequence classifier, or a module that takes ``input_ids`` and returns
             logits.
         tokenizer: The model's tokenizer.
         max_length: Tokens a text is cut to, >= 1; at most as many as the model has positions for.
-        batch_size: Rows of a forward pass, >= 1, where a call does not say otherwise.
-        device: Where to move the model; None leaves it where it is.
-        precision: ``fp32`` for the weights' own, or mixed precision in ``bf16``.
+        batch_size: Default number of rows of a forward pass, >= 1.
+        device: Device to move the model to; None does not move it.
+        precision: ``fp32`` for the dtype of the weights, or mixed precision in ``bf16``.
 
     Raises:
         ModelError: A number is below its bound.
@@ -182,33 +183,33 @@ class ClassifierPredictor(TextPredictor):
         self.gives = of_head.get(head_name(model), self.gives)
         if self.gives in ("choices", "spans"):
             self.label_names = None
-        # A model that was trained on texts in windows answers them so.
+        # A model that was trained on windows of texts also predicts from windows.
         self.windows = None if (result := windows_of(model)) is None else result.windows
         self._words: WholeWords | None = None
 
     @property
     def device(self) -> torch.device:
-        """Where the model lies."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     def mixed(self) -> AbstractContextManager[Any]:
-        """Return what answers are computed in: autocast, where the precision is mixed."""
+        """Return the context of a forward pass: autocast if the precision is mixed."""
         if self.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Answer examples, in their order.
+        """Predict examples, in their order.
 
         Args:
-            examples: Texts; labels are not looked at.
+            examples: Texts; labels are ignored.
             batch_size: Rows of a forward pass, None for the predictor's own.
 
         Returns:
             Logits of a classifier, or values of a regression.
 
         Raises:
-            ModelError: An answer is not finite or has the wrong shape.
+            ModelError: An output is not finite or has the wrong shape.
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
@@ -242,20 +243,20 @@ class ClassifierPredictor(TextPredictor):
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
     ) -> tuple[Prediction, NDArray[np.float32]]:
-        """Answer examples and read their states, in one plain forward pass a batch.
+        """Predict examples and return their hidden states, in one forward pass per batch.
 
         A row's state at a layer is the mean over its tokens of the layer's output.
 
         Args:
-            examples: Texts, n >= 1; labels are not looked at.
+            examples: Texts, n >= 1; labels are ignored.
             batch_size: Rows of a forward pass, None for the predictor's own.
 
         Returns:
-            What `predict` returns, and the states of all layers, the embeddings first, [n, L, D]
-            fp32; of an encoder with a decoder those of the encoder.
+            The output of `predict`, and the states of all layers, the embeddings first, [n, L, D]
+            fp32. For an encoder-decoder model they are the encoder's states.
 
         Raises:
-            ModelError: The model does not give its hidden states, or an answer or a state is not
+            ModelError: The model does not return its hidden states, or an output or a state is not
                 finite.
         """
         indices: list[int] = []
@@ -274,17 +275,17 @@ class ClassifierPredictor(TextPredictor):
                 indices += part.indices
         if not indices:
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        # Single precision: L * D numbers a row are many, and they were computed in it.
+        # fp32 saves memory (L * D numbers per row), and the states were computed in fp32.
         read = np.concatenate(states)[np.argsort(indices)]
         if not bool(np.isfinite(read).all()):
             raise ModelError(f"A hidden state of set {examples.name!r} is not finite. {BROKEN}")
         return joined(indices, answers), read
 
     def _with_states(self) -> dict[str, bool]:
-        """Return what asks the model for its hidden states.
+        """Return the argument that makes the model return its hidden states.
 
         Raises:
-            ModelError: It does not know that.
+            ModelError: The model has no such argument.
         """
         taken = inspect.signature(innermost(self.model).forward).parameters
         if "output_hidden_states" not in taken and "kwargs" not in taken:
@@ -298,12 +299,12 @@ class ClassifierPredictor(TextPredictor):
         batch_size: int | None = None,
         tell: Callable[[int, int], None] | None = None,
     ) -> Prediction:
-        """Answer rows of token ids, in their order.
+        """Predict rows of token ids, in their order.
 
         Args:
             encoded: At least one row; rows of similar length share a batch.
             batch_size: Rows of a forward pass, None for the predictor's own.
-            tell: Called after each pass with rows done and rows in all.
+            tell: Called after each pass with the number of finished rows and of all rows.
         """
         if not len(encoded):
             raise ModelError("There are no rows to run the model on.")
@@ -353,10 +354,10 @@ class ClassifierPredictor(TextPredictor):
 
     @contextmanager
     def session(self, *, single: bool = False) -> Iterator[Session]:
-        """Open the model for perturbing; on leaving it is as it was, hooks included.
+        """Open the model for perturbation; its state and hooks are restored on exit.
 
         Args:
-            single: Whether all is computed in single precision until then.
+            single: Whether to compute everything in fp32 until the exit.
 
         Yields:
             A session.
@@ -365,7 +366,7 @@ class ClassifierPredictor(TextPredictor):
             stack.enter_context(in_mode(self.model, training=False))
             if single:
                 stack.enter_context(in_single(self.model))
-            # Without this the backward pass would work out weight gradients that are not read.
+            # Without this the backward pass would compute weight gradients that nothing reads.
             wanted = [weight for weight in self.model.parameters() if weight.requires_grad]
             network = Network(self.model)
             try:
@@ -378,9 +379,9 @@ class ClassifierPredictor(TextPredictor):
                     weight.requires_grad_(True)
 
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
-        """Yield every row's hidden state at each layer, where the head reads it, and its answers.
+        """Yield every row's hidden states where the head reads them, and the predictions.
 
-        One forward pass a batch, without a graph but the head's.
+        It takes one forward pass per batch. Only the head has an autograd graph.
 
         Args:
             examples: Texts.
@@ -405,7 +406,7 @@ class ClassifierPredictor(TextPredictor):
         return lacks_second_derivative(self.model)
 
     def vocabulary(self) -> Vocabulary:
-        """Return the tokenizer's ids, sorted by what a corruption may do with them."""
+        """Return the tokenizer's ids, grouped by how a corruption may use them."""
         return Vocabulary.of(self.tokenizer, size=self._vocabulary_size)
 
     def spans(self, examples: Examples) -> list[list[Span | None]]:
@@ -415,7 +416,7 @@ class ClassifierPredictor(TextPredictor):
             examples: Texts.
 
         Raises:
-            DataError: The tokenizer does not know.
+            DataError: The tokenizer does not return the positions.
         """
         return token_spans(examples, self.tokenizer, max_length=self.max_length)
 
@@ -433,7 +434,7 @@ class ClassifierPredictor(TextPredictor):
 
     @property
     def _vocabulary_size(self) -> int | None:
-        """Rows of the model's embedding table, None if its config does not say."""
+        """Rows of the model's embedding table, None if its config does not have them."""
         size: int | None = getattr(getattr(self.model, "config", None), "vocab_size", None)
         return size
 

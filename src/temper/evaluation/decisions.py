@@ -1,4 +1,4 @@
-"""Decisions at other thresholds than 0.5: of several labels, or of class 1 of two."""
+"""Decisions at thresholds other than 0.5, for several labels or for class 1 of two."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def label_matrix(labels: FloatArray) -> FloatArray:
 
 
 def decided(prediction: Prediction, thresholds: tuple[float, ...] | None) -> Prediction:
-    """Return the same answers with the decisions of other thresholds.
+    """Return the same predictions with decisions at other thresholds.
 
     Args:
         prediction: n answers.

@@ -50,8 +50,8 @@ from temper.functional.precision import bf16_notices
 from temper.progress import Progress
 from temper.settings import Faults, section
 
-# What may be said of a run's own data: which rows are drawn, and what is done with them. A kind
-# that the model answers is the run's, whether the run was told it or saw it.
+# Settings that may be given for a run's own data, because they do not change how it is read. A
+# `kind` that the model predicts equals the run's, whether the run's was given or guessed.
 FREE = {"source", "task", "kind", "eval_rows", "eval_split", "seed", "max_length", "group_column"}
 
 
@@ -64,10 +64,10 @@ def load_evaluated(
 ) -> Examples:
     """Load the rows that a model is evaluated on.
 
-    The source that a run was trained on gives the run's own validation rows, carved ones included,
-    so no training row is scored; they are read as the run read them. A single file, or a split that
-    is named, is taken whole; of other sources the evaluation split is taken. Columns of other
-    sources may have the names of the run's columns.
+    If the source is the run's training data, the rows are the run's validation rows (also if they
+    were held out from the training rows), so no training row is scored. They are read as the run
+    read them. A single file or a named split is used whole; other sources use their evaluation
+    split. Columns of other sources may have the names of the run's columns.
 
     Args:
         model: The model.
@@ -80,8 +80,8 @@ def load_evaluated(
 
     Raises:
         DataError: If the data is wrong.
-        SettingError: If the run's own rows are to be read by other settings than the run's, or
-            ``kind`` is not what the model answers.
+        SettingError: If settings would read the run's own rows differently, or ``kind`` is not the
+            kind that the model predicts.
     """
     wanted = KINDS[predictor.gives]
     # Other labels are recognized by their columns.
@@ -124,13 +124,13 @@ def load_evaluated(
 
 
 def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, scored: int) -> str:
-    """Return which rows `load_evaluated` took.
+    """Return a sentence on the rows that `load_evaluated` returned.
 
     Args:
         model: The model.
         settings: The source.
-        rows: What was loaded.
-        scored: How many of them are evaluated.
+        rows: The loaded rows.
+        scored: Number of rows that are evaluated.
     """
     trained = model.data
     split = rows.source.get("split")
@@ -147,7 +147,7 @@ def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, sco
 
 
 def _is_run_data(trained: Mapping[str, Any], settings: DataSettings) -> bool:
-    """Return whether the rows asked for are the validation rows of the run that was trained so."""
+    """Return whether the requested rows are the validation rows of the run."""
     return (
         "source" in trained
         and _same_source(str(trained["source"]), settings.source)
@@ -168,32 +168,32 @@ def measure(
     thresholds: tuple[float, ...] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Measure a model and write the evaluation in one go.
+    """Measure a model and write the evaluation.
 
     Args:
         predictor: The loaded model.
         sets: The sets.
         settings: Settings of the evaluation.
-        out: Folder of the evaluation; an older one in its place is replaced once the new one is
-            whole.
-        model: Name of the model, for the record.
-        key: Recognizes the evaluation later on.
-        run: Key of the run that trained the model; None for other models.
-        asked: Further tables of settings, for the record.
-        thresholds: As `temper.evaluation.run.evaluate` takes them.
-        progress: Receives how far it is.
+        out: Folder of the evaluation; an older evaluation there is replaced once the new one is
+            complete.
+        model: Name of the model, stored with the scores.
+        key: Fingerprint of the evaluation.
+        run: Fingerprint of the run that trained the model; None for other models.
+        asked: Further tables of settings, stored with the scores.
+        thresholds: See `temper.evaluation.run.evaluate`.
+        progress: Receives the progress.
 
     Returns:
         Rows and scores.
 
     Raises:
-        MemoryLimitError: The answers would not fit into what memory is free.
-        WriteError: There is no room for them.
+        MemoryLimitError: The predictions would not fit into free memory.
+        WriteError: They would not fit on the disk.
         TemperError: The sets or the settings do not fit the model.
     """
     check_size(sets.data, out)
     on_progress = (progress or Progress()).evaluation
-    # Held while it is measured, so no other process does the same work.
+    # The lock is kept while measuring, so that no other process does the same work.
     with staged_folder(out) as staged:
         measured = evaluate(
             predictor, sets.data, settings, model=model, thresholds=thresholds, progress=on_progress
@@ -213,32 +213,29 @@ def measure(
 
 
 def check_size(data: EvaluationData, out: Path) -> None:
-    """Refuse more rows than there is memory or room on the disk for, before any is answered.
+    """Raise before any work if the predictions do not fit into memory or on the disk.
 
-    The estimate is for one answer to each text; perspectives need more.
+    The estimate covers one prediction per text; perspectives need more.
 
     Args:
         data: The sets.
-        out: Where the evaluation will be written.
+        out: Folder that the evaluation will be written to.
 
     Raises:
-        MemoryLimitError: Memory is not enough.
-        WriteError: The room is not.
+        MemoryLimitError: There is not enough free memory.
+        WriteError: There is not enough free disk space.
     """
     sets = (data.dev, *data.shift.values(), *data.adversarial.values(), *data.anomaly.values())
     rows = sum(len(examples) for examples in sets)
-    # Place, label, prediction, loss and a hash of 16 digits next to the probabilities.
+    # In addition to the probabilities: index, label, prediction, loss and a 16-digit hash.
     wanted = rows * NUMBER * (6 + data.dev.classes)
     check_memory(wanted, what=f"The answers to {rows:,} texts")
-    # Hashes are as random as bytes can be, so no format packs them smaller.
+    # Hashes are random bytes, so no file format compresses them.
     check_free(out, rows * NUMBER, what="the rows of the evaluation")
 
 
 def stored_key(folder: Path) -> str | None:
-    """Return the key that an evaluation was made under, None if there is no whole evaluation.
-
-    One whose files are damaged is not whole, so that it is made again.
-    """
+    """Return the fingerprint of an evaluation, None if there is none or its files are damaged."""
     try:
         read_json(folder / "scores.json")
         return str(read_json(folder / "settings.json").get("key"))
@@ -247,13 +244,13 @@ def stored_key(folder: Path) -> str | None:
 
 
 def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Say in what a folder's evaluation differs from what is asked for now.
+    """Describe how a folder's evaluation differs from the requested one.
 
     Args:
-        folder: A whole evaluation.
+        folder: A complete evaluation.
         model: Name of the model.
-        tables: Settings by table. What only one of both has is not compared: sections of what the
-            other does not measure, and tables that older versions did not keep.
+        tables: Settings by table. Sections of perspectives that only one of both measures, and
+            tables that older versions did not store, are not compared.
     """
     record = read_json(folder / "settings.json")
     before, now = {}, {}
@@ -272,13 +269,13 @@ def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, An
 def evaluation_key(
     model: str, sets: EvaluationSets, settings: EvaluationSettings, *, max_length: int | None
 ) -> str:
-    """Hash all that decides an evaluation's outcome.
+    """Hash everything that an evaluation's result depends on.
 
     Args:
-        model: What identifies the weights.
+        model: Fingerprint of the weights.
         sets: The sets.
-        settings: Settings of the evaluation; the batch size decides nothing.
-        max_length: Tokens a text is cut to, None if the predictor does not say.
+        settings: Settings of the evaluation; the batch size is left out.
+        max_length: Tokens a text is cut to, None if the predictor does not define it.
 
     Returns:
         12 hexadecimal digits.
@@ -287,7 +284,7 @@ def evaluation_key(
         setting.partition(".")[2]: model_identity(name)
         for setting, name in named_models(settings).items()
     }
-    # Without it where it is the default: keys of versions that had no such setting stand.
+    # A default is left out, so that fingerprints of versions without the setting stay valid.
     left_out = {"batch_size", *({"precision"} if settings.precision == "fp32" else ())}
     return digest(
         {
@@ -301,16 +298,16 @@ def evaluation_key(
 
 
 def _check_run_data(model: Checkpoint, settings: DataSettings, run_data: DataSettings) -> None:
-    """Refuse settings that were given and would be ignored, because a run's own are taken."""
+    """Raise if settings were given that would be ignored, because the run's are used."""
     given = settings.model_fields_set - FREE
     changed = differences(
         {"data": run_data.model_dump(include=given)}, {"data": settings.model_dump(include=given)}
     )
     if changed:
         raise SettingError(
-            f"{model} was trained on {settings.source}, and its own dev rows are read as it read "
-            f"them, but {'; '.join(changed)}. Leave that out, or name the split that is to be read "
-            "otherwise with --set data.eval_split=NAME."
+            f"{model} was trained on {settings.source}, and its dev rows are read with the run's "
+            f"settings, but {'; '.join(changed)}. Leave that out, or name the split to read "
+            "differently with --set data.eval_split=NAME."
         )
 
 
@@ -332,20 +329,20 @@ OF_THE_RUN = (
     "encoding",
     "skip_bad_rows",
 )
-"""Settings of a run's own data, and of how any split of them is read."""
+"""Settings of a run's data and of how its splits are read."""
 
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What to evaluate, and on what.
+    """The model to evaluate, its data and the settings.
 
     Args:
         model: The model.
         data: The evaluated source.
         evaluate: Settings of the evaluation.
-        sets: Where the other sets come from.
+        sets: Sources of the other sets.
         predictor: Settings of the predictor that the model does not define, and its device.
-        max_length: Tokens a text is cut to; None takes what the model was trained with.
+        max_length: Tokens a text is cut to; None takes the length that the model was trained with.
         thresholds: Probability, not calibrated, above which each label, or class 1 of two, is
             predicted, [L]; None for 0.5.
     """
@@ -367,8 +364,8 @@ class EvaluationRequest:
     ) -> EvaluationRequest:
         """Check nested settings: ``data``, ``evaluate``, ``sets`` and ``predictor``.
 
-        Where no source is given, a run is evaluated on the data that it was trained with, read as
-        it read them. Of another source it gives the encoding.
+        If no source is given, a run is evaluated on the data that it was trained with, read with
+        the run's settings. For another source only the run's encoding is used.
 
         Raises:
             SettingError: If anything is wrong; it lists every fault.
@@ -377,7 +374,7 @@ class EvaluationRequest:
         table = tree.get("data", {})
         if isinstance(table, Mapping):
             faults += [
-                f"`data.{name}` says how to train and has no meaning here. Leave it out."
+                f"`data.{name}` is a training setting and has no effect here. Leave it out."
                 for name in TRAINING_ONLY
                 if name in table
             ]
@@ -409,12 +406,12 @@ def evaluate_model(
     """Evaluate one model into a new folder.
 
     Args:
-        request: What to evaluate.
-        out: The folder; an evaluation that was made under the same settings is kept.
+        request: The model, data and settings.
+        out: The folder; an evaluation with the same settings is kept.
         notices: Further notices, shown after those about rows that the model was trained on.
-        progress: Receives how far it is.
-        answering: Context that yields a predictor in place of the loaded one, for example one whose
-            rows the machines of a cluster answer.
+        progress: Receives the progress.
+        answering: Context that yields a predictor to use instead of the loaded one, for example
+            one that predicts on the machines of a cluster.
 
     Returns:
         The content of ``scores.json``.
@@ -436,7 +433,7 @@ def evaluate_model(
     if isinstance(predictor, ClassifierPredictor) and predictor.precision == "bf16":
         progress.notice_all(bf16_notices(predictor.device))
     dev = load_evaluated(request.model, request.data, predictor=predictor)
-    # Detectors learn from the rows that the model was trained on; a temperature must not.
+    # Detectors are fitted on the training rows; a temperature must not be.
     learns = request.sets.detects(request.evaluate) and request.sets.fit is None
     wanted = learns or request.sets.held_out is not None
     train, unread = trained_rows(request.model) if wanted else (None, ())
@@ -502,14 +499,14 @@ def evaluate_model(
             )
         progress.notice_all(folded(each for each in evaluation.notices if each not in sets.seen))
     else:
-        progress.notice(f"{out} holds this very evaluation already; it is kept.")
+        progress.notice(f"Up to date: {out}")
     return read_json(out / "scores.json")
 
 
 def _with_own_data(tree: Mapping[str, Any], model: Checkpoint) -> Mapping[str, Any]:
-    """Return settings with a run's own data, and how it read them, where no other are given.
+    """Return the settings, with the run's data and reading settings if no source is given.
 
-    Other data may have the encoding of the run's, which is of files that are not UTF-8 alone.
+    For another source only the encoding is taken, which is set only for files that are not UTF-8.
     """
     table, trained = tree.get("data", {}), model.data
     if not isinstance(table, Mapping):
@@ -522,10 +519,10 @@ def _with_own_data(tree: Mapping[str, Any], model: Checkpoint) -> Mapping[str, A
 def _calibration_notices(request: EvaluationRequest) -> tuple[str, ...]:
     if not request.model.is_calibrated:
         return ()
-    what = "Its decision thresholds are applied here, and nothing else"
+    what = "Only its decision thresholds are applied here"
     if request.thresholds is None:
         what = "It is not applied here"
     return (
-        f"{request.model} keeps a calibration, which `temper predict` applies. {what}: scores are "
-        "of the model's own answers.",
+        f"{request.model} has a calibration, which `temper predict` applies. {what}: the scores "
+        "are those of the model's uncalibrated predictions.",
     )

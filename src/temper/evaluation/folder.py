@@ -1,4 +1,4 @@
-"""The result of an evaluation: its texts, and its folder of plain files (docs/formats.md)."""
+"""The result of an evaluation: its texts and its files (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def schema() -> pa.Schema:
 class Texts:
     """Collects the texts of an evaluation, each of them once.
 
-    Rows hold hashes; ``texts.parquet`` says what stands behind those that a person may want to
-    read: the attacked rows as they were (condition ``clean``) and as an attack on text left them.
+    Rows contain hashes. ``texts.parquet`` has the texts that a person may want to read: the
+    attacked rows before the attack (condition ``clean``) and after an attack on text.
     """
 
     def __init__(self) -> None:
@@ -60,10 +60,10 @@ class Texts:
 
         Args:
             name: The set's name.
-            examples: n of its rows, which bear the hashes of what they were.
+            examples: n of its rows, with the hashes of the original texts.
             index: Position of each in the whole set, [n].
-            perspective: Who changed them, None for unchanged texts.
-            condition: How, as in the rows.
+            perspective: The perspective that changed them, None for unchanged texts.
+            condition: The condition, as in the rows.
         """
         pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
         for row, at, text, pair in zip(
@@ -82,32 +82,32 @@ class Texts:
         index: IntegerArray,
         changed: Examples,
     ) -> None:
-        """Keep what a perspective made of texts, and the texts as they were.
+        """Keep the texts that a perspective changed, and the original ones.
 
         Args:
-            perspective: Who changed them.
+            perspective: The perspective that changed them.
             name: The set's name.
-            condition: How, as in the rows.
+            condition: The condition, as in the rows.
             original: n rows of the set.
             index: Position of each in the whole set, [n].
             changed: The n changed texts.
         """
         self.keep(name, original, index)
-        # The row is known by the hash of what it was, so that both texts are found by one key.
+        # The hash is that of the original text, so that one key finds both texts.
         known = replace(changed, rows=original.rows)
         self.keep(name, known, index, perspective=perspective, condition=condition)
 
     def table(self) -> pa.Table:
-        """Return all that was kept, in order."""
+        """Return all texts, in order."""
         return pa.Table.from_pylist(list(self._rows.values()), schema=schema())
 
 
 ROWS = "rows.parquet"
 TEXTS = "texts.parquet"
 IN_SCORES = ("model", "task", "truncated", "seen", "notices", "skipped", "missing", "scores")
-"""Fields of an evaluation that ``scores.json`` holds."""
+"""Fields of an evaluation that are in ``scores.json``."""
 GROUP = 1 << 14
-"""Rows that are written at a time; until then they are in memory a second time, packed."""
+"""Rows that are written at a time; their packed copy stays in memory until then."""
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,15 @@ class Evaluation:
     """The result of an evaluation.
 
     Args:
-        rows: One line per example, set, perspective and condition.
+        rows: One row per example, set, perspective and condition.
         scores: Score entries, each with value, n and interval.
         model: Name or folder of the model.
         task: ``kind``, ``metric`` and ``labels`` of the task.
         truncated: Fraction of rows cut to the model's length, by set.
         seen: How many rows of each set the model was trained on, as sentences; reported first.
         notices: Notes for the reader.
-        skipped: Perspectives that could not be measured, and why.
-        missing: Sets that were asked for and are not there, and why.
+        skipped: Perspectives that could not be measured, with the reasons.
+        missing: Requested sets that do not exist, with the reasons.
         texts: The texts behind the rows that a person may want to read (`Texts`).
     """
 
@@ -140,19 +140,18 @@ class Evaluation:
 
 
 def write(evaluation: Evaluation, folder: Path | str) -> Path:
-    """Write ``rows.parquet`` and ``scores.json`` into a new folder, whole or not at all.
+    """Write ``rows.parquet`` and ``scores.json`` into a new folder, atomically.
 
     Args:
-        evaluation: What to write.
-        folder: Where; it must not exist, or be empty, or hold an earlier evaluation and nothing
-            else.
+        evaluation: The evaluation.
+        folder: The folder; it must not exist, be empty, or contain only an earlier evaluation.
 
     Returns:
         The folder.
 
     Raises:
-        CheckpointError: The folder holds other files, another process writes it, or it cannot be
-            written.
+        CheckpointError: The folder contains other files, another process is writing to it, or it
+            cannot be written.
     """
     path = Path(folder)
     _check_target(path)
@@ -165,7 +164,7 @@ def write_files(evaluation: Evaluation, folder: Path) -> None:
     """Write the files of an evaluation.
 
     Args:
-        evaluation: What to write.
+        evaluation: The evaluation.
         folder: An empty folder.
     """
     content = {"schema": files.SCHEMA} | {name: getattr(evaluation, name) for name in IN_SCORES}
@@ -187,12 +186,12 @@ def read(folder: Path | str) -> Evaluation:
 
     Raises:
         CheckpointError: A file is missing, damaged or of a newer format.
-        MemoryLimitError: Its rows have no room in memory.
+        MemoryLimitError: Its rows do not fit into memory.
     """
     path = Path(folder)
     try:
         content = json.loads((path / "scores.json").read_text(encoding="utf-8"))
-        # Evaluations from before texts were kept have none.
+        # Evaluations of older versions have no texts.
         kept = (path / TEXTS).exists()
         for name in (ROWS, TEXTS) if kept else (ROWS,):
             files.check_table(path / name)
@@ -215,7 +214,7 @@ def read(folder: Path | str) -> Evaluation:
 
 
 def _check_target(path: Path) -> None:
-    """Refuse to overwrite anything that is not an evaluation, its settings or its report."""
+    """Raise if the folder contains anything except an evaluation, its settings and its report."""
     if not path.exists():
         return
     if not path.is_dir():
@@ -225,6 +224,6 @@ def _check_target(path: Path) -> None:
     others = sorted({entry.name for entry in path.iterdir()} - known)
     if others:
         raise CheckpointError(
-            f"{path} holds other files ({', '.join(others[:3])}), which an evaluation must not "
+            f"{path} contains other files ({', '.join(others[:3])}), which an evaluation must not "
             "replace. Give an empty or new folder."
         )

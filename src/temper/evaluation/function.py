@@ -1,7 +1,7 @@
-"""Predict with what is no checkpoint: a Python function, a pipeline, a scikit-learn estimator.
+"""Predictors that are not checkpoints: a Python function, a pipeline, a scikit-learn estimator.
 
-They answer texts and nothing more, so that perspectives which change tokens or embeddings are left
-out of their evaluations.
+They only take texts, so perspectives that change tokens or embeddings are skipped in their
+evaluations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CallablePredictor:
         label_names: The classes by column, None if unknown.
 
     Raises:
-        ModelError: ``gives`` is unknown, or the names are not two or more different ones.
+        ModelError: ``gives`` is unknown, or there are not two or more different names.
 
     Example:
         >>> from temper.data.examples import Examples
@@ -58,18 +58,18 @@ class CallablePredictor:
         self.label_names = known_names(label_names, gives=self.gives)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Answer examples, in their order.
+        """Predict examples, in their order.
 
         Args:
-            examples: Texts; labels are not looked at.
-            batch_size: Texts handed over at a time, None for all at once.
+            examples: Texts; labels are ignored.
+            batch_size: Texts per call of the function, None for all at once.
 
         Returns:
-            The function's answers.
+            The function's output.
 
         Raises:
-            ModelError: The function fails, or its answers are not what ``gives`` promises, not one
-                a text, or not one column a name.
+            ModelError: The function fails, its output is not of the kind ``gives``, or it does not
+                have one row per text or one column per name.
         """
         texts: list[Any] = list(examples.text)
         if examples.text_pair is not None:
@@ -84,9 +84,9 @@ class CallablePredictor:
         shapes = sorted({part.shape[1:] for part in parts})
         if len(shapes) > 1:
             raise ModelError(
-                f"The predictor gave answers of different widths for set {examples.name!r}: "
-                f"{' and '.join(str(list(shape)) for shape in shapes)}. It must give every text "
-                "the same classes."
+                f"The predictor returned rows of different widths for set {examples.name!r}: "
+                f"{' and '.join(str(list(shape)) for shape in shapes)}. It must return the same "
+                "classes for every text."
             )
         answers = np.concatenate(parts)
         if self.gives != "values" and answers.ndim == 1:
@@ -99,7 +99,7 @@ class CallablePredictor:
         if self.label_names is not None and answers.shape[-1] != len(self.label_names):
             raise ModelError(
                 f"The predictor names {len(self.label_names)} classes, {list(self.label_names)}, "
-                f"and gave {answers.shape[-1]} columns. Give one name a column, in their order."
+                f"and returned {answers.shape[-1]} columns. Give one name per column, in order."
             )
         if self.gives == "logits":
             return Prediction.of_logits(answers)
@@ -108,7 +108,7 @@ class CallablePredictor:
         return Prediction.of_values(answers)
 
     def _answer(self, texts: list[Any], start: int, name: str) -> FloatArray:
-        """Ask for some texts, the first of which is row ``start`` of a set."""
+        """Predict some texts, the first of which is row ``start`` of a set."""
         try:
             result = np.asarray(self.function(texts), dtype=np.float64)
         except TemperError:
@@ -123,28 +123,28 @@ class CallablePredictor:
         given = len(result) if result.ndim else 1
         if given != len(texts) or not result.ndim:
             raise ModelError(
-                f"The predictor gave {given} answers for the {len(texts)} texts of set {name!r}, "
-                f"from row {start} on. It must give one a text."
+                f"The predictor returned {given} rows for the {len(texts)} texts of set {name!r}, "
+                f"from row {start} on. It must return one row per text."
             )
         return result
 
 
 class PipelinePredictor(CallablePredictor):
-    """Predict with a text-classification pipeline of Transformers, whatever runs behind it.
+    """Predict with a text-classification pipeline of Transformers.
 
     Args:
-        pipeline: What ``transformers.pipeline("text-classification", ...)`` returns. Its own
+        pipeline: The result of ``transformers.pipeline("text-classification", ...)``. Its own
             ``top_k`` and ``truncation`` are not used.
-        function_to_apply: ``none`` takes the model's logits, ``softmax`` the pipeline's
-            probabilities; a regression gives values.
+        function_to_apply: ``none`` for the model's logits, ``softmax`` for the pipeline's
+            probabilities; a regression returns values.
         max_length: Tokens a text is cut to; None takes the tokenizer's longest input.
-        batch_size: Rows of a forward pass, >= 1, where a call does not say otherwise.
+        batch_size: Default number of rows of a forward pass, >= 1.
 
     Raises:
-        ModelError: It is no such pipeline, is for many labels at once, names two classes alike, or
-            has no maximum length of a text.
+        ModelError: It is not such a pipeline, predicts several labels per text, has two classes of
+            the same name, or has no maximum length of a text.
 
-    For attacks on embeddings and the other perspectives that look inside the model, give
+    Embedding attacks and other perspectives that need the model itself are available with
     ``ClassifierPredictor(pipeline.model, pipeline.tokenizer)``.
     """
 
@@ -170,17 +170,17 @@ class PipelinePredictor(CallablePredictor):
         )
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Answer examples, in their order.
+        """Predict examples, in their order.
 
         Args:
-            examples: Texts; labels are not looked at.
+            examples: Texts; labels are ignored.
             batch_size: Rows of a forward pass, None for the predictor's own.
 
         Returns:
-            The model's answers, with the fraction of the texts that were cut.
+            The model's predictions, with the fraction of the texts that were cut.
 
         Raises:
-            ModelError: The pipeline fails, or an answer is not finite.
+            ModelError: The pipeline fails, or an output is not finite.
         """
         result = super().predict(examples, batch_size=batch_size or self.batch_size)
         bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
@@ -192,12 +192,12 @@ class EstimatorPredictor(CallablePredictor):
     """Predict with a fitted scikit-learn estimator whose first step takes texts.
 
     Args:
-        estimator: A classifier with ``predict_proba``, or a regressor; mostly a pipeline of a
+        estimator: A classifier with ``predict_proba``, or a regressor; usually a pipeline of a
             vectorizer and one of these. For pairs it gets tuples ``(text, text_pair)``.
-        label_names: Names of the classes 0..C-1; None if ``classes_`` names them, or nothing does.
+        label_names: Names of the classes 0..C-1; None if ``classes_`` has them or there are none.
 
     Raises:
-        ModelError: It gives no probabilities, or its own names are others.
+        ModelError: It has no ``predict_proba``, or ``classes_`` has other names.
     """
 
     def __init__(self, estimator: Any, *, label_names: Sequence[str] | None = None) -> None:
@@ -211,7 +211,7 @@ class EstimatorPredictor(CallablePredictor):
         if label_names is not None and result.classes not in (0, len(label_names)):
             raise ModelError(
                 f"The estimator has {result.classes} classes, and `label_names` are "
-                f"{list(label_names)}. Give one name a class."
+                f"{list(label_names)}. Give one name per class."
             )
         self.estimator = estimator
         super().__init__(
@@ -222,10 +222,10 @@ class EstimatorPredictor(CallablePredictor):
 
 
 def known_gives(gives: str) -> Gives:
-    """Check a word for what a predictor gives.
+    """Check the name of a kind of output.
 
     Raises:
-        ModelError: It is none.
+        ModelError: It is unknown.
     """
     for known in OF_FUNCTIONS:
         if gives == known:

@@ -1,4 +1,4 @@
-"""Write texts with a language model: continue prompts, or answer what an encoder reads."""
+"""Generate texts with a causal language model or an encoder-decoder model."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from temper.types import Batch
 
 
 class TextGenerator:
-    """A causal language model that continues prompts, or an encoder with a decoder.
+    """A causal language model that continues prompts, or an encoder-decoder model.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer, with a padding token.
-        max_length: Tokens of a prompt; a longer one loses its beginning, or its end if an encoder
-            reads it.
-        batch_size: Prompts that are read at a time, >= 1.
-        max_new_tokens: Tokens of a completion at most, >= 1.
+        max_length: Maximum number of tokens of a prompt. A longer prompt loses its beginning, or
+            its end if an encoder reads it.
+        batch_size: Prompts per batch, >= 1.
+        max_new_tokens: Maximum number of tokens of a completion, >= 1.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TextGenerator:
     label_names: tuple[str, ...] | None = None
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Return how likely the model finds the completions of a set.
+        """Return the loss of the completions of a set.
 
         Args:
             examples: Prompts with completions.
@@ -66,8 +66,8 @@ class TextGenerator:
         """
         if examples.labels is None:
             raise ModelError(
-                f"Set {examples.name!r} has no completions, whose loss a language model is judged "
-                "by. Give them, or use `temper predict`."
+                f"Set {examples.name!r} has no completions. A language model is evaluated by their "
+                "loss. Give completions, or use `temper predict`."
             )
         kind: Kind = "seq2seq" if self.reads_apart else "completions"
         encoded = encode(examples, self.tokenizer, max_length=self.max_length, kind=kind)
@@ -92,11 +92,11 @@ class TextGenerator:
     def complete(
         self, examples: Examples, tell: Callable[[int, int], None] | None = None
     ) -> list[str]:
-        """Continue prompts, each by the likeliest token after the other.
+        """Continue prompts by greedy decoding.
 
         Args:
-            examples: The prompts; completions are not looked at.
-            tell: Called after each batch with the prompts done, and those in all.
+            examples: The prompts; completions are ignored.
+            tell: Called after each batch with the number of finished prompts and of all prompts.
 
         Returns:
             The completions, in the order of the prompts.
@@ -111,7 +111,7 @@ class TextGenerator:
         with torch.no_grad(), in_mode(self.model, training=False):
             for start in range(0, len(order), self.batch_size):
                 indices = order[start : start + self.batch_size]
-                # A decoder's new tokens follow the last of a row, so padding stands before it.
+                # A decoder appends tokens to the end of a row, so padding goes to the left.
                 batch = self.tokenizer.pad(
                     [{"input_ids": ids[index]} for index in indices],
                     padding_side="right" if self.reads_apart else "left",
@@ -123,7 +123,7 @@ class TextGenerator:
                     do_sample=False,
                     pad_token_id=self.tokenizer.pad_token_id,
                 )
-                # A decoder's output begins with what it has read, that of another one does not.
+                # A decoder's output begins with the prompt; that of an encoder-decoder does not.
                 read = 0 if self.reads_apart else batch["input_ids"].shape[1]
                 texts = self.tokenizer.batch_decode(made[:, read:], skip_special_tokens=True)
                 for index, text in zip(indices, texts, strict=True):

@@ -20,16 +20,16 @@ from temper.models.int8 import load_int8
 
 
 class Int8Predictor(TextPredictor):
-    """Predict with an 8-bit model; one text is computed at a time, on one thread.
+    """Predict with an 8-bit model, each text alone and on one thread.
 
-    As many texts as torch has threads are computed at once. No answer depends on other texts.
+    As many texts as torch has threads run at the same time. No prediction depends on other texts.
 
     Args:
         session: The network, which `temper.models.int8.session` opened.
         config: Its configuration.
         tokenizer: Its tokenizer.
         max_length: Tokens a text is cut to, >= 1; at most as many as the model has positions for.
-        positions: How many these are; None without a limit.
+        positions: Number of these positions; None without a limit.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Int8Predictor(TextPredictor):
         """Load an 8-bit model.
 
         Args:
-            folder: What `temper.models.int8.write_int8` wrote.
+            folder: Folder that `temper.models.int8.write_int8` wrote.
             max_length: Tokens a text is cut to.
 
         Raises:
@@ -63,11 +63,11 @@ class Int8Predictor(TextPredictor):
         return cls(session, config, tokenizer, max_length=max_length, positions=positions)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Answer examples, in their order.
+        """Predict examples, in their order.
 
         Args:
-            examples: Texts, n >= 1; labels are not looked at.
-            batch_size: Changes nothing: each text is computed by itself.
+            examples: Texts, n >= 1; labels are ignored.
+            batch_size: Ignored: each text is computed alone.
 
         Returns:
             Logits of a classifier, or values of a regression.
@@ -80,14 +80,14 @@ class Int8Predictor(TextPredictor):
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
     ) -> tuple[Prediction, NDArray[np.float32]]:
-        """Answer examples and read their states, as `ClassifierPredictor.predict_with_states`.
+        """Predict examples with their states, as `ClassifierPredictor.predict_with_states` does.
 
         Args:
-            examples: Texts, n >= 1; labels are not looked at.
-            batch_size: Changes nothing: each text is computed by itself.
+            examples: Texts, n >= 1; labels are ignored.
+            batch_size: Ignored: each text is computed alone.
 
         Returns:
-            The answers, and the states of all layers, [n, L, D].
+            The predictions, and the states of all layers, [n, L, D].
 
         Raises:
             ModelError: An answer or a state is not finite.
@@ -98,7 +98,7 @@ class Int8Predictor(TextPredictor):
         return answers, states
 
     def encoded(self, examples: Examples) -> EncodedExamples:
-        """Tokenize a set; the last one is kept, because answers and notices read the same.
+        """Tokenize a set. The last one is cached, because predictions and notices need the same.
 
         Args:
             examples: Texts; labels are not looked at.
@@ -108,7 +108,7 @@ class Int8Predictor(TextPredictor):
         return self._last[1]
 
     def _answered(self, examples: Examples, wanted: list[str]) -> tuple[Prediction, Any]:
-        """Return answers, and the last of the wanted outputs."""
+        """Return the predictions, and the last of the wanted outputs."""
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
         result: list[list[Any]] = []

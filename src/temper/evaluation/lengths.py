@@ -1,4 +1,4 @@
-"""How much of a text a model reads: the tokens of its input, and windows over longer texts."""
+"""Length limits of a model: the tokens of its input, and windows over longer texts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def check_length(asked: int | None) -> None:
 
 
 def length_of(model: Checkpoint, asked: int | None, network: Module | None = None) -> int:
-    """Return the tokens that a checkpoint's texts are cut to, or those of a window.
+    """Return the number of tokens that texts are cut to, or the length of a window.
 
     Args:
         model: The checkpoint.
         asked: The user's setting; None is the length that the model was trained with, else 128.
-        network: The loaded model, whose config has them if its run is unknown.
+        network: The loaded model; its config has the length if its run is unknown.
     """
     result = None if network is None else windows_of(network)
     # A published model has no record of its run.
@@ -46,7 +46,7 @@ def length_of(model: Checkpoint, asked: int | None, network: Module | None = Non
 def read_in_windows(
     network: Module, head: str | None, settings: PredictorSettings, *, max_length: int
 ) -> None:
-    """Let a model read texts in windows as settings say, else as it was trained to.
+    """Set up windows over long texts by the settings, else as in training.
 
     Args:
         network: The loaded model.
@@ -77,32 +77,32 @@ def refuse_windows(why: str) -> NoReturn:
     """Raise a `SettingError` about settings of windows.
 
     Args:
-        why: Why they have no meaning, as a clause.
+        why: Why they have no effect, as a clause.
     """
     raise SettingError(
-        "`predictor.stride`, `predictor.pool` and `predictor.max_windows` say how a checkpoint "
-        f"reads long texts in windows: {why}. Leave them out."
+        "`predictor.stride`, `predictor.pool` and `predictor.max_windows` apply to checkpoints "
+        f"that read long texts in windows: {why}. Leave them out."
     )
 
 
 def longest_row(predictor: Predictor) -> int | None:
-    """Return the tokens that a predictor cuts texts to, None if it does not say."""
+    """Return the number of tokens that a predictor cuts texts to, None if unknown."""
     length = getattr(predictor, "max_length", None)
     return None if length is None else int(length)
 
 
 def windows_read(predictor: Predictor) -> Windows | None:
-    """Return how a predictor splits long texts, None if it cuts them."""
+    """Return the windows of a predictor, None if it cuts long texts."""
     windows: Windows | None = getattr(predictor, "windows", None)
     return windows
 
 
 def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[str, ...]:
-    """Report which fraction of some rows a checkpoint has cut at the length limit.
+    """Report the fraction of rows that a checkpoint cut at the length limit.
 
     Args:
         predictor: The loaded model; only a checkpoint has a tokenizer here.
-        fraction: Fraction of the rows that was cut, as its `Prediction` has it.
+        fraction: Fraction of the rows that was cut (`Prediction.truncated`).
         rows: Name of the rows for messages, for example ``held-out rows``.
     """
     if not fraction or not isinstance(predictor, TextPredictor):

@@ -47,7 +47,9 @@ from temper.models.windows import set_windows
 from temper.settings import known_device
 
 WRITING = (Completions.name, Seq2Seq.name)
-"""Heads of models that write texts, which `load_generator` loads."""
+"""Heads of models that generate texts, which `load_generator` loads."""
+FOR_CHECKPOINTS = "a checkpoint defines its output and needs no trusted types"
+"""Why ``gives`` and ``trust`` have no effect on a checkpoint."""
 
 
 def load_predictor(
@@ -63,12 +65,12 @@ def load_predictor(
 
     Args:
         model: Weights, a scikit-learn pipeline in a skops file, or code or an object in memory:
-            a function from texts to answers, an estimator, a pipeline of Transformers or a
+            a function that predicts texts, an estimator, a pipeline of Transformers or a
             predictor. Code is run.
-        max_length: Tokens a text is cut to, of a checkpoint; None takes what the run was trained
-            with, else 128.
+        max_length: Tokens a text is cut to, for a checkpoint; None takes the length of the
+            training, else 128.
         batch_size: Rows of a forward pass, >= 1.
-        device: Where a checkpoint runs; None takes what ``settings`` say.
+        device: Device of a checkpoint; None takes that of ``settings``.
         precision: Precision of a checkpoint's forward passes, as in ``evaluate.precision``.
         settings: Settings that the predictor does not define, and the device.
 
@@ -77,16 +79,15 @@ def load_predictor(
 
     Raises:
         ModelError: If it cannot be loaded.
-        SettingError: If a setting is wrong, or has no meaning for such a predictor.
+        SettingError: If a setting is wrong, or has no effect on such a predictor.
     """
     settings = settings or PredictorSettings()
     device = device or settings.device
     _refuse_new_tokens(model, settings)
     if settings.given_windows and model.kind != "weights":
-        refuse_windows(f"{model} is no checkpoint, and reads texts by itself")
+        refuse_windows(f"{model} is not a checkpoint")
     if model.kind == "weights":
-        why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
-        _refuse(model, why, settings, "gives", "trust")
+        _refuse(model, FOR_CHECKPOINTS, settings, "gives", "trust")
         check_length(max_length)
         try:
             known_device(device or "auto")
@@ -119,21 +120,22 @@ def load_predictor(
         return predictor
     if max_length is not None:
         raise SettingError(
-            f"`max_length` cuts the tokens of a checkpoint, and {model} is none. Leave it out."
+            f"`max_length` applies to checkpoints, and {model} is not one. Leave it out."
         )
     if device is not None:
-        raise SettingError(f"`device` moves a checkpoint, and {model} is none. Leave it out.")
+        raise SettingError(
+            f"`device` applies to checkpoints, and {model} is not one. Leave it out."
+        )
     if precision != "fp32":
         raise SettingError(
-            f"`evaluate.precision` is that of a checkpoint's answers, and {model} is none. Leave "
-            "it out."
+            f"`evaluate.precision` applies to checkpoints, and {model} is not one. Leave it out."
         )
     if model.kind == "skops":
         assert model.skops is not None
-        _refuse(model, "a scikit-learn pipeline says what it gives", settings, "gives")
+        _refuse(model, "a scikit-learn pipeline defines its output", settings, "gives")
         estimator = load_skops(model.skops, trusted=settings.trust)
         return _mapped(EstimatorPredictor(estimator, label_names=settings.label_names), settings)
-    _refuse(model, "only a skops file holds types to trust", settings, "trust")
+    _refuse(model, "only a skops file contains types to trust", settings, "trust")
     return _of_code(model, _named(model) if model.kind == "code" else model.in_memory, settings)
 
 
@@ -144,20 +146,20 @@ def load_int8_predictor(
     device: str | None = None,
     settings: PredictorSettings | None = None,
 ) -> Int8Predictor:
-    """Load the 8-bit copy that the folder of a checkpoint keeps.
+    """Load the 8-bit copy in the folder of a checkpoint.
 
     Args:
         model: The checkpoint.
-        max_length: As `load_predictor` takes it.
-        device: ``cpu`` or ``auto``; None takes what ``settings`` say.
-        settings: As `load_predictor` takes them.
+        max_length: See `load_predictor`.
+        device: ``cpu`` or ``auto``; None takes that of ``settings``.
+        settings: See `load_predictor`.
 
     Returns:
         The predictor.
 
     Raises:
         SettingError: There is no such copy, ONNX Runtime is not installed, or a setting is wrong.
-        CheckpointError: The copy is damaged, or was made of other weights.
+        CheckpointError: The copy is damaged, or was made from other weights.
     """
     settings = settings or PredictorSettings()
     device = device or settings.device
@@ -170,12 +172,11 @@ def load_int8_predictor(
         raise SettingError(
             f"{model} has no 8-bit model. Make it from a checkpoint and held-out rows: {make}"
         )
-    why = "a checkpoint says what it gives, and nothing in it is loaded on trust"
-    _refuse(model, why, settings, "gives", "trust")
+    _refuse(model, FOR_CHECKPOINTS, settings, "gives", "trust")
     if read_json(folder / RECORD).get("model") != model_identity(model.name):
         raise CheckpointError(
-            f"The 8-bit model in {folder} was made of other weights than those next to it. Make it "
-            f"again: {make}"
+            f"The 8-bit model in {folder} was made from other weights than those next to it. Make "
+            f"it again: {make}"
         )
     if settings.given_windows:
         refuse_windows("an 8-bit copy reads each text as one sequence")
@@ -190,11 +191,11 @@ def load_int8_predictor(
 
 
 def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
-    """Refuse a setting of texts that are written where none are."""
+    """Raise if `max_new_tokens` is set for a model that generates no texts."""
     if settings.max_new_tokens is not None:
         raise SettingError(
-            f"`predictor.max_new_tokens` is about texts that a language model writes, and {model} "
-            "writes none here. Leave it out."
+            f"`predictor.max_new_tokens` applies to texts that a language model generates, and "
+            f"{model} generates none here. Leave it out."
         )
 
 
@@ -206,18 +207,18 @@ def load_generator(
     batch_size: int,
     settings: PredictorSettings,
 ) -> TextGenerator:
-    """Load a model that writes texts, with a head of `WRITING`.
+    """Load a model that generates texts, with a head of `WRITING`.
 
     Args:
         model: The checkpoint.
         head: Its head.
-        max_length: As `load_predictor` takes it.
-        batch_size: As `load_predictor` takes it.
-        settings: As `load_predictor` takes them.
+        max_length: See `load_predictor`.
+        batch_size: See `load_predictor`.
+        settings: See `load_predictor`.
 
     Raises:
         ModelError: If it cannot be loaded.
-        SettingError: If a setting has no meaning for it.
+        SettingError: If a setting has no effect on it.
     """
     check_length(max_length)
     if settings.given_windows:
@@ -238,7 +239,7 @@ def load_generator(
 def unknown_in(
     predictor: Predictor, model: object, sets: Mapping[str, Examples]
 ) -> tuple[str, ...]:
-    """Report which fraction of the tokens of some sets the model's tokenizer does not know.
+    """Report the fraction of tokens that the model's tokenizer does not know.
 
     Args:
         predictor: The loaded model; only a checkpoint has a tokenizer here.
@@ -296,10 +297,10 @@ def check_kind(predictor: Predictor, model: object, kinds: Sequence[Kind], *, wh
         predictor: The loaded model.
         model: Its name, for the error.
         kinds: The kinds that are supported.
-        what: What supports them, as the subject of a sentence.
+        what: The feature that supports them, as the subject of a sentence.
 
     Raises:
-        ModelError: If it predicts others.
+        ModelError: If it predicts other kinds.
     """
     kind = KINDS[predictor.gives]
     if kind not in kinds:
@@ -310,13 +311,13 @@ def check_kind(predictor: Predictor, model: object, kinds: Sequence[Kind], *, wh
 
 
 def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) -> None:
-    """Refuse texts without a second one for a model of pairs, and the other way round.
+    """Raise if a model of pairs gets single texts, or a model of single texts gets pairs.
 
     Args:
         model: The model.
         trained: Whether it was trained on pairs (`Checkpoint.paired`).
         given: Whether the texts have a second one.
-        rows: What they are, for the error.
+        rows: Description of the rows, for the error.
 
     Raises:
         DataError: They are of the other form.
@@ -338,11 +339,11 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
     if isinstance(thing, type):
         raise ModelError(f"{model} is a class. Name a function, or an object of the class.")
     if isinstance(thing, Predictor):
-        why = "a predictor says what it gives and names"
+        why = "a predictor defines its output and its names"
         _refuse(model, why, settings, "gives", "label_names", "label_map")
         return thing
     if is_text_pipeline(thing):
-        _refuse(model, "its model's config says what it gives", settings, "gives")
+        _refuse(model, "its model's config defines the output", settings, "gives")
         pipeline = PipelinePredictor(thing)
         if pipeline.gives == "values":
             _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
@@ -352,11 +353,11 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
             pipeline.label_names = settings.given_names.applied(names)
         return pipeline
     if hasattr(thing, "predict_proba") or (hasattr(thing, "predict") and hasattr(thing, "fit")):
-        _refuse(model, "a scikit-learn estimator says what it gives", settings, "gives")
+        _refuse(model, "a scikit-learn estimator defines its output", settings, "gives")
         return _mapped(EstimatorPredictor(thing, label_names=settings.label_names), settings)
     if isinstance(thing, Module):
         raise ModelError(
-            f"{model} is a network, which takes token ids and no texts. Give its folder, or "
+            f"{model} is a network, which takes token ids instead of texts. Give its folder, or "
             "temper.evaluation.classifier.ClassifierPredictor(model, tokenizer)."
         )
     if not callable(thing):
@@ -368,7 +369,7 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
     if gives is None:
         choices = " or ".join(repr(name) for name in OF_FUNCTIONS)
         raise SettingError(
-            f"{model} does not say what it returns. Give --gives, or set its attribute `gives` to "
+            f"The output type of {model} is unknown. Give --gives, or set its attribute `gives` to "
             f"{choices}."
         )
     class_names = getattr(thing, "label_names", None)
@@ -416,8 +417,8 @@ def _told(model: object, what: str, option: Any, attribute: Any) -> Any:
     """Return the value of a function's attribute or of an option."""
     if option is not None and attribute is not None and option != attribute:
         raise SettingError(
-            f"{model} says itself that its `{what}` is {attribute!r}, and the option says "
-            f"{option!r}. Leave one out."
+            f"{model} defines its `{what}` as {attribute!r}, and the option is {option!r}. Leave "
+            "one out."
         )
     return attribute if option is None else option
 
@@ -448,12 +449,12 @@ def named_models(settings: EvaluationSettings) -> dict[str, str]:
 def check_named_models(
     settings: EvaluationSettings, *, regression: bool, reference: bool = True
 ) -> None:
-    """Load every further model that will be needed.
+    """Load every further model that will be needed, to check it before any work.
 
     Args:
-        settings: Settings of the evaluation; it names the models.
-        regression: Whether values are predicted, which no text attack misleads.
-        reference: Whether the pre-trained model is looked at too; False if it is loaded anyway.
+        settings: Settings of the evaluation, which name the models.
+        regression: Whether values are predicted; text attacks do not apply to them.
+        reference: Whether to check the pre-trained model too; False if it is loaded anyway.
 
     Raises:
         SettingError: Models cannot be loaded; it names each with the setting that names it.
@@ -464,7 +465,7 @@ def check_named_models(
         try:
             if setting == "representation.reference":
                 if reference:
-                    # Its head is new: states are read below it.
+                    # Its head is random; the states are read below the head.
                     load_classifier(model, labels=("0", "1"), new_head=True)
             elif attacks and setting == "text_attack.masked_model":
                 MaskedModel.load(model)
@@ -479,23 +480,23 @@ def check_named_models(
 def with_reference(
     sets: EvaluationSets, model: Checkpoint, predictor: Predictor, settings: EvaluationSettings
 ) -> EvaluationSets:
-    """Add the pre-trained model to the sets where a perspective compares with it.
+    """Add the pre-trained model to the sets if a perspective compares with it.
 
-    It is read with the fine-tuned model's longest row, on its device. Its head is new: states are
-    read below the head.
+    It has the length limit and the device of the fine-tuned model. Its head is random; the states
+    are read below the head.
 
     Args:
         sets: The loaded sets.
-        model: What was loaded: a run, another checkpoint, or something without states.
-        predictor: It.
-        settings: Settings of the evaluation, and ``reference`` where a person names one.
+        model: The evaluated model: a run, another checkpoint, or a model without hidden states.
+        predictor: The loaded model.
+        settings: Settings of the evaluation, with ``reference`` if the user names one.
 
     Returns:
         The same sets, with the reference or a notice on why there is none.
 
     Raises:
-        ModelError: The model that was named cannot be loaded.
-        SettingError: One was named for something without hidden states.
+        ModelError: The named model cannot be loaded.
+        SettingError: The evaluated model has no hidden states to compare.
     """
     asked = settings.section("representation", RepresentationSettings).reference
     if "representation" not in settings.perspectives:
@@ -503,8 +504,8 @@ def with_reference(
     if not isinstance(predictor, ClassifierPredictor):
         if asked is not None:
             raise SettingError(
-                f"`reference` names a model to compare hidden states with, and {model} is no "
-                "checkpoint, so it shows none. Leave the name out."
+                f"`reference` names a model to compare hidden states with, and {model} has no "
+                "hidden states, because it is not a checkpoint. Leave `reference` out."
             )
         return sets
     name = asked or model.pretrained

@@ -1,4 +1,4 @@
-"""What perspectives work with: settings, predictor, data, and clean answers computed once."""
+"""The state that perspectives share: settings, predictor, data, and cached clean predictions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HOW_TO_MATCH = (
     "MODEL=DATA,... (`label_map`); or name its outputs in their order: --label-names A,B "
     "(`label_names`)."
 )
-"""Advice if the names of a model's classes and a dataset's labels differ."""
+"""Advice if a model's class names and a dataset's labels differ."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Aligned:
 
     Args:
         examples: The set, labels renumbered.
-        entailment: Class of the predictor that is entailment, where the set separates it only
-            from all others (its labels then are 0 entailment, 1 not); None otherwise.
+        entailment: Index of the predictor's class entailment if the set has two labels (0
+            entailment, 1 not); None otherwise.
     """
 
     examples: Examples
@@ -68,8 +68,7 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
         label_names: The predictor's classes by index, None if it names none.
 
     Returns:
-        The set as it is if it has no names of labels, has the same names, or neither it nor the
-        predictor has names.
+        The set, renumbered. It is unchanged if it has no label names or has the predictor's names.
 
     Raises:
         DataError: A label of the set is unknown to the predictor, or the set has names and the
@@ -121,17 +120,17 @@ def without_unknown(examples: Examples, label_names: Sequence[str] | None) -> Ex
 
 
 def merge(prediction: Prediction, entailment: int, *, how: Literal["sum", "argmax"]) -> Prediction:
-    """Answer "entailment or not" with a model of three classes.
+    """Merge the predictions over three NLI classes into entailment or not.
 
     Args:
-        prediction: Answers over three classes.
-        entailment: Which of them is entailment.
+        prediction: Predictions over three classes.
+        entailment: Index of the class entailment.
         how: ``sum`` adds the others' probabilities before choosing; ``argmax`` chooses among three
             and then merges (RoAST). Both give the same probabilities; they differ in the
             prediction.
 
     Returns:
-        Answers over two classes: 0 entailment, 1 not.
+        Predictions over two classes: 0 entailment, 1 not.
 
     Raises:
         DataError: The prediction is not over three classes.
@@ -145,14 +144,13 @@ def merge(prediction: Prediction, entailment: int, *, how: Literal["sum", "argma
     """
     if prediction.probabilities.shape[1] != 3:
         raise DataError(
-            "Only three NLI classes can be merged into two, the model has "
+            "Only three NLI classes can be merged into two, and the model has "
             f"{prediction.probabilities.shape[1]}."
         )
     others = [index for index in range(3) if index != entailment]
     logits = None
     if prediction.logits is not None:
-        # The logarithm of a sum of exponentials: losses stay finite where the sum of probabilities
-        # is 0.
+        # logsumexp keeps the losses finite if the probabilities sum to 0.
         rest = np.logaddexp(*(prediction.logits[:, index] for index in others))
         logits = np.stack([prediction.logits[:, entailment], rest], axis=1)
         merged = probabilities_of(logits)
@@ -175,7 +173,7 @@ Rate = Annotated[float, Field(gt=0, le=1)]
 
 
 class Listing(BaseModel):
-    """Frozen settings in which one value may replace a list of one, and values are distinct."""
+    """Frozen settings in which a single value is a list of one, and lists have distinct values."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -238,7 +236,7 @@ class CommonSettings(Listing):
     seed: int = Field(default=0, description="Seed of every random draw.")
 
     def section(self, name: str, kind: type[_Settings]) -> _Settings:
-        """Return the settings of a perspective, those by default where none were given.
+        """Return the settings of a perspective; defaults if none were given.
 
         Args:
             name: The perspective's name.
@@ -254,29 +252,28 @@ class CommonSettings(Listing):
 
 
 ERRORS_KEPT = 100
-"""Texts of errors that are kept of each set."""
+"""Number of texts of errors that are kept per set."""
 
 Progress = Callable[[int, int, str], None]
-"""Called with parts done, parts in all, and what is being measured."""
+"""Called with the finished parts, all parts, and the name of the measurement."""
 
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """What to evaluate on.
+    """The data of an evaluation.
 
     Args:
         dev: Labeled rows of the training task.
         shift: Labeled sets from other sources, by name.
-        anomaly: Sets that do not belong to the task, by name; labels are not looked at.
-        metric: The task's leading score: ``accuracy``, ``macro_f1``, ``mcc`` or ``f1``, or for a
+        anomaly: Out-of-distribution sets, by name; labels are ignored.
+        metric: The task's primary metric: ``accuracy``, ``macro_f1``, ``mcc`` or ``f1``, or for a
             regression ``pearson``, ``spearman`` or ``mse``.
         adversarial: Labeled sets that were made to mislead models, by name.
-        fit: Ordinary rows of the task, best of its training, that detectors of anomalies learn
-            from; labels are looked at where there are some. None if there are none.
-        held_out: Labeled rows, neither trained on nor scored, that a temperature is fitted on; None
-            fits it on other rows of dev than those that it is applied to.
-        reference: The pre-trained model that hidden states are compared with; None if it is not
-            known.
+        fit: In-distribution rows to fit OOD detectors on, ideally training rows; labels are used
+            if there are any. None if there are no such rows.
+        held_out: Labeled rows, neither trained on nor scored, to fit a temperature on. None fits
+            it by cross-fitting on the validation rows.
+        reference: The pre-trained model to compare hidden states with; None if unknown.
     """
 
     dev: Examples
@@ -290,7 +287,7 @@ class EvaluationData:
 
     @property
     def sets(self) -> dict[str, Examples]:
-        """All sets that rows are named after, dev first."""
+        """All sets by name, dev first."""
         return {"dev": self.dev, **self.shift, **self.adversarial, **self.anomaly}
 
 
@@ -299,20 +296,20 @@ class Measurement:
     """One evaluation while it runs.
 
     Args:
-        predictor: Who answers.
+        predictor: The predictor.
         dev: The aligned dev set.
         shift: The aligned shift sets.
-        anomaly: The anomaly sets.
+        anomaly: The out-of-distribution sets.
         settings: Settings.
-        progress: Receives how far it is.
+        progress: Receives the progress.
         truncated: Fraction of cut rows by set, filled in as sets are predicted.
-        notices: Notes about how it went, filled in by perspectives.
+        notices: Notices, added by perspectives.
         adversarial: The aligned adversarial sets.
-        fit: Ordinary rows, labels aligned where there are some.
+        fit: In-distribution rows, with aligned labels if there are any.
         held_out: The aligned held-out rows.
         texts: Texts that a reader may want to see, filled in by perspectives.
-        reference: The pre-trained model, where it is known.
-        thresholds: As `temper.evaluation.run.evaluate` takes them.
+        reference: The pre-trained model, if it is known.
+        thresholds: See `temper.evaluation.run.evaluate`.
     """
 
     predictor: Predictor
@@ -333,7 +330,7 @@ class Measurement:
 
     @property
     def regression(self) -> bool:
-        """Whether the predictor gives values and not classes."""
+        """Whether the predictor returns values instead of classes."""
         return self.predictor.gives == "values"
 
     @property
@@ -363,7 +360,7 @@ class Measurement:
             self.progress(done, total, what)
 
     def teller(self, what: str) -> Callable[[int, int], None]:
-        """Return what reports how much of something is done, and how much there is in all.
+        """Return a callback that reports the finished and the total number of parts.
 
         Args:
             what: Name of the measurement.
@@ -371,7 +368,7 @@ class Measurement:
         return lambda done, total: self.report(done, total, what)
 
     def predict(self, examples: Examples) -> Prediction:
-        """Answer examples that are no set of the evaluation, or changed ones.
+        """Predict changed examples, or examples that are not a set of the evaluation.
 
         Args:
             examples: Texts.
@@ -380,7 +377,7 @@ class Measurement:
         return decided(answers, self.thresholds)
 
     def parts(self, session: Session, examples: Examples, what: str) -> Iterator[RowBatch]:
-        """Cut examples into batches, and report progress after each.
+        """Split examples into batches, and report progress after each.
 
         Args:
             session: The opened predictor.
@@ -394,7 +391,7 @@ class Measurement:
             self.report(done, len(examples), what)
 
     def clean(self, name: str, examples: Examples) -> Prediction:
-        """Answer a set without perturbation, once.
+        """Predict a set without perturbation, once; the result is cached.
 
         Args:
             name: The set's name.
@@ -405,17 +402,17 @@ class Measurement:
         return self._clean[name]
 
     def keep(self, name: str, prediction: Prediction) -> None:
-        """Keep clean answers that a perspective has got on its way; the first ones stay."""
+        """Cache clean predictions that a perspective computed; the first ones are kept."""
         self._clean.setdefault(name, decided(prediction, self.thresholds))
         if prediction.truncated is not None:
             self.truncated[name] = prediction.truncated
 
     def forget(self) -> None:
-        """Let the clean answers go: the rows hold what scores need of them."""
+        """Delete the cached clean predictions, which are also in the rows."""
         self._clean.clear()
 
     def read(self, logits: FloatArray) -> Prediction:
-        """Read a session's answers.
+        """Make a `Prediction` from a session's outputs.
 
         Args:
             logits: [n, C], [n, 1] of a regression, or [n, L] of several labels.
@@ -427,7 +424,7 @@ class Measurement:
         return decided(made(logits), self.thresholds)
 
     def kept(self, part: RowBatch, logits: Tensor) -> Tensor | list[FloatArray]:
-        """Return what is kept of a session's answers to a batch, for `read_all`.
+        """Return the outputs of a batch that `read_all` needs.
 
         Args:
             part: The batch.
@@ -440,11 +437,11 @@ class Measurement:
         return part.of_words(logits.detach().double().cpu().numpy())
 
     def read_all(self, indices: Sequence[int], kept: Sequence[Any]) -> Prediction:
-        """Read a session's answers to all batches.
+        """Make a `Prediction` from the outputs of all batches.
 
         Args:
             indices: Position of each row, batch by batch.
-            kept: What `kept` returned for each batch.
+            kept: The results of `kept` for each batch.
         """
         if self.predictor.gives != "tags":
             return self.read(in_order(indices, kept))
@@ -455,7 +452,7 @@ class Measurement:
         """Return the validation rows to perturb and their positions: all, or some by row hash.
 
         Args:
-            at_most: A further limit on their number; fewer are always among more.
+            at_most: A further limit on their number; a smaller limit returns a subset.
         """
         limits = (self.settings.attack_rows, at_most)
         limit = min((each for each in limits if each is not None), default=len(self.dev))
@@ -478,7 +475,7 @@ class Measurement:
             perspective: Name of the perspective.
             name: Name of the set.
             aligned: The set.
-            labeled: Whether labels are written.
+            labeled: Whether to write the labels.
         """
         prediction = self.clean(name, aligned.examples)
         if aligned.entailment is not None:
@@ -514,14 +511,14 @@ def block_of(
     index: IntegerArray | None = None,
     labeled: bool = True,
 ) -> Block:
-    """Write answers as rows.
+    """Return predictions as rows.
 
     Args:
-        condition: What was done.
+        condition: The condition.
         examples: The set, n rows.
-        prediction: Its answers, n rows.
+        prediction: Its predictions, n rows.
         index: Position of each row in the whole set, None for 0..n-1.
-        labeled: Whether labels are written.
+        labeled: Whether to write the labels.
 
     Raises:
         DataError: A label is outside the predictor's classes.
@@ -565,12 +562,12 @@ def block_of(
 
 
 def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> dict[str, FloatArray]:
-    """Return what scores of several labels, tags of words, or answers are computed from.
+    """Return the counts behind the scores of several labels, tags of words, or answers.
 
     Args:
         examples: The set, n rows.
-        prediction: Its answers, n rows.
-        labeled: Whether labels are written.
+        prediction: Its predictions, n rows.
+        labeled: Whether to write the labels.
 
     Returns:
         [n] each: 0 or 1 for each of several labels, the counts of `temper.functional.entities`, or

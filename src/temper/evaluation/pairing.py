@@ -1,10 +1,9 @@
-"""Differences on the same rows: of two models, over the examples, and of columns over seeds.
+"""Paired differences on the same rows: between two models, and between methods over seeds.
 
-Fractions of rows have a closed form; of other scores both models' see the same resamples of the
-rows, so that what makes a row hard for both cancels. An interval of two models says how they
-compare on other rows of the kind, and nothing of other seeds. Of columns with several seeds each,
-`RowSamples` says what other rows would change, which `temper.functional.effects` adds to what other
-seeds would.
+Fractions of rows have a closed form. For other scores both models are scored on the same resamples
+of the rows, so that the difficulty of a row cancels. An interval of two models covers other rows of
+the same distribution, but not other seeds. For methods with several seeds each, `RowSamples` gives
+the variance over rows, which `temper.functional.effects` adds to the variance over seeds.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from temper.lazy import pyarrow as pa
 
 RESAMPLES = 10_000
 VARIANCE_RESAMPLES = 200
-"""Resamples behind a variance over rows, which they tell to 10% of itself."""
+"""Resamples behind a variance over rows; its relative standard error is then 10%."""
 MOST_UNDEFINED = 0.05
-"""Largest fraction of resamples without a value at which the others represent all."""
+"""Maximum fraction of resamples without a value; above it a score is left out."""
 
 
 @dataclass(frozen=True)
 class _Statistics(Scoring):
-    """A scoring that keeps what names each score, its statistic and rows, and draws no resample."""
+    """A scoring that keeps the name, statistic and rows of each score and draws no resamples."""
 
     taken: dict[tuple[Condition, str], tuple[ScoreEntry, Statistic, int]] = field(
         default_factory=dict
@@ -66,12 +65,12 @@ def paired_differences(
         metric: The task's leading score.
         chosen: Names of the perspectives.
         seed: Seed of the bootstrap.
-        resamples: Resamples behind the interval of a score that is no fraction, >= 1.
+        resamples: Resamples behind the interval of a score that is not a fraction, >= 1.
 
     Returns:
         One mapping for each score that both have: the fields that name it, ``low`` and ``high``
-        (95% interval of the first less the second), ``p`` and ``n``; no mapping where the
-        difference is undefined.
+        (95% interval of the first minus the second), ``p`` and ``n``. Undefined differences are
+        left out.
 
     Raises:
         CheckpointError: The two were measured on different rows.
@@ -102,12 +101,12 @@ def paired_differences(
 class RowSamples:
     """The scores of one run on resamples of its rows.
 
-    All runs on the same rows see the same resamples, so that what makes a row hard for several runs
-    cancels in a difference of theirs.
+    All runs on the same rows use the same resamples, so that the difficulty of a row cancels in
+    their differences.
 
     Args:
-        named: What names each score, by condition and name.
-        samples: Its value on every resample, [R], by the same.
+        named: The fields that name each score, by condition and name.
+        samples: Its value on every resample, [R], by condition and name.
         rows: Hashes of the rows that each condition was measured on, as one number.
     """
 
@@ -121,14 +120,14 @@ class RowSamples:
 
         Args:
             rows: Its ``rows.parquet``.
-            metric: The task's leading score.
+            metric: The task's primary metric.
             chosen: Names of the perspectives.
             seed: Seed of the bootstrap.
         """
         blocks = to_blocks(rows)
         taken = _statistics(blocks, metric, chosen, seed)
         parts: dict[tuple[Condition, str], list[FloatArray]] = {}
-        # Scores of as many rows share the draws, which take longer than most scores.
+        # Scores of the same number of rows share the draws, which take longer than most scores.
         for size in {n for _, _, n in taken.values() if n}:
             alike = {key: statistic for key, (_, statistic, n) in taken.items() if n == size}
             for counts in resample_counts(size, resamples=VARIANCE_RESAMPLES, seed=seed):
@@ -142,16 +141,16 @@ class RowSamples:
 def row_variances(
     column: Sequence[RowSamples], reference: Sequence[RowSamples]
 ) -> list[tuple[ScoreEntry, RowVariance]]:
-    """Say of each score of two columns how much their difference varies with the rows.
+    """Return the variance over rows of the difference of two methods, score by score.
 
     Args:
-        column: One column's runs, one a seed, at least two.
-        reference: The other's at the same seeds.
+        column: One method's runs, one per seed, at least two.
+        reference: The other method's runs at the same seeds.
 
     Returns:
-        The fields that name each score and its variances. Scores that a run lacks, or that more
-        than 5% of the resamples leave undefined, are left out; none is there where some run was
-        measured on other rows.
+        The fields that name each score and its variances. Scores that a run lacks, or that are
+        undefined in more than 5% of the resamples, are left out. The result is empty if some run
+        was measured on other rows.
     """
     runs = [*column, *reference]
     first_rows = column[0].rows
@@ -176,13 +175,13 @@ def row_variances(
 
 
 def _within(samples: FloatArray) -> float:
-    """Return the variance that rows add to one run and not to all of its column, >= 0.
+    """Return the part of the variance over rows that the runs of a method do not share, >= 0.
 
-    A run's variance over rows is that of all runs' mean, which a column's runs share, and this
-    part, of which a mean of n runs keeps one n-th.
+    A run's variance over rows is the sum of the variance of the mean of all runs, which they share,
+    and of this part, which a mean of n runs divides by n.
 
     Args:
-        samples: A run a line, [n, R].
+        samples: One row per run, [n, R].
     """
     runs = len(samples)
     of_run = float(samples.var(axis=1, ddof=1).mean())
@@ -201,7 +200,7 @@ def _statistics(
 
 
 def _check_same(blocks: Sequence[Block], others: Sequence[Block]) -> None:
-    """Refuse two evaluations whose blocks of one condition hold other rows."""
+    """Raise if the blocks of a condition have different rows in two evaluations."""
     theirs = {block.condition: block.row for block in others}
     for block in blocks:
         row = theirs.get(block.condition)

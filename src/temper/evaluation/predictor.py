@@ -1,8 +1,8 @@
-"""Predictors (anything that maps examples to outputs), and the one form of their outputs.
+"""Protocols of predictors (anything that maps examples to outputs), and the type of their outputs.
 
-Perspectives ask for more of some predictors: token ids, embeddings, hidden states. Each is a
-contract of its own, and a predictor keeps those that it can. Letters: B rows, T tokens, D embedding
-size, C classes.
+Some perspectives need more than predictions: token ids, embeddings or hidden states. Each of these
+has a separate protocol, and a predictor implements those that it can. Letters: B rows, T tokens,
+D embedding size, C classes.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ BROKEN = "The model is broken or too imprecise. If training diverged, use a lowe
 
 @dataclass(frozen=True)
 class Prediction:
-    """Answers for n examples: exactly one of logits, probabilities and values was given.
+    """Predictions for n examples, made from exactly one of logits, probabilities and values.
 
-    Make one with `of_logits`, `of_probabilities`, `of_values`, `of_labels` or `of_tags`; nothing is
-    guessed from the numbers.
+    Make one with `of_logits`, `of_probabilities`, `of_values`, `of_labels` or `of_tags`. The kind
+    is never guessed from the numbers.
 
     Args:
         probabilities: [n, C], [n, 0] for a regression.
         prediction: Class index or predicted value, [n].
-        logits: [n, C] where the predictor gives them, for losses that stay finite.
+        logits: [n, C] if the predictor returns them; they keep losses finite.
         truncated: Fraction of the examples that were cut to the model's length, None if unknown.
         applies: Which labels are predicted, [n, L] boolean, if a text may have several;
             ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
         words: Number of words of each example, [n], if words have tags. The arrays above then have
             a row for each word, [W, C] and [W], NaN for words that the model did not read.
-        spans: First character of the answer in the context of each question, and the one behind its
-            last, [n, 2]; -1 if there is none. ``probabilities`` [n, 1] then are those of the
+        spans: Start and end (exclusive) of the answer in the context of each question, in
+            characters, [n, 2]; -1 if there is none. ``probabilities`` [n, 1] then are those of the
             answers, and ``prediction`` is NaN.
         targets: Sum of the losses of each given completion's tokens, and their number, [n, 2]; the
             arrays above then are NaN.
@@ -69,7 +69,7 @@ class Prediction:
 
     @classmethod
     def of_targets(cls, targets: FloatArray, *, truncated: float | None = None) -> Prediction:
-        """Take how likely a language model finds the given completions.
+        """Make a prediction from the losses of given completions.
 
         Args:
             targets: Sum of the losses of each completion's tokens, and their number, [n, 2].
@@ -87,11 +87,11 @@ class Prediction:
     def of_spans(
         cls, indices: IntegerArray, probabilities: FloatArray, *, truncated: float | None = None
     ) -> Prediction:
-        """Take answers in contexts.
+        """Make a prediction from answers in contexts.
 
         Args:
-            indices: Characters of each, [n, 2]; -1 if there is none.
-            probabilities: Of each, [n].
+            indices: Start and end of each answer in characters, [n, 2]; -1 if there is none.
+            probabilities: Probability of each answer, [n].
             truncated: Fraction of the examples that were cut.
 
         Raises:
@@ -104,10 +104,11 @@ class Prediction:
 
     @classmethod
     def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
-        """Take the logits of the tags of words.
+        """Make a prediction from the logits of the tags of words.
 
         Args:
-            rows: Of each example, [w, C], C >= 2; NaN for words that the model did not read.
+            rows: Logits of each example's words, [w, C], C >= 2; NaN for words that the model did
+                not read.
             truncated: Fraction of the examples that were cut.
 
         Raises:
@@ -123,7 +124,7 @@ class Prediction:
 
     @classmethod
     def of_labels(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
-        """Take a logit for each of several labels: it applies if its probability is above 0.5.
+        """Make a prediction from a logit per label; a label applies if its probability is > 0.5.
 
         Args:
             logits: [n, L], L >= 2, finite.
@@ -143,7 +144,7 @@ class Prediction:
 
     @classmethod
     def of_logits(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
-        """Take logits.
+        """Make a prediction from logits.
 
         Args:
             logits: [n, C], C >= 2, finite.
@@ -164,7 +165,7 @@ class Prediction:
     def of_probabilities(
         cls, probabilities: ArrayLike, *, truncated: float | None = None
     ) -> Prediction:
-        """Take class probabilities.
+        """Make a prediction from class probabilities.
 
         Args:
             probabilities: [n, C], C >= 2, each row in [0, 1] and summing to 1 within 1e-3.
@@ -183,13 +184,13 @@ class Prediction:
             row = int(np.flatnonzero(wrong)[0])
             raise ModelError(
                 f"Probabilities must be >= 0 and sum to 1, got {array[row].tolist()} for row "
-                f"{row}. If these are logits, say so (gives='logits')."
+                f"{row}. If these are logits, set gives='logits'."
             )
         return cls(array, _likeliest(array), None, truncated)
 
     @classmethod
     def of_values(cls, values: ArrayLike, *, truncated: float | None = None) -> Prediction:
-        """Take the values that a regression predicts.
+        """Make a prediction from the values of a regression.
 
         Args:
             values: [n], finite.
@@ -201,7 +202,7 @@ class Prediction:
         array = np.asarray(values, dtype=np.float64)
         if array.ndim != 1:
             raise ModelError(
-                f"A regression must give one value a row, got shape {list(array.shape)}."
+                f"A regression must return one value per row, got shape {list(array.shape)}."
             )
         broken = np.flatnonzero(~np.isfinite(array))
         if len(broken):
@@ -225,7 +226,7 @@ class Prediction:
 
     @property
     def regression(self) -> bool:
-        """Whether the answers are values and not classes."""
+        """Whether the predictions are values instead of classes."""
         return bool(self.probabilities.shape[1] == 0)
 
     @property
@@ -234,7 +235,7 @@ class Prediction:
         return self.prediction[:, np.newaxis] if self.regression else self.probabilities
 
     def take(self, index: IntegerArray | list[int]) -> Prediction:
-        """Return the answers at some positions.
+        """Return the predictions at some positions.
 
         Args:
             index: Positions, [m].
@@ -248,11 +249,11 @@ class Prediction:
         return Prediction(probabilities, prediction, logits, applies=applies)
 
     def replaced(self, index: IntegerArray, others: Prediction) -> Prediction:
-        """Return the answers with other ones at some positions.
+        """Return the predictions, replaced at some positions.
 
         Args:
             index: Positions, [m].
-            others: Answers of the same kind, m of them.
+            others: m predictions of the same kind.
         """
         prediction, probabilities = self.prediction.copy(), self.probabilities.copy()
         prediction[index], probabilities[index] = others.prediction, others.probabilities
@@ -263,13 +264,13 @@ class Prediction:
         return Prediction(probabilities, prediction, logits)
 
     def loss(self, labels: FloatArray) -> FloatArray:
-        """Return the NLL (mean over several labels) or squared error; NaN if the label is.
+        """Return the NLL (mean over several labels) or squared error; NaN if the label is NaN.
 
         Args:
             labels: Class indices or targets, [n], NaN if unknown; or which labels apply, [n, L].
 
         Returns:
-            [n]; infinite where a given probability of the label is exactly 0.
+            [n]; infinite if the given probability of the label is exactly 0.
         """
         if self.applies is not None:
             assert self.logits is not None
@@ -304,7 +305,7 @@ def _classes(values: ArrayLike, what: str) -> FloatArray:
 
 
 def _likeliest(values: FloatArray) -> FloatArray:
-    """Return the column of each row's largest value, the first where several are."""
+    """Return the column of each row's largest value, the first of equal ones."""
     return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
@@ -325,19 +326,19 @@ Precision = Literal["fp32", "bf16"]
 
 @runtime_checkable
 class Predictor(Protocol):
-    """What every perspective can ask.
+    """The protocol of every predictor.
 
-    ``gives`` says what the answers are (``logits``, ``probabilities``, ``values`` of a regression,
-    a logit for each of several ``labels``, logits for the ``tags`` of each word or for the
-    ``choices`` of a question, ``spans`` of a context, or ``texts``); ``label_names`` are the
-    classes by index, or None if the predictor does not know them.
+    ``gives`` is the kind of output: ``logits``, ``probabilities``, ``values`` of a regression, a
+    logit for each of several ``labels``, logits for the ``tags`` of each word or for the
+    ``choices`` of a question, ``spans`` of a context, or ``texts``. ``label_names`` are the classes
+    by index, or None if the predictor does not know them.
     """
 
     gives: Gives
     label_names: tuple[str, ...] | None
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Answer examples, in their order."""
+        """Predict examples, in their order."""
         ...
 
 
@@ -350,7 +351,7 @@ class RowBatch:
         indices: Position of each row in its set.
         rows: Hash of each row's text.
         special: Special tokens, [B, T].
-        truncated: Fraction of rows that were cut, of this batch or of all that it is a part of.
+        truncated: Fraction of cut rows in this batch, or in the batch that it is a part of.
         words: Which word begins at each token of each row, without padding, if words have tags.
     """
 
@@ -383,7 +384,7 @@ class RowBatch:
         """Return the values of the words of each row, NaN for words without tokens.
 
         Args:
-            values: Of the tokens, [B, T, ...].
+            values: Values of the tokens, [B, T, ...].
         """
         assert self.words is not None
         return of_words(values, self.batch.begins, self.words, missing=np.nan)
@@ -405,11 +406,11 @@ class RowBatch:
 
 
 def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
-    """Join what batches gave, in the rows' order.
+    """Join the outputs of batches, in the rows' order.
 
     Args:
         indices: Position of each row, batch by batch; all of 0..n-1.
-        parts: What each batch gave for its rows, [b, ...].
+        parts: Outputs of each batch, [b, ...].
 
     Returns:
         [n, ...] fp64.
@@ -421,7 +422,7 @@ def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
 
 
 class Session(Protocol):
-    """A predictor opened for perturbing: it is in eval mode, and its weights want no gradient."""
+    """A predictor opened for perturbation: in eval mode, without gradients of the weights."""
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Cut examples into batches of similar length."""
@@ -444,30 +445,30 @@ class Session(Protocol):
         """Return the word embeddings [N, D] of token ids [N], detached.
 
         Args:
-            part: Any batch of this predictor, by which the embeddings are found.
+            part: Any batch of this predictor; it is used to locate the embeddings.
             ids: Token ids.
         """
         ...
 
     def traced(self, part: RowBatch) -> Trace:
-        """Return hidden states and logits, whose graph may be differentiated twice by the words."""
+        """Return hidden states and logits, twice differentiable by the word embeddings."""
         ...
 
     def read(self, part: RowBatch) -> Trace:
-        """Return hidden states and logits without a graph but the head's."""
+        """Return hidden states and logits; only the head has an autograd graph."""
         ...
 
 
 @runtime_checkable
 class PerturbablePredictor(Predictor, Protocol):
-    """A predictor that lets attacks and noise at its embeddings."""
+    """A predictor whose embeddings can be perturbed by attacks and noise."""
 
     def session(self, *, single: bool = False) -> AbstractContextManager[Session]:
-        """Open it, in single precision where asked; on leaving, it is as it was."""
+        """Open the predictor, in fp32 if ``single``; its state is restored on exit."""
         ...
 
     def lacks_second_derivative(self) -> str:
-        """Return why it cannot be differentiated twice and what to do; empty if it can."""
+        """Return why the model cannot be differentiated twice and what to do; empty if it can."""
         ...
 
     def truncated(self, examples: Examples) -> float:
@@ -480,7 +481,7 @@ class TokenPredictor(Predictor, Protocol):
     """A predictor that reads token ids, which a perspective may change."""
 
     def vocabulary(self) -> Vocabulary:
-        """Return the tokenizer's ids, sorted by what a corruption may do with them."""
+        """Return the tokenizer's ids, grouped by how a corruption may use them."""
         ...
 
     def encoded(self, examples: Examples) -> EncodedExamples:
@@ -494,19 +495,19 @@ class TokenPredictor(Predictor, Protocol):
         batch_size: int | None = None,
         tell: Callable[[int, int], None] | None = None,
     ) -> Prediction:
-        """Answer rows of token ids, in their order, and report rows done and rows in all."""
+        """Predict rows of token ids, in their order, and report the progress."""
         ...
 
 
 @runtime_checkable
 class WordPredictor(PerturbablePredictor, TokenPredictor, Protocol):
-    """A predictor whose tokens are known pieces of its texts: words can be swapped by gradient."""
+    """A predictor whose tokens have known positions in the text, for gradient-based word swaps."""
 
     def spans(self, examples: Examples) -> list[list[Span | None]]:
         """Return the position of each token of `encoded` in its texts, None for added ones.
 
         Raises:
-            DataError: The tokenizer does not know.
+            DataError: The tokenizer does not return the positions.
         """
         ...
 
@@ -526,8 +527,8 @@ class States:
     Args:
         indices: Position of each of the B rows in its set.
         rows: Hash of each row's text.
-        layers: Each layer's state where the head reads it, [B, D] fp32; the last one is what the
-            head classifies.
+        layers: Each layer's state at the position that the head reads, [B, D] fp32; the last one
+            is the head's input.
         answers: Outputs of the same pass for these rows, if the predictor returns them.
     """
 
@@ -538,11 +539,11 @@ class States:
 
 
 def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
-    """Join the answers to batches, in the rows' order.
+    """Join the predictions of batches, in the rows' order.
 
     Args:
         indices: Position of each row, batch by batch; all of 0..n-1.
-        parts: The answers to each batch, all of one kind.
+        parts: The predictions of each batch, all of one kind.
     """
     positions = np.argsort(np.asarray(indices, dtype=np.int64))
 
@@ -582,14 +583,14 @@ class StatePredictor(Predictor, Protocol):
 
 @runtime_checkable
 class StateReader(Predictor, Protocol):
-    """A predictor that reads the states of each text at every layer, in the pass that answers."""
+    """A predictor that returns every layer's states in the same pass as the predictions."""
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
     ) -> tuple[Prediction, NDArray[np.float32]]:
-        """Answer examples in their order, and return their states, [n, L, D].
+        """Predict examples in their order, and return their states, [n, L, D].
 
         Raises:
-            ModelError: The model does not give its states.
+            ModelError: The model does not return its states.
         """
         ...

@@ -1,7 +1,7 @@
-"""The rows that every perspective writes: one line per example, set, perspective and condition.
+"""The rows that every perspective writes: one per example, set, perspective and condition.
 
-A `Block` holds the rows of one condition as arrays; a table holds blocks one after the other and is
-what ``rows.parquet`` keeps (docs/formats.md). Scores are computed from a table alone. A table
+A `Block` has the rows of one condition as arrays. A table has blocks one after the other and is
+the content of ``rows.parquet`` (docs/formats.md). Scores are computed only from a table. A table
 shares its blocks' arrays, and blocks of one set share its hashes.
 """
 
@@ -23,13 +23,13 @@ from temper.functional.resampling import FloatArray, IntegerArray
 from temper.lazy import pyarrow as pa
 
 LABEL, PREDICTED = "label:", "predicted:"
-"""Prefixes of columns of whether one of several labels applies, or is predicted."""
+"""Prefixes of the columns that hold whether a label applies, and whether it is predicted."""
 _KEYS = ("perspective", "set", "condition", "parameters")
 
 
 @cache
 def schema() -> pa.Schema:
-    """Return the columns of every table of rows; columns of other measurements follow."""
+    """Return the columns of every table of rows; columns of `Block.measured` follow them."""
     return pa.schema(
         [
             pa.field("perspective", pa.string(), nullable=False),
@@ -51,13 +51,13 @@ def schema() -> pa.Schema:
 
 @dataclass(frozen=True)
 class Condition:
-    """What was done to the examples of a block.
+    """How the examples of a block were perturbed or measured.
 
     Args:
         perspective: Name of the perspective.
         set: Name of the data set.
-        name: ``clean``, or what was done or measured: ``pgd``, ``noise``, ``jacobian`` ...
-        parameters: How: ``radius``, ``norm``, ``sigma``, ``rate``, ``layer`` and the like.
+        name: ``clean``, or the perturbation or measurement: ``pgd``, ``noise``, ``jacobian`` ...
+        parameters: Its parameters: ``radius``, ``norm``, ``sigma``, ``rate``, ``layer`` ...
     """
 
     perspective: str
@@ -72,24 +72,24 @@ class Condition:
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of one condition, by position in their set: answers, or values (`of_values`).
+    """The rows of one condition, by position in their set: predictions, or values (`of_values`).
 
     Args:
-        condition: What was done.
+        condition: The condition.
         row: Hash of each text, n of them.
         index: Position of each row in its set, [n].
         label: Class index or target, [n]; NaN if unlabeled.
         prediction: Class index or predicted value, [n]; NaN if the rows hold values.
-        probabilities: [n, C]; [n, 0] for a regression, for tags of words, and where the rows hold
+        probabilities: [n, C]; [n, 0] for a regression, for tags of words, and if the rows hold
             values. If a text may have several labels, they are those of each label.
-        loss: NLL or squared error, [n]; NaN if unlabeled. Of several labels their mean NLL.
-        value: What was measured of each row, [n]; None if the rows hold answers.
+        loss: NLL or squared error, [n]; NaN if unlabeled. For several labels, their mean NLL.
+        value: Measured value of each row, [n]; None if the rows hold predictions.
         group: Group that each row belongs to, [n]; None if the set has no groups.
         pair: Rows of one contrast pair share its name, [n]; None if the set has no pairs.
-        measured: What else was measured of each row, by name, [n] each; NaN if there is none. If a
-            text may have several labels, ``label:NAME`` is 1 where the label applies, else 0, and
-            ``predicted:NAME`` where it is predicted; if words have tags, these are the counts of
-            `temper.functional.entities.COUNTS`.
+        measured: Further measured values of each row, by name, [n] each; NaN if there is none. If
+            a text may have several labels, ``label:NAME`` is 1 if the label applies, else 0, and
+            ``predicted:NAME`` is 1 if it is predicted, else 0. If words have tags, these are the
+            counts of `temper.functional.entities.COUNTS`.
     """
 
     condition: Condition
@@ -106,16 +106,16 @@ class Block:
 
     def __post_init__(self) -> None:
         if taken := sorted(set(self.measured) & set(schema().names)):
-            raise ValueError(f"`measured` must have names of its own, got {', '.join(taken)}.")
+            raise ValueError(f"`measured` has names of other columns: {', '.join(taken)}.")
 
     @classmethod
     def of_values(
         cls, condition: Condition, row: Sequence[str], index: IntegerArray, value: FloatArray
     ) -> Block:
-        """Return rows that hold a measured value each and no answer.
+        """Return rows that hold a measured value each and no prediction.
 
         Args:
-            condition: What was measured.
+            condition: The condition.
             row: Hash of each text, n of them.
             index: Position of each row in its set, [n].
             value: [n]; NaN if there is none.
@@ -202,7 +202,7 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
     """Write blocks one after the other as a table.
 
     Args:
-        blocks: Blocks in the order they shall stand.
+        blocks: Blocks in the order of the table.
 
     Returns:
         A table with the columns of `schema`.
@@ -213,7 +213,7 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
     measured = list(dict.fromkeys(name for block in blocks for name in block.measured))
     with system_memory():
         parts = [_block_table(block, hashes, measured) for block in blocks]
-    # Chunk by chunk as they are: made one, the rows would stand in memory twice.
+    # The chunks are not combined, because that would copy all rows.
     return pa.concat_tables(parts) if parts else schema().empty_table()
 
 
@@ -221,13 +221,13 @@ def to_blocks(table: pa.Table) -> list[Block]:
     """Read the blocks of a table.
 
     Args:
-        table: A table with the columns of `schema`, and columns of what else was measured.
+        table: A table with the columns of `schema` and of `Block.measured`.
 
     Returns:
         Blocks in the order of their first rows; rows within a block sorted by position.
 
     Raises:
-        CheckpointError: A column is missing or has another type, or a row stands twice in a block.
+        CheckpointError: A column is missing or has another type, or a block has a row twice.
     """
     _check(table)
     keys = table.select(list(_KEYS)).to_pandas(strings_to_categorical=True)
@@ -246,9 +246,9 @@ def _block_table(
     hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]],
     measured: Sequence[str],
 ) -> pa.Table:
-    """Write one block; hashes that were written before are known by the object that holds them."""
+    """Write one block; a sequence of hashes that was written before is reused."""
     n, condition = len(block), block.condition
-    # Most columns of a block are empty; those of one type are one.
+    # Most columns of a block are empty; empty columns of one type share one array.
     nothing = {kind: _same(None, kind, n) for kind in (pa.string(), pa.float64())}
     if id(block.row) not in hashes:
         hashes[id(block.row)] = (block.row, _hashes(block.row))
@@ -283,7 +283,7 @@ def _block_table(
 
 
 def _check(table: pa.Table) -> None:
-    """Refuse a table that is not what docs/formats.md describes."""
+    """Raise if a table does not have the format of docs/formats.md."""
     for wanted in schema():
         if wanted.name not in table.column_names:
             raise CheckpointError(
@@ -315,7 +315,7 @@ def _block(part: pa.Table, condition: Condition) -> Block:
     part, index = part.take(pa.array(order)), index[order]
     if bool((np.diff(index) == 0).any()):
         twice = int(index[np.flatnonzero(np.diff(index) == 0)[0]])
-        raise CheckpointError(f"Row {twice} stands twice in the rows of {condition}.")
+        raise CheckpointError(f"The rows of {condition} have row {twice} twice.")
     prediction, value = _floats(part, "prediction"), _floats(part, "value")
     added = {name: _floats(part, name) for name in part.column_names if name not in schema().names}
     # Columns of other perspectives are empty.
@@ -358,16 +358,16 @@ def _names(part: pa.Table, column: str) -> list[str | None] | None:
 
 
 STRETCH = 4096
-"""Rows for which what all of them share is written out; further ones repeat it at no cost."""
+"""Length of a stretch of rows that is stored; a column repeats it without further memory."""
 TARGETS = ("target_loss", "target_tokens")
 """Values of a completion: the sum of its tokens' losses, and their number."""
 
 
 @contextmanager
 def system_memory() -> Iterator[None]:
-    """Let Arrow take its memory where arrays have it from, for as long as a block lasts.
+    """Make Arrow allocate from the system in this context, instead of from its separate pool.
 
-    What scores have taken and let go can then be taken again; Arrow's own pool lies next to it.
+    Memory that the scores have freed can then be reused.
     """
     before = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())
@@ -378,10 +378,10 @@ def system_memory() -> Iterator[None]:
 
 
 def _same(value: str | int | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
-    """Return a column of one value: the same stretch of rows as often as it takes.
+    """Return a column of one value, which repeats one stretch of rows.
 
     Args:
-        value: What every row holds.
+        value: The value of every row.
         kind: The column's type.
         rows: Number of rows.
     """
@@ -391,7 +391,7 @@ def _same(value: str | int | None, kind: pa.DataType, rows: int) -> pa.ChunkedAr
 
 
 def _hashes(row: Sequence[str]) -> pa.ChunkedArray:
-    """Return a column of row hashes, of which a stretch at a time is there as strings.
+    """Return a column of row hashes; only one stretch at a time exists as strings.
 
     Args:
         row: Hash of each text.
@@ -402,7 +402,7 @@ def _hashes(row: Sequence[str]) -> pa.ChunkedArray:
 
 
 def _lists(values: FloatArray) -> pa.ChunkedArray:
-    """Return a column of lists of one length, whose places are written out for one stretch.
+    """Return a column of lists of one length, whose offsets are stored for one stretch.
 
     Args:
         values: [n, C]; the column shares them.
@@ -419,7 +419,7 @@ def _lists(values: FloatArray) -> pa.ChunkedArray:
 
 
 def _numbers(values: FloatArray) -> pa.Array:
-    """Return a column of numbers with NaN as null: pandas and JSON readers would confuse the two.
+    """Return a column of numbers with NaN as null, because pandas and JSON confuse the two.
 
     Args:
         values: [n]; the column shares them.

@@ -1,4 +1,4 @@
-"""Evaluate a predictor: perspectives make rows, and rows alone make scores."""
+"""Evaluate a predictor: perspectives make rows, and scores are computed only from rows."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def evaluate(
 ) -> Evaluation:
     """Measure a predictor.
 
-    Clean validation rows are always predicted, as the other perspectives are compared with them.
-    The model is the same afterwards. Every draw is keyed by seed and row, so order and batch size
-    change nothing.
+    Clean validation rows are always predicted, because other perspectives are compared with them.
+    The model is unchanged afterwards. Every draw is keyed by seed and row, so the results do not
+    depend on the order or the batch size.
 
     Args:
-        predictor: Who answers.
-        data: On what.
+        predictor: The predictor.
+        data: The sets.
         settings: Settings of the evaluation; None for the defaults.
         model: Name or folder of the model, for ``scores.json``.
         thresholds: Probability above which each label, or class 1 of two, is predicted, [L]; None
             for 0.5.
-        progress: Called with rows done, rows in all, and what is being measured.
+        progress: Called with the finished rows, all rows, and the name of the measurement.
 
     Returns:
         Rows, scores and notices.
@@ -61,7 +61,7 @@ def evaluate(
     Raises:
         SettingError: The settings do not fit the predictor or the data.
         DataError: A set does not fit the task; all faults at once.
-        ModelError: The model's answers are broken.
+        ModelError: The model's predictions are broken.
     """
     settings = EvaluationSettings() if settings is None else settings
     skipped = _check(predictor, data, settings)
@@ -75,7 +75,7 @@ def evaluate(
     result = _rows(measurement, settings)
     blocks = [block for name in perspectives.names() for block in result.get(name, ())]
     measurement.forget()
-    # Scored before they are written, as blocks read from a table would stand in memory twice.
+    # Scored before they are written: blocks that are read from a table would be a second copy.
     scores = _score(blocks, data.metric, settings)
     notices = [
         notice
@@ -125,12 +125,12 @@ def score(rows: pa.Table, metric: str, *, settings: EvaluationSettings) -> list[
     """Compute all scores from rows alone.
 
     Args:
-        rows: What `evaluate` made or `read` read.
-        metric: The task's leading score.
-        settings: Which perspectives, how many resamples, which seed.
+        rows: Rows from `evaluate` or `read`.
+        metric: The task's primary metric.
+        settings: The perspectives, the number of resamples, and the seed.
 
     Returns:
-        Entries as ``scores.json`` holds them, in the order of the perspectives.
+        Entries of ``scores.json``, in the order of the perspectives.
     """
     return _score(to_blocks(rows), metric, settings)
 
@@ -150,8 +150,7 @@ def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, l
     wanted = {"task", *settings.perspectives}
     wanted |= {name for asked in settings.perspectives for name in known[asked].rescores}
     chosen = [entry for entry in known.values() if entry.name in wanted]
-    # The attack goes first: its first pass gives the clean answers, which are then not computed
-    # again.
+    # The attack runs first, because its first pass also gives the clean predictions.
     chosen.sort(key=lambda entry: entry.needs != "embeddings")
     result = {}
     for number, entry in enumerate(chosen):
@@ -164,10 +163,10 @@ def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, l
 def _check(
     predictor: Predictor, data: EvaluationData, settings: EvaluationSettings
 ) -> dict[str, str]:
-    """Check what must fit before any work, all faults at once.
+    """Check predictor, data and settings before any work, all faults at once.
 
     Returns:
-        The perspectives that cannot be measured on this predictor, and why.
+        The perspectives that cannot be measured on this predictor, with the reasons.
     """
     faults: list[str] = []
     skipped: dict[str, str] = {}
@@ -229,7 +228,7 @@ def _labels(measurement: Measurement, found: Mapping[str, Iterable[Block]]) -> l
     return list(named) if named else [str(index) for index in range(classes)]
 
 
-OF_TWO = "tells entailment from all else, but the model has three classes."
+OF_TWO = "has two labels (entailment or not), but the model has three classes."
 
 
 def check_before_training(
@@ -243,7 +242,7 @@ def check_before_training(
         train: The rows that it will be trained on, which define its classes.
 
     Raises:
-        SettingError: Settings fit neither data nor classes, or name a model that is none.
+        SettingError: Settings do not fit the data or the classes, or name an unknown model.
         DataError: Sets do not fit such a model.
     """
     numbers = [str(index) for index in range(train.classes)]
@@ -263,7 +262,7 @@ def _refuse_misfits(
     skipped: Collection[str] = (),
     faults: Iterable[str] = (),
 ) -> None:
-    """Refuse settings and sets that do not fit, all faults at once.
+    """Raise if settings or sets do not fit, with all faults at once.
 
     Args:
         data: The sets.
@@ -271,7 +270,7 @@ def _refuse_misfits(
         label_names: The model's classes by index, None if they have no names.
         kind: Kind of the labels.
         skipped: Perspectives that will not be measured.
-        faults: Others that were found.
+        faults: Further faults to report.
 
     Raises:
         SettingError: Settings do not fit.
@@ -349,8 +348,8 @@ def _aligned(
                 continue
             if kind == "held-out" and aligned[name].entailment is not None:
                 faults.append(
-                    f"Held-out set {name!r} {OF_TWO} A temperature is fitted on labels of all of "
-                    "them: give rows with three labels."
+                    f"Held-out set {name!r} {OF_TWO} A temperature is fitted on labels of all "
+                    "three: give rows with three labels."
                 )
     if faults:
         raise DataError("\n".join(faults))

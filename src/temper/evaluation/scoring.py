@@ -34,7 +34,7 @@ METRICS_OF: dict[Kind, tuple[str, ...]] = {
     "spans": SPAN_SCORES,
     "completions": ("completion_loss",),
 }
-"""Scores of which one leads a task, by the kind of its labels."""
+"""Scores that can be a task's primary metric, by the kind of its labels."""
 
 EMBEDDED: tuple[Kind, ...] = (
     "classification", "regression", "multi_label", "tokens", "choices",
@@ -51,7 +51,7 @@ class Scoring:
 
     Args:
         blocks: The rows, condition by condition.
-        metric: The task's leading score.
+        metric: The task's primary metric.
         resamples: Bootstrap resamples, 0 for no intervals.
         seed: Seed of the bootstrap.
     """
@@ -67,11 +67,11 @@ class Scoring:
 
     @property
     def clean(self) -> Block:
-        """The clean rows of the task, which every evaluation holds."""
+        """The clean validation rows, which every evaluation has."""
         return self.of("task")[0]
 
     def metrics(self, block: Block) -> tuple[str, ...]:
-        """Return the scores of a labeled block: the leading one first, the usual ones always."""
+        """Return the scores of a labeled block: the primary metric first, then the usual ones."""
         usual: tuple[str, ...] = REGRESSION_METRICS
         if block.classifies:
             usual = ("accuracy", "macro_f1")
@@ -98,12 +98,12 @@ class Scoring:
         """Compute a score with its interval.
 
         Args:
-            condition: What was done.
+            condition: The condition.
             name: Name of the score.
             statistic: From counts [R, n] to [R] values.
             rows: Number of rows that are scored.
-            drawn: Number of rows that a resample draws, n, which includes those that set
-                thresholds. None draws only the scored rows.
+            drawn: Number of rows that a resample draws, n, including rows that set thresholds.
+                None draws only the scored rows.
             higher_is_better: Direction, None for that of the score's name, if it has one.
         """
         (made,) = self.entries_of(
@@ -127,10 +127,10 @@ class Scoring:
         """Compute several scores of the same rows, with their intervals.
 
         Args:
-            condition: What was done.
+            condition: The condition.
             statistics: From counts [R, n] to [R] values, by the score's name.
             rows: Number of rows that are scored.
-            drawn: As `entry` takes it.
+            drawn: See `entry`.
             higher_is_better: Direction, None for those of the scores' names, if they have one.
         """
         entries = []
@@ -147,10 +147,10 @@ class Scoring:
     def compute(
         self, condition: Condition, wanted: Sequence[tuple[ScoreEntry, Statistic]], rows: int
     ) -> None:
-        """Put values and intervals into the entries of scores that are defined.
+        """Add values and intervals to the entries of scores that are defined.
 
         Args:
-            condition: What was done.
+            condition: The condition.
             wanted: Entries without a value, and from counts [R, n] to [R] values.
             rows: Number of rows that a resample draws, n.
         """
@@ -175,7 +175,7 @@ class Scoring:
         Args:
             block: The rows.
             names: Names of scores that `statistic_of` knows.
-            condition: What was done; None for what the block says.
+            condition: The condition; None for that of the block.
         """
         statistics = {name: statistic_of(name, block) for name in names}
         return self.entries_of(condition or block.condition, statistics, rows=len(block))
@@ -192,7 +192,7 @@ class Scoring:
         """Return the entry of a score that has no value.
 
         Args:
-            condition: What was done.
+            condition: The condition.
             name: Name of the score.
             reason: Why it has no value.
             rows: Number of rows.
@@ -296,7 +296,7 @@ def _ratio_of(name: str, block: Block) -> Statistic:
 
 
 def mean_of(values: FloatArray) -> Statistic:
-    """Average a value per row; one that is not finite makes each resample's mean undefined."""
+    """Average a value per row; if one is not finite, every resample's mean is undefined."""
     if not bool(np.isfinite(values).all()):
         return lambda counts: np.full(counts.shape[0], np.nan)
     return lambda counts: weighted_mean(values, counts)
@@ -347,8 +347,8 @@ def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:
     """Return how much worse the metric got, on the same resamples of the same rows.
 
     Args:
-        metric: The task's leading score.
-        clean: Rows as they were.
+        metric: The task's primary metric.
+        clean: The unperturbed rows.
         changed: The same rows under a perturbation or an attack.
 
     Returns:
@@ -365,7 +365,7 @@ def area(metric: str, curve: Sequence[Block], sizes: Sequence[float]) -> Statist
     """Return the mean of the metric over the sizes, by the trapezoid rule.
 
     Args:
-        metric: The task's leading score.
+        metric: The task's primary metric.
         curve: Rows at each size, the same examples in the same order.
         sizes: Size of each, distinct; any order.
 

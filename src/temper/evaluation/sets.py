@@ -1,4 +1,4 @@
-"""The sets that models are judged on: loaded, and the rows to fit on kept apart from them."""
+"""Load the sets of an evaluation, and keep the rows to fit on separate from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from temper.seeding import derive_seed
 Trained = Callable[[Examples], tuple[Collection[str], Sequence[str]]]
 """Returns the hashes of the rows that a model was trained on, and notices of failed checks."""
 ROWS_NAMED = 5
-"""Rows that were trained on which a sentence names."""
+"""Maximum number of trained-on rows that a notice lists."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class EvaluationSets:
 
     Args:
         data: The sets.
-        missing: Why sets of the suite are not among them, by name.
-        notices: Notes about their choice.
-        seen: How many rows the model was trained on, a sentence for each such set; reported before
-            all other notices.
+        missing: Why sets of the suite are missing, by name.
+        notices: Notices about the choice of sets.
+        seen: A sentence per set on the number of rows that the model was trained on; reported
+            before all other notices.
     """
 
     data: EvaluationData
@@ -51,7 +51,7 @@ class EvaluationSets:
     seen: tuple[str, ...] = ()
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what of the sets decides an evaluation's outcome, for its key."""
+        """Return the content of the sets that an evaluation's fingerprint needs."""
         data = self.data
         hashes: dict[str, Any] = {"dev": _hash(data.dev)}
         for kind in KINDS:
@@ -74,29 +74,28 @@ def load_sets(
     classes: Sequence[str] | None = None,
     notices: Iterable[str] = (),
 ) -> EvaluationSets:
-    """Load all that a model is judged on next to its validation rows.
+    """Load the sets of an evaluation in addition to the validation rows.
 
-    The columns of a set are those of the task's files where it has these, else they are found by
-    the usual names.
+    A set has the columns of the task's files, or else columns with the usual names.
 
     Args:
-        sources: Where they come from.
+        sources: The sources of the sets.
         settings: The task's data: ``eval_rows`` bounds every set.
         evaluate: Settings of the evaluation.
         dev: The evaluated rows, which define the labels.
         train: The model's training rows, if they are known.
-        trained: Finds the rows that the model was trained on among those of a set, as
-            `temper.evaluation.sets.trained_among`; None looks for none.
+        trained: Finds the rows of a set that the model was trained on, as
+            `temper.evaluation.sets.trained_among` does; None skips this check.
         known: Column names of the model's own data, in addition to those of ``settings``.
         classes: The model's classes, None for those of ``dev``. If bad rows are skipped, rows of
             other classes are skipped, too.
         notices: Notices so far.
 
     Returns:
-        The sets. Labeled rows that the model was trained on are left out unless
-            ``sources.seen_rows`` keeps them, and reported either way. Rows to fit on that are also
-            evaluated are left out, with a notice; rows to fit a temperature on also where the model
-            was trained on them.
+        The sets. Labeled rows that the model was trained on are reported, and left out unless
+            ``sources.seen_rows`` keeps them. Rows to fit on that are also evaluated are left out,
+            with a notice. Rows to fit a temperature on are also left out if the model was trained
+            on them.
 
     Raises:
         DataError: If a set is wrong.
@@ -114,7 +113,7 @@ def load_sets(
             f"Set {name!r} of suite {suite.suite.name!r} is missing and not measured: {reason}."
             for name, reason in suite.missing.items()
         ]
-    # Groups are looked at in evaluated rows alone.
+    # Only evaluated rows need groups.
     columns = (replace(settings.columns, group=None), *known)
     unseen = _Unseen(trained, drops=sources.seen_rows == "drop" or settings.drop_overlap)
     dev = unseen.rows(dev, "dev")
@@ -139,7 +138,7 @@ def load_sets(
         rows = load_examples(sources.held_out, kind=kind, reading=settings.reading, known=columns)
         rows = without_unknown(rows, names) if settings.skip_bad_rows else rows
         messages += rows.notices
-        # On rows that it was trained on a model is surer than it is right.
+        # A model is overconfident on its training rows.
         apart = [*scored, *learned]
         why = "are evaluated too or were trained on"
         held_out = _apart(rows, apart, what="held out for a temperature", notices=messages, why=why)
@@ -165,10 +164,10 @@ def load_sets(
 
 
 def _check_labels(suite: FoundSuite, dev: Examples) -> None:
-    """Refuse a suite for other labels: each of its sets would fail for that one reason."""
+    """Raise once if a suite is for other labels, instead of once per set."""
     labels = suite.suite.labels
     if dev.kind == "classification" and not are_named(dev.label_names):
-        # The rows have no class names, but the model may.
+        # The rows have no class names, but the model may have some.
         return
     one_each = Examples(
         "suite",
@@ -233,10 +232,10 @@ class _Unseen:
     """Finds the rows that a model was trained on, and leaves them out.
 
     Args:
-        trained: As `load_sets` takes it.
-        drops: Whether they are left out.
-        seen: How many there are in each set, as sentences.
-        unchecked: Notices of what could not be checked.
+        trained: See `load_sets`.
+        drops: Whether to leave them out.
+        seen: Sentences on their number in each set.
+        unchecked: Notices on runs that could not be checked.
     """
 
     trained: Trained | None
@@ -291,7 +290,7 @@ class _Unseen:
 
 
 def _cut(examples: Examples, limit: int | None, *, seed: int) -> Examples:
-    """Draw at most some rows; contrast pairs stay whole, since half a pair says nothing."""
+    """Draw at most ``limit`` rows; contrast pairs stay whole, because half a pair is useless."""
     if limit is None or limit >= len(examples):
         return examples
     if examples.pair is None:
@@ -303,7 +302,7 @@ def _cut(examples: Examples, limit: int | None, *, seed: int) -> Examples:
     for name in sorted(units, key=lambda name: (derive_seed(seed, "sample", name), name)):
         if len(chosen) + len(units[name]) <= limit:
             chosen += units[name]
-    # A limit below the smallest pair leaves no whole one.
+    # A limit below the size of the smallest pair leaves no whole pair.
     return examples.select(sorted(chosen)) if chosen else examples.sample(limit, seed=seed)
 
 
@@ -315,7 +314,7 @@ def _apart(
     notices: list[str],
     why: str = "are evaluated too",
 ) -> Examples | None:
-    """Leave out rows that other sets hold and say so; None if no row is left."""
+    """Leave out rows that other sets contain, with a notice; None if no row is left."""
     kept = rows.apart(others)
     if len(kept) < len(rows):
         notices.append(
@@ -325,7 +324,7 @@ def _apart(
 
 
 def _hash(examples: Examples) -> str:
-    """Hash rows, labels, and groups and pairs where there are some."""
+    """Hash rows, labels, and groups and pairs if there are any."""
     marks = {name: getattr(examples, name) for name in ("group", "pair")}
     given = {name: values for name, values in marks.items() if values is not None}
     return examples.hash if not given else digest({"rows": examples.hash, **given})
@@ -337,8 +336,8 @@ class Seen:
 
     Args:
         trained: Positions of the rows that it was trained on, ascending.
-        judged: Positions of those that are validation rows of its runs and were not trained on.
-        notices: What could not be found out.
+        judged: Positions of validation rows of its runs that were not trained on.
+        notices: Notices on checks that were not possible.
     """
 
     trained: tuple[int, ...] = ()
@@ -350,13 +349,13 @@ def seen_among(model: Checkpoint, rows: Examples) -> Seen:
     """Find the rows that a model has seen.
 
     Args:
-        model: Only of a run anything is known.
+        model: The model; only runs of Temper have records.
         rows: The rows.
 
     Returns:
-        Their positions. If a run's data is gone or has changed, rows are known by the hash of the
-        whole set and by the rows of an evaluation in the run's folder; what that leaves open is a
-        notice.
+        Their positions. If a run's data is missing or has changed, rows are recognized by the hash
+        of the whole set and by the rows of an evaluation in the run's folder. If that is not
+        enough, there is a notice.
 
     Raises:
         CheckpointError: A record is damaged.
@@ -366,7 +365,7 @@ def seen_among(model: Checkpoint, rows: Examples) -> Seen:
     if model.run is not None:
         dev = model.hashes("dev") or _evaluated(model.folder) or model.hashes("dev", rows)
         if dev is None:
-            notices.append(_unknown(model, "is judged on rows among these", "dev rows"))
+            notices.append(_unknown(model, "was evaluated on some of these rows", "dev rows"))
         judged.update(dev or ())
     return Seen(
         tuple(index for index, row in enumerate(rows.rows) if row in trained),
@@ -379,7 +378,7 @@ def trained_among(model: Checkpoint, rows: Examples) -> tuple[set[str], list[str
     """Find the rows that a model was trained on.
 
     Args:
-        model: A run that started from another run has seen the training rows of both.
+        model: The model; a run that started from another run has seen the training rows of both.
         rows: The rows.
 
     Returns:
@@ -393,7 +392,7 @@ def trained_among(model: Checkpoint, rows: Examples) -> tuple[set[str], list[str
     for run in model.runs:
         hashes = run.hashes("train", rows)
         if hashes is None:
-            notices.append(_unknown(run, "was trained on rows among these", "training rows"))
+            notices.append(_unknown(run, "was trained on some of these rows", "training rows"))
         trained.update(hashes or ())
     return trained, notices
 
@@ -401,14 +400,14 @@ def trained_among(model: Checkpoint, rows: Examples) -> tuple[set[str], list[str
 def trained_rows(model: Checkpoint) -> tuple[Examples | None, tuple[str, ...]]:
     """Return a run's training rows for detectors, or None and a notice of the reason.
 
-    Both are empty for a model that is no run.
+    Both are empty for a model that is not a run.
     """
     if model.run is None:
         return None, ()
     try:
         return model.training_rows(), ()
     except CheckpointError as error:
-        advice = "Detectors that learn from them are left out; --set sets.fit=PATH gives them rows."
+        advice = "Detectors that need them are left out; set their rows with --set sets.fit=PATH."
         return None, (f"{error} {advice}",)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class _Section(NamedTuple):
-    """What was given for a perspective."""
+    """The given settings of a perspective."""
 
     name: str
     value: Any
@@ -49,8 +49,8 @@ def _checked(section: _Section) -> BaseModel:
 class EvaluationSettings(CommonSettings):
     """Settings of an evaluation, checked all at once.
 
-    Beside the common ones stands a section for each perspective that has settings of its own,
-    under its name; a perspective that is not measured has none.
+    In addition to the common settings there is a section for each measured perspective that has
+    settings, under its name.
 
     Example:
         >>> settings = EvaluationSettings(embedding_attack={"radii": 0.1})
@@ -77,7 +77,7 @@ class EvaluationSettings(CommonSettings):
     @model_validator(mode="before")
     @classmethod
     def _named_sections(cls, values: Any) -> Any:
-        """Tell sections which they are, and add those of measured perspectives that lack."""
+        """Add the perspective's class to each section, and add missing sections."""
         if not isinstance(values, dict):
             return values
         names = values.get("perspectives", perspectives.defaults())
@@ -103,7 +103,7 @@ class EvaluationSettings(CommonSettings):
 
     @model_validator(mode="after")
     def _all_is_read(self) -> EvaluationSettings:
-        """Refuse what would be ignored: who sets it believes that it is measured."""
+        """Raise if a setting would be ignored, because no measured perspective reads it."""
         readers = {name: [name] for name in self.model_extra or ()}
         if self.attack_rows is not None:
             known = perspectives.perspectives().items()
@@ -115,8 +115,9 @@ class EvaluationSettings(CommonSettings):
         ]
         if unread:
             raise ValueError(
-                f"sets what nothing measured reads: {', '.join(unread)}. Have it measured "
-                f"(`perspectives` are {', '.join(self.perspectives)}), or leave the setting out"
+                f"has settings that no measured perspective reads: {', '.join(unread)}. Add the "
+                f"perspective (`perspectives` are {', '.join(self.perspectives)}), or leave the "
+                "setting out"
             )
         return self
 
@@ -128,7 +129,7 @@ def _resolved(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
 
 
 ROOT = "TEMPER_DATA"
-"""Environment variable of the folder that suites look for their sets in."""
+"""Environment variable of the folder with the sets of suites."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -161,14 +162,14 @@ class PredictorSettings(BaseModel):
     max_new_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="Tokens of a completion at most, of a language model. Default: 256.",
+        description="Maximum number of tokens of a language model's completion. Default: 256.",
     )
     stride: int | None = Field(
         default=None,
         ge=0,
         description=(
-            "Read texts longer than --max-length in windows that share so many tokens with "
-            "their neighbors. Default: as in training."
+            "Read texts longer than --max-length in windows that overlap by this many tokens. "
+            "Default: as in training."
         ),
     )
     pool: Pool | None = Field(
@@ -184,7 +185,7 @@ class PredictorSettings(BaseModel):
     )
     trust: tuple[str, ...] = Field(
         default=(),
-        description="Types in a skops file that may be loaded although skops does not know them.",
+        description="Types in a skops file to load although skops does not know them.",
     )
 
     @property
@@ -200,11 +201,11 @@ class PredictorSettings(BaseModel):
 
 
 def named_sources(given: Any, field: ValidationInfo) -> Any:
-    """Read sets that are written ``NAME=PATH``; a mapping of names to sources is left as it is.
+    """Read sets that are written ``NAME=PATH``; a mapping of names to sources is not changed.
 
     Args:
-        given: What came.
-        field: The setting, which is an option too.
+        given: The given value.
+        field: The setting, which is also a command-line option.
 
     Raises:
         ValueError: If a text has another form or a name comes twice; pydantic turns it into a
@@ -227,7 +228,7 @@ def named_sources(given: Any, field: ValidationInfo) -> Any:
             option = f"--{field.field_name} NAME=PATH"
             raise ValueError(f"is given as {option}, for example yelp=data/yelp.csv")
         if name in sources:
-            raise ValueError(f"names {name!r} twice; give each set a name of its own")
+            raise ValueError(f"names {name!r} twice; give each set a different name")
         sources[name] = source
     return sources
 
@@ -236,7 +237,7 @@ Sources = Annotated[dict[str, str], BeforeValidator(named_sources)]
 
 
 class SetSources(BaseModel):
-    """Where the sets come from that are evaluated next to the validation rows."""
+    """Sources of the sets that are evaluated in addition to the validation rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -285,7 +286,7 @@ class SetSources(BaseModel):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise SettingError(
                 f"The set name {twice[0]!r} is given twice, counting those of the suite. Give each "
-                "set a name of its own."
+                "set a different name."
             )
         return self
 
@@ -304,7 +305,7 @@ class SetSources(BaseModel):
 
     @property
     def found_suite(self) -> FoundSuite | None:
-        """The suite, and what of it is there."""
+        """The suite with its existing and missing sets."""
         suite: FoundSuite | None = self._found
         return suite
 
@@ -319,7 +320,7 @@ class SetSources(BaseModel):
         return {**sources, **{name: entry.source for name, entry in entries.items()}}
 
     def given(self) -> list[str]:
-        """Return the sources that options name, those of a suite left out."""
+        """Return the sources that options name, without those of a suite."""
         kinds = [*self.shift.values(), *self.adversarial.values(), *self.anomaly.values()]
         return [source for source in (*kinds, self.fit, self.held_out) if source is not None]
 
@@ -329,7 +330,7 @@ class SetSources(BaseModel):
         return {} if self._found is None else self._found.missing
 
     def completed(self, tree: Mapping[str, Any]) -> Tree:
-        """Return nested settings, completed by those of the suite.
+        """Return nested settings with those of the suite added.
 
         Args:
             tree: Settings with a table ``evaluate``, not checked yet.

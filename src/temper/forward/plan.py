@@ -136,8 +136,8 @@ def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
 def _check_pair(one: str, left: Plan, other: str, right: Plan) -> None:
     if shared := sorted(left.conflicts & right.conflicts):
         raise CompositionError(
-            f"{one!r} and {other!r} both use the {shared[0]} of the objective. Leave one of them "
-            "out, or take only the other's update rule."
+            f"{one!r} and {other!r} both use the {shared[0]} of the objective, so they cannot be "
+            "combined. Leave one of them out, or take only the other's update rule (NAME.rule)."
         )
     weights = (left.task_weight, right.task_weight)
     if None not in weights and weights[0] != weights[1]:

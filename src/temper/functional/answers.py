@@ -12,14 +12,14 @@ import numpy as np
 from temper.functional.resampling import FloatArray
 
 SPAN_SCORES = ("span_f1", "span_exact_match")
-"""What `answer_scores` returns, in the order of its columns."""
+"""Columns of `answer_scores`."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SIGNS = str.maketrans("", "", string.punctuation)
 
 
 def normalized(answer: str) -> str:
-    """Write an answer in lower case, without signs, English articles and further spaces.
+    """Return an answer in lower case, without punctuation, English articles and extra spaces.
 
     Example:
         >>> normalized("The  cat!")

@@ -1,7 +1,7 @@
 """Calibration: does a confidence of 80% mean right in 80 of 100 cases?
 
-The argument's name says whether it is probabilities or logits, never its values: a row of
-logits can look like probabilities. Letters: n rows, C classes, R resamples.
+Arguments are probabilities or logits by their name, never by their values, because a row of logits
+can look like probabilities. Letters: n rows, C classes, R resamples.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def probabilities_of(logits: ArrayLike) -> FloatArray:
 def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
     """Negative log-likelihood of each row, ``-log softmax(logits)[label]``, in float64.
 
-    Taken from the logits, so it stays finite where the probability rounds to 0.
+    Computed from the logits, so it stays finite if the probability rounds to 0.
 
     Args:
         labels: Class indices, [n].
         logits: [n, C].
 
     Returns:
-        One loss a row in nats, [n].
+        One loss per row in nats, [n].
 
     Example:
         >>> negative_log_likelihood([1], [[1000.0, 0.0]]).tolist()
@@ -95,7 +95,7 @@ def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
 def bin_numbers(confidences: ArrayLike, *, bins: int) -> IntegerArray:
     """Return the bin of each confidence: ``[k/bins, (k+1)/bins)``, the last one closed.
 
-    A confidence of exactly 1 belongs to the last bin. Libraries that give it a bin of its own
+    A confidence of exactly 1 belongs to the last bin. Libraries that put it into an extra bin
     report 0.275 instead of 0.225 on the example of `expected_calibration_error`.
 
     Args:
@@ -160,11 +160,11 @@ def expected_calibration_error(
 def adaptive_calibration_error(
     correct: ArrayLike, confidences: ArrayLike, *, bins: int = 15, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Calibration error in bins of equal mass: each holds as many rows as the others.
+    """Calibration error in bins of equal mass, with equally many rows in each bin.
 
     ``(1 / B) sum_b |accuracy_b - confidence_b|`` over the rows sorted by confidence. A row on an
-    edge belongs to both bins in part, and rows of equal confidence do so alike, so that neither
-    their order nor repeating every row changes the value.
+    edge is split between both bins, and rows of equal confidence are split in the same way. So the
+    value does not depend on their order, and repeating every row does not change it.
 
     Args:
         correct: Whether the predicted class is the label, [n].
@@ -185,7 +185,7 @@ def adaptive_calibration_error(
     References:
         Nguyen and O'Connor, "Posterior calibration and exploratory analysis for natural language
         processing models", EMNLP 2015, Section 3.2.
-        Differs: where B does not divide n, rows are shared by two bins and no bin has a row more.
+        Differs: if B does not divide n, rows are split between two bins, so bins have equal mass.
     """
     hits, values = _hits(correct, confidences)
     _check_bins(bins)
@@ -201,8 +201,8 @@ def adaptive_calibration_error(
         mass = resample[order]
         np.cumsum(mass, out=mass)
         total = mass[-1]
-        # Between its ends a group of equal confidences adds its gap evenly, so the sums up to
-        # those groups' ends that enclose an edge are all that an edge needs.
+        # A group of equal confidences adds its gap evenly, so an edge only needs the sums up to
+        # the ends of the group that contains it.
         at = ordered[np.minimum(mass.searchsorted(edges * total), len(mass) - 1)]
         ends = np.sort(np.append(ordered.searchsorted(at), ordered.searchsorted(at, "right")))
         gaps = _sums_before(ends, resample, hits, values, order)
@@ -221,7 +221,7 @@ def classwise_calibration_error(
     """Calibration error of every class's probability, averaged over the classes.
 
     ``(1 / C) sum_k sum_b (n_bk / n) |fraction of class k in b - mean p_k in b|`` in bins of equal
-    width: unlike the ECE it looks at the probabilities of classes that were not predicted too.
+    width. Unlike the ECE it also uses the probabilities of classes that were not predicted.
 
     Args:
         labels: Class indices, [n].
@@ -233,7 +233,7 @@ def classwise_calibration_error(
         A value in [0, 1], a scalar or [R]; NaN without rows.
 
     Raises:
-        ValueError: A probability is not in [0, 1], or a label is no class.
+        ValueError: A probability is not in [0, 1], or a label is not a class.
 
     Example:
         >>> float(classwise_calibration_error([0, 1], [[0.75, 0.25], [0.5, 0.5]]))
@@ -303,7 +303,7 @@ def _sums_before(
     values: FloatArray,
     order: IntegerArray,
 ) -> FloatArray:
-    """Sum ``weights (hits - values)`` over the first rows of an order, up to each of some ends.
+    """Sum ``weights (hits - values)`` over the first rows of an order, up to each end.
 
     Args:
         ends: Numbers of rows, ascending, [m].
@@ -328,14 +328,14 @@ def _check_bins(bins: int) -> None:
 
 
 def _check_confidences(values: FloatArray) -> None:
-    """Refuse what is no probability; NaN compares false."""
-    # Sums of probabilities may pass 1 by a rounding error; more than that is not a probability.
+    """Raise if a value is not a probability; NaN compares false."""
+    # Sums of probabilities may exceed 1 by a rounding error, but not by more.
     if values.size and not (values.min() >= 0 and values.max() <= 1 + 1e-6):
-        raise ValueError("Confidences must lie in [0, 1]. Pass probabilities, not logits.")
+        raise ValueError("Confidences must be in [0, 1]. Pass probabilities, not logits.")
 
 
 def _over_stretches(measure: Callable[..., FloatArray], *arrays: NDArray[Any]) -> FloatArray:
-    """Measure some rows of [n, C] and [n] at a time: a few copies of these weigh nothing."""
+    """Measure some rows of [n, C] and [n] at a time, to save memory."""
     cut = stretches(len(arrays[0]), width=arrays[0].shape[-1])
     parts = [measure(*(array[rows] for array in arrays)) for rows in cut]
     return np.concatenate(parts) if parts else measure(*arrays)
@@ -368,7 +368,7 @@ def _labels(labels: ArrayLike, array: FloatArray) -> IntegerArray:
     return classes
 
 
-# Doubling from 1 this often passes every slope that a double can hold.
+# Number of doublings from 1 that covers every slope in double precision.
 _DOUBLINGS = 1024
 
 
@@ -427,7 +427,7 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
     divisors = np.broadcast_to(divisor.reshape(-1, 1), (len(array), 1))
 
     def log_softmax_of(rows: FloatArray, divisors: FloatArray) -> FloatArray:
-        # The largest first, so that a small temperature cannot overflow.
+        # The largest logit is subtracted first, so that a small temperature cannot overflow.
         shifted = (rows - rows.max(axis=-1, keepdims=True)) / divisors
         return np.asarray(scipy.special.log_softmax(shifted, axis=-1))
 
@@ -442,9 +442,9 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
     """Fit a temperature by the mean negative log-likelihood.
 
     ``min_T -(1/n) sum_i log softmax(z_i / T)[y_i]`` is convex in ``b = 1 / T``, and its slope in b
-    is ``mean_i(E_p[z_i] - z_i[y_i])``; b is that slope's root, found by bracketing. It exists where
+    is ``mean_i(E_p[z_i] - z_i[y_i])``; b is that slope's root, found by bracketing. It exists if
     the slope is below 0 at b = 0 (the labels' logits are above their rows' average) and above 0 for
-    large b (a row is wrong). Else the best T is infinite or 0, and neither is a calibration.
+    large b (a row is wrong). Else the optimal T is infinite or 0, which is not a calibration.
 
     Args:
         labels: Class indices, [n].
@@ -455,11 +455,11 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
 
     Raises:
         EveryRowRightError: Every row is right.
-        ValueError: There are no rows, a label has probability 0, or no temperature is best for
-            another reason, which is named.
+        ValueError: There are no rows, a label has probability 0, or no temperature is optimal for
+            another reason, given in the message.
 
     Example:
-        >>> # Three of four are right, and the classifier says e^2 : 1.
+        >>> # Three of four are right, and the classifier's odds are e^2 : 1.
         >>> fitted = fit_temperature([0, 0, 0, 1], [[2.0, 0.0]] * 4)
         >>> bool(np.isclose(fitted.value, 2.0 / np.log(3.0), rtol=1e-12))
         True
@@ -490,7 +490,7 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
 
 
 def _check_exists(logits: FloatArray, classes: IntegerArray) -> None:
-    """Refuse rows for which no positive finite temperature is best."""
+    """Raise if no positive finite temperature is optimal."""
     if bool((logits == logits[:, :1]).all()):
         raise ValueError(
             "the logits are the same for every class, so no temperature changes anything"
@@ -516,7 +516,7 @@ def _slope(inverse: float, given: FloatArray, classes: IntegerArray) -> float:
     for stretch in stretches(len(given), width=given.shape[-1]):
         part, chosen = given[stretch], classes[stretch]
         part = part - part.max(axis=-1, keepdims=True)
-        # At b = 0 a class of probability 0 counts as in the limit from above: not at all.
+        # At b = 0 a class of probability 0 is ignored, as in the limit from above.
         possible = np.isfinite(part)
         logits = np.where(possible, part, 0.0)
         weights = np.where(possible, np.exp(inverse * logits), 0.0)

@@ -46,12 +46,12 @@ def least_rows(coverage: float) -> int:
 def conformal_quantile(scores: ArrayLike, *, coverage: float) -> float:
     """Return the ``ceil((n + 1) coverage)``-th smallest score.
 
-    A further score that is exchangeable with these lies at or below it with probability at least
-    ``coverage``, and, where no two scores are equal, at most ``coverage + 1 / (n + 1)``.
+    A further score that is exchangeable with these is at most this value with probability at least
+    ``coverage``, and, if no two scores are equal, at most ``coverage + 1 / (n + 1)``.
 
     Args:
-        scores: Scores of held-out rows, high where the truth is strange to the model, [n].
-        coverage: Probability asked for, in (0, 1).
+        scores: Nonconformity scores of held-out rows, [n].
+        coverage: Nominal coverage, in (0, 1).
 
     Raises:
         ValueError: There are fewer rows than `least_rows`, a score is NaN, or ``coverage`` is not
@@ -146,14 +146,14 @@ def lac_scores(probabilities: ArrayLike) -> FloatArray:
     array = np.asarray(probabilities, dtype=np.float64)
     if array.ndim != 2:
         raise ValueError(f"Expected probabilities [N, C], got shape {list(array.shape)}.")
-    # NaN compares false; sums of probabilities may pass 1 by a rounding error.
+    # NaN compares false; sums of probabilities may exceed 1 by a rounding error.
     if array.size and not (array.min() >= 0 and array.max() <= 1 + 1e-6):
-        raise ValueError("Probabilities must lie in [0, 1]. Pass probabilities, not logits.")
+        raise ValueError("Probabilities must be in [0, 1]. Pass probabilities, not logits.")
     return 1.0 - array
 
 
 def at_labels(scores: ArrayLike, labels: ArrayLike) -> FloatArray:
-    """Return the score that each row has at its label, of which thresholds are quantiles.
+    """Return the score of each row at its label; thresholds are quantiles of these.
 
     Args:
         scores: [n, C].
@@ -288,7 +288,7 @@ def chance_coverage(
 def _exact(coverage: float) -> Fraction:
     """Return a coverage as the written decimal: 0.57 is 57/100, not the double below it."""
     if not 0.0 < coverage < 1.0:
-        raise ValueError(f"`coverage` must lie in (0, 1), got {coverage}.")
+        raise ValueError(f"`coverage` must be in (0, 1), got {coverage}.")
     return Fraction(str(float(coverage)))
 
 

@@ -1,4 +1,4 @@
-"""Scores of how strange a text looks to a classifier; higher is more anomalous.
+"""OOD scores of texts; higher is more anomalous.
 
 Some read its logits (`max_softmax`, `max_logit`, `energy`); `Mahalanobis` compares its hidden
 states with those of in-distribution rows. Letters: n rows, m in-distribution rows, C classes, L
@@ -114,7 +114,7 @@ def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True)
 class Mahalanobis:
-    """How far a text's states lie from those of in-distribution texts, over all layers.
+    """Distance of a text's states from those of in-distribution texts, over all layers.
 
     ``mean_l (d_l(x) - m_l) / s_l`` with the squared Mahalanobis distance of each layer,
     ``d_l(x) = (h_l - mu_l)^T Sigma_l^-1 (h_l - mu_l)``. ``m_l`` and ``s_l`` are its mean and
@@ -186,7 +186,7 @@ class Mahalanobis:
 
 
 def _whitening(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the mean [D] of one layer's rows [m, D] and what makes their covariance 1, [D, D]."""
+    """Return the mean [D] of one layer's rows [m, D] and their whitening matrix [D, D]."""
     mean = rows.mean(axis=0)
     try:
         factor = scipy.linalg.cholesky(shrunk_covariance(rows - mean), lower=True)
@@ -216,12 +216,12 @@ def _finite(values: ArrayLike, axes: str) -> FloatArray:
 def auroc(
     anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Area under the ROC curve with the anomalies as positives.
+    """Area under the ROC curve with OOD rows as positives.
 
-    The chance that an anomaly scores above an ordinary row, ties counted half.
+    The probability that an OOD row scores above an in-distribution row, with ties counted half.
 
     Args:
-        anomalous: True for anomalies, [n].
+        anomalous: True for OOD rows, [n].
         scores: Anomaly score, [n]; higher means more anomalous.
         counts: Resample counts, [n] or [R, n].
 
@@ -240,13 +240,13 @@ def auroc(
 
 
 def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None) -> FloatArray:
-    """Average precision with the anomalies as positives.
+    """Average precision with OOD rows as positives.
 
     ``sum_t (recall_t - recall_{t-1}) precision_t`` over the distinct thresholds, without the
-    interpolation that makes the trapezoid area too good.
+    interpolation that makes the trapezoid area too large.
 
     Args:
-        anomalous: True for anomalies, [n].
+        anomalous: True for OOD rows, [n].
         scores: Anomaly score, [n]; higher means more anomalous.
         counts: Resample counts, [n] or [R, n].
 
@@ -268,10 +268,10 @@ def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = 
 def fpr95(
     anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Fraction of ordinary rows flagged at the highest threshold that flags 95% of the anomalies.
+    """False positive rate at the highest threshold that flags 95% of the OOD rows.
 
     Args:
-        anomalous: True for anomalies, [n].
+        anomalous: True for OOD rows, [n].
         scores: Anomaly score, [n]; higher means more anomalous.
         counts: Resample counts, [n] or [R, n].
 
@@ -284,7 +284,7 @@ def fpr95(
     """
     hits, alarms = _threshold_sums(anomalous, scores, counts)
     total = hits[..., -1:]
-    # Counts are whole numbers, so the tolerance only undoes the rounding of 0.95 * total.
+    # Counts are whole numbers, so the tolerance only corrects the rounding of 0.95 * total.
     first = (hits >= 0.95 * total - 1e-9 * total).argmax(axis=-1)
     flagged = np.take_along_axis(alarms, first[..., None], axis=-1)[..., 0]
     value = divide(flagged, alarms[..., -1])
@@ -294,7 +294,7 @@ def fpr95(
 def _threshold_sums(
     anomalous: ArrayLike, scores: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Count anomalies and ordinary rows at or above each distinct score, highest first."""
+    """Count OOD and in-distribution rows at or above each distinct score, highest first."""
     flags, values = pair(anomalous, scores)
     if not len(flags):
         raise ValueError("Anomaly scores need at least one row, got none.")

@@ -1,18 +1,19 @@
-"""The difference of two columns over seeds and rows: interval, p, minimum detectable effect.
+"""The difference of two methods over seeds and rows: interval, p, minimum detectable effect.
 
-Letters: n seeds, m columns that vary, two or one, s_c the standard deviation of column c over the
-seeds. The difference of two columns over other seeds *and* other rows has the variance
-``V = A + max(0, sum_c s_c^2 - sum_c G_c) / n``: A is that of the difference of the means over the
-rows, G_c what the rows by themselves make one run of column c vary from seed to seed, both from
-resampled rows. The seeds' variance cannot be below that fraction, which hundreds of rows tell; so
-three seeds that happen to agree make no verdict. Without rows A and G_c are 0, and the interval is
-of other seeds alone.
+Letters: n seeds, m methods that vary, two or one, s_c the standard deviation of method c over the
+seeds. The difference of two methods over other seeds *and* other rows has the variance
+``V = A + max(0, sum_c s_c^2 - sum_c G_c) / n``. A is the variance over rows of the difference of
+the means. G_c is the part of the seed-to-seed variance of a run of method c that is due to the
+rows. Both come from resampled rows. The variance over seeds cannot be below that part, which is
+known from hundreds of rows. So three seeds that agree by chance do not make a difference
+significant. Without rows A and G_c are 0, and the interval covers only other seeds.
 
-The reach is that of t, with m (n - 1) degrees of freedom for the part that few seeds tell. Pairing
-leaves half of these and wins only if scores of one seed are correlated by about a half or more (in
-the kept results the median is 0.2); pooling the variance of *all* columns of a study gives false
-verdicts if one column is noisier than the others. docs/evaluation.md has the simulation, ``python
--m dev.benchmarks.power``, and says where the rule does not hold.
+The interval is that of a t distribution, with m (n - 1) degrees of freedom for the part that is
+estimated from few seeds. A paired test has half of these, and is better only if the scores of a
+seed are correlated by about 0.5 or more (in the stored results the median is 0.2). Pooling the
+variance of *all* methods of a study gives false positives if one method is noisier than the others.
+docs/evaluation.md has the simulation, ``python -m dev.benchmarks.power``, and the cases in which
+the rule does not hold.
 """
 
 from __future__ import annotations
@@ -28,34 +29,34 @@ from temper.functional.resampling import FloatArray
 from temper.lazy import scipy
 
 LEVEL = 0.05
-"""Largest p, after correction, of a difference that is called one."""
+"""Significance level: largest corrected p of a significant difference."""
 POWER = 0.8
-"""Fraction of studies in which an effect of the least size that can be seen is seen."""
+"""Power: fraction of studies that detect an effect of the minimum detectable size."""
 LEAST_SEEDS = 3
-"""Seeds from which on a difference over seeds alone has an interval and a verdict."""
+"""Minimum number of seeds for an interval and a verdict without the variance over rows."""
 LEAST_SEEDS_WITH_ROWS = 2
-"""The same where the variance over rows is known too."""
+"""Minimum number of seeds if the variance over rows is known too."""
 MOST_SEEDS = 100
 """Largest number of seeds that is tried to detect a difference."""
 
-# Of the rows' fraction of the variance over seeds this much counts as known, which raises the
-# degrees of freedom: a variance that cannot be below a known part is surer than its few seeds. With
-# more of it dev.benchmarks.power finds more false verdicts than 5%.
+# This fraction of the rows' part of the variance over seeds counts as known, which raises the
+# degrees of freedom: a variance with a known lower bound is more certain than one from a few seeds.
+# With a larger fraction, dev.benchmarks.power finds more than 5% false positives.
 _KNOWN = 0.15
-# A variance that the rows alone tell has as many degrees of freedom as makes no difference.
+# Degrees of freedom of a variance that is known from rows alone; practically infinite.
 _FREEDOM = 10_000.0
-# Rows that would change everything leave less than one degree of freedom, but never none.
+# Lower limit of the degrees of freedom, if almost all of the variance is uncertain.
 _LEAST_FREEDOM = 0.1
 
 
 @dataclass(frozen=True)
 class RowVariance:
-    """How much a difference of two columns varies with the rows that are scored.
+    """The variance over rows of a difference of two methods.
 
     Args:
-        difference: Variance over rows of the difference of the columns' means over their seeds, A.
-        columns: For each column, the variance that rows by themselves add to one run from seed to
-            seed (row-by-seed interaction), G_c >= 0.
+        difference: Variance over rows of the difference of the methods' means over seeds, A.
+        columns: For each method, the variance from seed to seed of one run that is due to the rows
+            (row-by-seed interaction), G_c >= 0.
     """
 
     difference: float
@@ -64,16 +65,16 @@ class RowVariance:
 
 @dataclass(frozen=True)
 class Effect:
-    """A difference over seeds, or a mean set against a known number, with its 95% interval.
+    """A difference over seeds, or a mean compared with a known number, with its 95% interval.
 
     Args:
         mean: Mean difference.
         low, high: Its interval.
         p: Two-sided p of a true difference of 0.
         seeds: Number of seeds, n.
-        standard_error: Of the mean, ``sqrt(V)``.
+        standard_error: Standard error of the mean, ``sqrt(V)``.
         freedom: Degrees of freedom of the interval (Satterthwaite).
-        row_variance: Part of V that more seeds would not lower; None if rows were not kept.
+        row_variance: Part of V that more seeds would not reduce; None if rows were not stored.
     """
 
     mean: float
@@ -87,12 +88,12 @@ class Effect:
 
     @property
     def inside_noise(self) -> bool:
-        """Whether the interval holds 0."""
+        """Whether the interval contains 0."""
         return self.low <= 0.0 <= self.high
 
     @property
     def least(self) -> float:
-        """The smallest true difference that such a study sees four times in five."""
+        """Minimum detectable effect: the true difference that such a study detects at `POWER`."""
         return _least_shift(self.freedom) * self.standard_error
 
 
@@ -106,18 +107,18 @@ def seeds_to_detect(
 ) -> int | None:
     """Return the approximate number of seeds that detect a true difference at `POWER`.
 
-    The size must be stated beforehand. The mean of a study without a significant difference is
-    mostly chance and must not be used as this size.
+    The difference must be chosen before the study. The mean of a study without a significant
+    difference is mostly chance and must not be used here.
 
     Args:
         difference: The true difference, > 0.
         seeds: Seeds of the study that the next three numbers describe, >= 2.
-        standard_error: Of its mean difference; see `Effect`, also for the next two.
+        standard_error: Standard error of its mean difference; see `Effect`.
         freedom: Degrees of freedom of its interval.
-        row_variance: Part of the variance that more seeds do not lower.
+        row_variance: Part of the variance that more seeds do not reduce.
 
     Returns:
-        The fewest seeds; None if more than `MOST_SEEDS` are needed: more rows may help then.
+        The fewest seeds; None if more than `MOST_SEEDS` are needed. More rows may help then.
 
     Example:
         >>> seeds_to_detect(0.02, seeds=3, standard_error=0.01, freedom=4.0)
@@ -126,11 +127,11 @@ def seeds_to_detect(
     rows, total = row_variance or 0.0, standard_error**2
     least = LEAST_SEEDS if row_variance is None else LEAST_SEEDS_WITH_ROWS
     for count in range(least, MOST_SEEDS + 1):
-        # The seeds' part falls as 1 / n, and what is unsure of it as 1 / (n^2 (n - 1)).
+        # The seeds' part decreases as 1 / n, and its uncertainty as 1 / (n^2 (n - 1)).
         changed = rows + (total - rows) * seeds / count
         growth = (count / seeds) ** 2 * (count - 1) / (seeds - 1)
         ratio = (changed / total) ** 2 * growth if total else 1.0
-        # No t test sees less than a normal one, which is quick to say.
+        # A t test never detects less than a normal one, which is quick to compute.
         if 2.8 * changed**0.5 > difference:
             continue
         if _least_shift(min(freedom * ratio, _FREEDOM)) * changed**0.5 <= difference:
@@ -145,21 +146,21 @@ def effect(
     rows: RowVariance | None = None,
     confidence: float = 0.95,
 ) -> Effect | None:
-    """Compare a column with another over the seeds that both have, or its mean with 0.
+    """Compare a method with another over the seeds that both have, or its mean with 0.
 
     Args:
-        values: One score a seed, finite.
-        others: The other column's at the same seeds; None sets ``values`` against 0.
-        rows: What other rows would change; None leaves the seeds alone.
+        values: One score per seed, finite.
+        others: The other method's at the same seeds; None compares ``values`` with 0.
+        rows: The variance over rows; None uses only the seeds.
         confidence: Confidence of the interval, in (0, 1).
 
     Returns:
-        The effect; None if the seeds are too few (`LEAST_SEEDS`, or with rows
-        `LEAST_SEEDS_WITH_ROWS`), or where nothing varies and the mean is not 0: scores that are
-        coarse enough to be equal at every seed say nothing of the noise.
+        The effect; None if there are too few seeds (`LEAST_SEEDS`, or with rows
+        `LEAST_SEEDS_WITH_ROWS`), or if nothing varies and the mean is not 0: if coarse scores are
+        equal at every seed, the noise is unknown.
 
     Raises:
-        ValueError: A score is not finite, or the columns have different seeds.
+        ValueError: A score is not finite, or the methods have different seeds.
 
     Example:
         >>> found = effect([0.86, 0.88, 0.87], [0.82, 0.83, 0.81])
@@ -171,7 +172,7 @@ def effect(
     """
     columns = [values] if others is None else [values, others]
     if len({len(column) for column in columns}) > 1:
-        raise ValueError(f"Expected one score a seed of each, got {list(map(len, columns))}.")
+        raise ValueError(f"Expected one score per seed of each, got {list(map(len, columns))}.")
     if not all(np.isfinite(column).all() for column in columns):
         raise ValueError(f"Scores must be finite, got {columns}.")
     n = len(values)
@@ -179,12 +180,12 @@ def effect(
         return None
     alike = others is not None and list(values) == list(others)
     if alike and rows is not None and not rows.difference:
-        # Alike in every row and seed, as the runs of two columns are whose settings do the same.
+        # Equal in every row and seed, as for two methods with equivalent settings.
         return Effect(0.0, 0.0, 0.0, 1.0, n, 0.0, n - 1.0, 0.0)
     mean = fmean(a - b for a, b in zip(values, others or [0.0] * n, strict=True))
     of_seeds = np.array([_variance(column) for column in columns])
     known = np.zeros(len(columns)) if rows is None else np.array(rows.columns)
-    # A column that never varies, such as a known number, adds no degrees of freedom.
+    # A method that never varies, such as a known number, adds no degrees of freedom.
     varies = (of_seeds > 0.0) | (known > 0.0)
     luck = 0.0 if rows is None else rows.difference
     total, freedom = combined(of_seeds[varies], known[varies], luck, n)
@@ -206,13 +207,13 @@ def combined(
     """Return the variance of a difference of means, and its degrees of freedom.
 
     Args:
-        of_seeds: Variance over the seeds of each column, s_c^2, [..., c].
-        known: Part of it that the rows by themselves make, G_c, [..., c] or [c].
+        of_seeds: Variance over the seeds of each method, s_c^2, [..., c].
+        known: Part of it that is due to the rows, G_c, [..., c] or [c].
         rows: Variance over rows of the difference, A, [...] or a number.
         seeds: Number of seeds, n.
 
     Returns:
-        ``V = A + max(0, S - G) / n`` with S and G summed over the columns, and Satterthwaite's
+        ``V = A + max(0, S - G) / n`` with S and G summed over the methods, and Satterthwaite's
         ``m (n - 1) V^2 / ((max(S, G) - 0.15 G) / n)^2``, from 0.1 to 10,000; both [...].
 
     Example:
@@ -224,14 +225,14 @@ def combined(
     seen, floor = of_seeds.sum(axis=-1), known.sum(axis=-1)
     total = rows + np.maximum(seen - floor, 0.0) / seeds
     unsure = (np.maximum(seen, floor) - _KNOWN * floor) / seeds
-    # Never 0: a variance without an unsure part has as many degrees of freedom as are counted.
+    # Never 0: a variance without an uncertain part has the maximum degrees of freedom.
     least = np.maximum(total / _FREEDOM, np.finfo(np.float64).tiny)
     ratio = total / np.maximum(unsure, least)
     return total, np.clip(columns * (seeds - 1) * ratio**2, _LEAST_FREEDOM, _FREEDOM)
 
 
 def _variance(values: Sequence[float]) -> float:
-    """Return the sample variance, 0 of values that are equal up to rounding."""
+    """Return the sample variance; 0 if the values are equal up to rounding."""
     numbers = [float(value) for value in values]
     if np.ptp(numbers) <= 1e-9 * max(map(abs, numbers)):
         return 0.0
@@ -239,7 +240,7 @@ def _variance(values: Sequence[float]) -> float:
 
 
 def _least_shift(freedom: float) -> float:
-    """Return the mean, in standard errors, that a t test of some freedom sees at `POWER`."""
+    """Return the mean, in standard errors, that a t test detects at `POWER`."""
     tenths = max(round(freedom, 1), _LEAST_FREEDOM)
     return _shift(tenths) if freedom < 30 else _shift(float(round(freedom)))
 
@@ -250,9 +251,9 @@ def _shift(freedom: float) -> float:
     if freedom > 200:
         return float(reach + scipy.stats.norm.ppf(POWER))
     if reach > 100.0:
-        # Beside so wide a reach the normal part of t is nothing, and its chi part decides alone.
+        # The critical value is so large that only the chi part of t matters, not the normal part.
         return float(reach * (scipy.stats.chi2.ppf(POWER, freedom) / freedom) ** 0.5)
-    # The other tail's fraction of the power is below 1e-4 there.
+    # The other tail adds less than 1e-4 to the power.
     result = scipy.optimize.brentq(
         lambda shift: scipy.stats.nct.sf(reach, freedom, shift) - POWER, 0.0, 1e4
     )

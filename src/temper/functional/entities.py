@@ -19,7 +19,7 @@ Entity = tuple[str, int, int]
 COUNTS = (
     "entities", "predicted", "found", "lenient_predicted", "lenient_found", "words", "right_words",
 )  # fmt: skip
-"""What `tag_counts` counts in each text, in the order of its columns."""
+"""Columns of `tag_counts`."""
 
 # The ends of entities in BIOES and BILOU.
 _PREFIXES = {"E": "I", "L": "I", "S": "B", "U": "B", "M": "I"}
@@ -67,8 +67,8 @@ def tag_counts(
 
     Args:
         labels: The tags of each of n texts, as indices of ``names``.
-        predictions: The predicted ones; -1 for words that the model did not read, as those behind
-            the end of a shorter list. They are wrong, or ``O`` if tags mark entities.
+        predictions: The predicted ones; -1 for words that the model did not read, as for words
+            after the end of a shorter list. They count as wrong, or as ``O`` if tags mark entities.
         names: Names of the tags.
 
     Returns:
@@ -95,7 +95,7 @@ def tag_counts(
 def to_iob2(rows: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]:
     """Convert tags to IOB2.
 
-    An ``I-`` that continues no entity of its type begins one, which is what IOB1 means by it.
+    An ``I-`` that continues no entity of its type begins one, as in IOB1.
 
     Args:
         rows: The tags of each text: IOB1, IOB2, BIOES, BILOU, BMES, or tags that mark no entities.
@@ -135,7 +135,7 @@ RATIOS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "lenient_entity_f1": (("lenient_found", "lenient_found"), ("entities", "lenient_predicted")),
     "word_accuracy": (("right_words",), ("words",)),
 }
-"""Scores of tags: which counts are added up above and below the line.
+"""Scores of tags: the counts in the numerator and in the denominator.
 
 F1 is ``2 found / (entities + predicted)``, so each score is a ratio of two sums over texts.
 """

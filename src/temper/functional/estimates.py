@@ -19,7 +19,7 @@ COVERAGE = 0.9
 STEP = 1e-3
 """Relative step of the derivative by the temperature."""
 RANGE = 20.0
-"""Temperatures between e^-RANGE and e^RANGE are searched."""
+"""The search is over temperatures from e^-RANGE to e^RANGE."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def matched_temperature(labels: ArrayLike, logits: ArrayLike) -> float:
         logits: Logits or logarithms of probabilities, [n, C]; -inf is a probability of 0.
 
     Raises:
-        ValueError: There is no such temperature: the rows are no more accurate than guessing, or
-            the confidence does not depend on the temperature.
+        ValueError: There is no such temperature: the accuracy is not above chance, or the
+            confidence does not depend on the temperature.
 
     Example:
         >>> # Three of four are right: 3.5 / 5 = e^(2 / T) / (1 + e^(2 / T)).
@@ -119,7 +119,7 @@ def _expected(probabilities: FloatArray) -> tuple[FloatArray, FloatArray]:
     shown = (counts > 0) | (support >= 0.5)
     total = np.where(shown, counts + support, np.inf)
     f1 = 2 * hits / total
-    # What one row of each label adds to the score, by the derivative of F1 = 2 TP / (P + N).
+    # Contribution of one row of each label to the score, by the derivative of F1 = 2 TP / (P + N).
     added_accuracy = one_hot / m
     added_f1 = (2 * one_hot - f1) / total / shown.sum()
     variances = [

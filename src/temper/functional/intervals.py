@@ -1,8 +1,8 @@
-"""Uncertainty of scores, and what it allows to say when models are compared.
+"""Uncertainty of scores, and significance of differences between models.
 
 Over examples: closed forms for fractions of rows (`temper.functional.proportions`), the bootstrap
-for all else, and for proportions that depend on a threshold the wider of both. Over methods: Holm's
-correction. Over seeds: `temper.functional.effects`. Letters: n rows, R resamples.
+for other scores, and the wider of both for proportions that depend on a threshold. Over methods:
+Holm's correction. Over seeds: `temper.functional.effects`. Letters: n rows, R resamples.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Statistic = Callable[[FloatArray], FloatArray]
 class Centered:
     """A score that resampling biases upwards, such as a sum of distances from 0.
 
-    Chance moves the gap of each bin of an ECE, and its absolute value counts every move as an
-    error. The score of the rows has this bias once, that of a resample twice. Intervals are
-    therefore shifted by the bootstrap's estimate of the bias: the mean of the resamples less the
-    score.
+    For example, chance moves the gap of each bin of an ECE, and its absolute value counts every
+    move as an error. The score of the rows has this bias once, that of a resample twice. So
+    intervals are shifted by the bootstrap's estimate of the bias: the mean of the resamples minus
+    the score.
 
     Args:
         statistic: The score, which is never below 0.
@@ -54,8 +54,8 @@ class Centered:
         return self.statistic(counts)
 
 
-# A million doubles are 8 MB and a correlation holds ten such arrays: drawn in blocks, a large set
-# fits in memory.
+# Doubles per block: a million are 8 MB, and a correlation needs ten such arrays. Blocks keep large
+# sets within memory.
 _BLOCK = 1_000_000
 
 
@@ -77,17 +77,17 @@ class Improvement:
 def resampled(*statistics: Statistic, rows: int, resamples: int, seed: int) -> list[FloatArray]:
     """Compute statistics on the same resamples of the rows, drawn with replacement.
 
-    Drawing is most of the work where rows are many, and is done once for all.
+    Drawing is most of the work for many rows, and is done once for all statistics.
 
     Args:
         statistics: From counts [R, n] to [R] values.
         rows: Number of rows, n >= 1.
         resamples: Number of resamples, R >= 1.
-        seed: Seed of the draws; the same seed and n give the same resamples, which is what pairs
-            two models.
+        seed: Seed of the draws; the same seed and n give the same resamples, so two models are
+            paired.
 
     Returns:
-        One value a resample of each statistic, [R]; NaN if undefined.
+        One value per resample of each statistic, [R]; NaN if undefined.
 
     Raises:
         ValueError: ``rows`` or ``resamples`` is below 1.
@@ -145,8 +145,8 @@ def score_intervals(
 ) -> list[Interval]:
     """Return the interval of each of several scores over the same rows.
 
-    A fraction of rows has one in closed form, any other score the percentile bootstrap's. A
-    fraction that depends on thresholds has the wider of both: the closed form is valid for few
+    A fraction of rows has a closed form, any other score the percentile bootstrap. A fraction that
+    depends on thresholds has the wider of both: the closed form is valid for few
     rows, and only the resamples include the uncertainty of the thresholds. The interval of a
     `Centered` score is shifted by the bias of its resamples. If all resamples have the same score,
     such as an AUROC of 1, they contain no information on other rows, and no interval is given.
@@ -195,9 +195,9 @@ def difference_intervals(
 ) -> list[Interval]:
     """Return the 95% interval and p of ``first - second`` on the same rows, score by score.
 
-    Of two proportions the closed form is taken, else a paired bootstrap: both scores see the same
-    resamples, so what makes a row hard for both cancels. Proportions that depend on thresholds, and
-    `Centered` scores, are treated as in `score_intervals`.
+    Two proportions have a closed form; other scores have a paired bootstrap, in which both are
+    computed on the same resamples, so that the difficulty of a row cancels. Proportions that depend
+    on thresholds, and `Centered` scores, are treated as in `score_intervals`.
 
     Args:
         pairs: One model's score and the other's, over the same rows in the same order.
@@ -244,9 +244,9 @@ def mean_difference_interval(
 
     Args:
         first: A value for each row, [n].
-        second: The same.
+        second: The other value for each row, [n].
         resamples: Number of resamples.
-        seed: Decides the resamples.
+        seed: Seed of the resamples.
 
     Example:
         >>> found = mean_difference_interval([1.0, 2.0] * 10, [0.0] * 20, resamples=100, seed=0)
@@ -260,7 +260,7 @@ def mean_difference_interval(
 
 
 def _paired(first: Statistic, second: Statistic) -> Interval | None:
-    """Return the closed form of two proportions of the same rows; None of anything else."""
+    """Return the closed form of two proportions of the same rows; None for other scores."""
     if isinstance(first, Judged) and isinstance(second, Judged):
         if first.closed is None or second.closed is None:
             return None
@@ -292,7 +292,7 @@ def _wider(first: Interval, second: Interval) -> Interval:
 
 
 def _with_p(values: FloatArray) -> Interval:
-    """Take the interval of resampled differences, and their p."""
+    """Return the interval of resampled differences, with their p."""
     result = _interval(values, confidence=0.95)
     if result.low is None:
         return result
@@ -302,14 +302,14 @@ def _with_p(values: FloatArray) -> Interval:
 
 
 def fewest_rows(statistic: Statistic, rows: int) -> int:
-    """Return the rows of the smallest class, group or kind that a score looks at by itself.
+    """Return the rows of the smallest class, group or kind that a score uses separately.
 
     Args:
         statistic: The score.
         rows: Number of all rows, n.
 
     Returns:
-        n where it looks at all rows alike.
+        Their number; n if the score treats all rows equally.
 
     Example:
         >>> fewest_rows(OfKinds(lambda counts: counts[:, 0], np.array([0, 1, 1])), 3)
@@ -326,10 +326,10 @@ def standard_error(values: ArrayLike) -> float | None:
     """Return the standard error of a mean, ``s / sqrt(n)`` with the sample deviation s (n - 1).
 
     Args:
-        values: One value a row, [n].
+        values: One value per row, [n].
 
     Returns:
-        It, or None if it has no finite value: below two rows, or where a value is not finite.
+        The standard error; None for fewer than two rows, or if a value is not finite.
 
     Example:
         >>> standard_error([1.0, 3.0])
@@ -343,9 +343,9 @@ def standard_error(values: ArrayLike) -> float | None:
 
 
 LEAST_ROWS = 50
-"""Rows from which on a difference has a verdict; of classes and groups, those of the smallest.
+"""Minimum number of rows for a verdict on a difference, in the smallest class or group.
 
-Read off the simulation `dev.benchmarks.verdicts`, which docs/evaluation.md quotes.
+From the simulation `dev.benchmarks.verdicts`, which docs/evaluation.md quotes.
 """
 
 
@@ -371,7 +371,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
         Holm, "A simple sequentially rejective multiple test procedure", 1979.
     """
     if not all(0.0 <= value <= 1.0 for value in p_values):
-        raise ValueError(f"p values must lie in [0, 1], got {list(p_values)}.")
+        raise ValueError(f"p values must be in [0, 1], got {list(p_values)}.")
     corrected = [0.0] * len(p_values)
     highest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
@@ -381,17 +381,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def relative_improvement(score: float, reference: float, perfect: float) -> float:
-    """Return how much of the way from the reference to perfection a score has gone, in percent.
+    """Return the relative improvement over the reference in percent; a perfect score is 100.
 
-    ``100 (s - s_reference) / (s_perfect - s_reference)``; right where lower is better too.
+    ``100 (s - s_reference) / (s_perfect - s_reference)``; also valid if lower is better.
 
     Args:
         score: The model's score.
         reference: The reference's score.
-        perfect: The score that no model can beat, in the same unit.
+        perfect: The best possible score, in the same unit.
 
     Raises:
-        ValueError: The reference is perfect, so there is no way to go.
+        ValueError: The reference is perfect, so the improvement is undefined.
 
     Example:
         >>> relative_improvement(0.9, 0.8, 1.0), relative_improvement(0.05, 0.1, 0.0)
@@ -401,7 +401,7 @@ def relative_improvement(score: float, reference: float, perfect: float) -> floa
         raise ValueError(
             f"The reference is perfect ({perfect:g}): the relative improvement is undefined."
         )
-    # Rounded: 0.9 - 0.8 over 1 - 0.8 is 49.99999999999999, which tables would cut.
+    # Rounded, because tables would cut 49.99999999999999, the result of (0.9 - 0.8) / (1 - 0.8).
     return round(100.0 * (score - reference) / (perfect - reference), 10)
 
 
@@ -413,8 +413,8 @@ def average_relative_improvement(
 ) -> Improvement:
     """Average the relative improvement over perspectives.
 
-    A part that the model or the reference lacks is left out and said. Where the reference is
-    perfect on a part, the average is undefined and no number is given.
+    A part that the model or the reference lacks is left out, with a reason. If the reference is
+    perfect on a part, the average is undefined.
 
     Args:
         scores: The model's mean score of each part, for instance ``shift``, ``adversarial``,
@@ -423,7 +423,7 @@ def average_relative_improvement(
         perfect: The perfect score of each part, in the same unit; the parts to average.
 
     Returns:
-        The average, its parts, and why parts are absent.
+        The average, its parts, and the reasons for absent parts.
 
     Example:
         >>> average_relative_improvement(
@@ -443,7 +443,7 @@ def average_relative_improvement(
         score, base = scores.get(part), reference.get(part)
         if score is None or base is None:
             who = "the model" if score is None else "the reference"
-            reasons.append(f"{part} is left out: {who} has no score there.")
+            reasons.append(f"{part} is left out: {who} has no score for it.")
         elif base == best:
             undefined = True
             reasons.append(f"{part}: the reference is perfect, so the improvement is undefined.")
@@ -454,13 +454,13 @@ def average_relative_improvement(
 
 
 def _interval(values: ArrayLike, *, confidence: float) -> Interval:
-    """Take the percentile interval of the defined resamples."""
+    """Return the percentile interval of the defined resamples."""
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"`confidence` must lie in (0, 1), got {confidence}.")
+        raise ValueError(f"`confidence` must be in (0, 1), got {confidence}.")
     array: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
     defined = array[np.isfinite(array)]
     undefined = (len(array) - len(defined)) / len(array)
-    # Equal except for the rounding of their sums.
+    # All are equal up to the rounding of their sums.
     if undefined > 0.05 or np.ptp(defined) <= 1e-12 * np.abs(defined).max():
         return Interval(None, None, undefined)
     edge = (1.0 - confidence) / 2

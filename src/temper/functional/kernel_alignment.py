@@ -3,8 +3,8 @@
 Linear CKA compares the Gram matrices ``K = X X^T`` and ``L = Y Y^T`` of the states X and Y of the
 same rows: ``HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L))``. It is 1 for states that differ by an
 orthogonal map, a shift and a factor. Over batches each HSIC is the mean of an estimator without
-bias, so that the size of the batches does not move what is estimated. Letters: n rows of a batch, D
-dimensions, k batches, R resamples.
+bias, so that the size of the batches does not change the expected value. Letters: n rows of a
+batch, D dimensions, k batches, R resamples.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from temper.functional.resampling import FloatArray, divide, row_counts
 
 LEAST = 4
-"""Rows below which the estimator is not defined."""
+"""Minimum number of rows of the estimator."""
 
 
 def unbiased_hsic(first: ArrayLike, second: ArrayLike) -> float:
@@ -59,14 +59,14 @@ def unbiased_hsic(first: ArrayLike, second: ArrayLike) -> float:
 def kernel_alignment(
     cross: ArrayLike, first: ArrayLike, second: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Combine the HSIC of batches to linear CKA.
+    """Combine the HSIC of batches into linear CKA.
 
     ``mean_i HSIC(K_i, L_i) / sqrt(mean_i HSIC(K_i, K_i) mean_i HSIC(L_i, L_i))``.
 
     Args:
         cross: `unbiased_hsic` of both models' states, [k].
-        first: Of the first model's with themselves, [k].
-        second: Of the second model's with themselves, [k].
+        first: `unbiased_hsic` of the first model's states with themselves, [k].
+        second: `unbiased_hsic` of the second model's states with themselves, [k].
         counts: How often each batch is in the data, [k] or [R, k].
 
     Returns:
@@ -96,7 +96,7 @@ def kernel_alignment(
 def _centered(states: NDArray[Any]) -> FloatArray:
     """Return the U-centered Gram matrix [n, n]: rows sum to 0, the diagonal is 0."""
     rows = len(states)
-    # A shift changes nothing but rounding; by the first row, equal states give zeros exactly.
+    # The shift changes only the rounding; it makes the states exactly zero if all are equal.
     shifted = states - states[0]
     shifted = shifted - shifted.mean(axis=0)
     gram = shifted @ shifted.T

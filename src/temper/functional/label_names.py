@@ -10,7 +10,7 @@ from temper.errors import ModelError, unknown
 
 # Transformers uses these names for unnamed classes.
 _PLACEHOLDER = re.compile(r"label[_ ]?(\d+)", re.IGNORECASE)
-# "007" is a code, not the number 7; "1.0" is how pandas writes 1 in a column with holes.
+# "007" is a code, not the number 7; pandas writes 1 as "1.0" in a column with missing values.
 _WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?")
 
 
@@ -140,7 +140,7 @@ class GivenNames:
             twice = next(name for name in new if new.count(name) > 1)
             raise ModelError(
                 f"`label_names` or `label_map` gives two classes of the model the name {twice!r}. "
-                "Give each class a name of its own."
+                "Give each class a different name."
             )
         return tuple(new)
 

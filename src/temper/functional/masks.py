@@ -25,7 +25,7 @@ FINE_LEVELS = 1 << 32
 BUCKETS = 1 << 15
 CHUNK_ON_DEVICE = 1 << 24
 CODES = 256
-"""Codes of one byte: 0 for what is dropped, 1 to 255 for a probability."""
+"""Number of codes of one byte: 0 for dropped entries, 1 to 255 for probabilities."""
 
 
 def keep_probability(
@@ -83,8 +83,8 @@ def random_levels(count: int, draws: torch.Generator, *, levels: int = LEVELS) -
     one leaves the top bit, and so a quarter (or half) of the draws, one-sided.
 
     Args:
-        count: How many.
-        draws: Where the randomness comes from.
+        count: Number of draws.
+        draws: Random generator.
         levels: `LEVELS` or `FINE_LEVELS`.
 
     Returns:
@@ -104,20 +104,20 @@ def keyed_levels(
     levels: int = LEVELS,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Draw uniform 16-bit or 32-bit integers, each a function of a key and its position alone.
+    """Draw uniform 16-bit or 32-bit integers that depend only on a key and their position.
 
-    So a mask is the same in whatever pieces, order or shards it is drawn, and on every device. A
-    word of 32 bits is a hash of its number and the key.
+    So a mask is the same in any pieces, order or shards, and on every device. A 32-bit word is a
+    hash of its number and the key.
 
     References:
-        Wellons' hash triple32 (github.com/skeeto/hash-prospector), behind a round for the key.
+        Wellons' hash triple32 (github.com/skeeto/hash-prospector), after a round for the key.
 
     Args:
-        count: How many, n.
-        key: Seed, in [0, 2^63); draws of two keys have nothing to do with each other.
+        count: Number of draws, n.
+        key: Seed, in [0, 2^63); draws of two keys are independent.
         start: Position of the first, at least 0. Positions repeat after 2^32 words.
-        levels: `LEVELS`, of which a word holds two, or `FINE_LEVELS`.
-        device: Where.
+        levels: `LEVELS` (two per word) or `FINE_LEVELS`.
+        device: Device of the result.
 
     Returns:
         [n] int16 or int32, uniform over all their values.
@@ -137,11 +137,11 @@ def pieces_with_draws(
 
     Args:
         values: Any shape.
-        key: Of `keyed_levels`.
-        start: Position of the first entry, where the tensor is a part of a larger one.
-        levels: Of `keyed_levels`.
-        chunk: Entries of a piece, so few that it stays in the processor's cache. On a GPU pieces
-            are larger.
+        key: See `keyed_levels`.
+        start: Position of the first entry, if the tensor is a part of a larger one.
+        levels: See `keyed_levels`.
+        chunk: Entries of a piece, few enough to stay in the processor's cache. On a GPU pieces are
+            larger.
     """
     if values.device.type != "cpu":
         chunk = max(chunk, CHUNK_ON_DEVICE)  # a GPU wants few kernel launches
@@ -171,7 +171,7 @@ def _folded(words: Tensor, by: int) -> Tensor:
 
 
 def highest_kept(q: Tensor) -> Tensor:
-    """Return the largest of the ``random_levels`` that fall in a fraction q/levels.
+    """Return the largest ``random_levels`` value that is kept with probability q/levels.
 
     Args:
         q: From ``quantize``, any shape.
@@ -184,7 +184,7 @@ def highest_kept(q: Tensor) -> Tensor:
 
 
 def below(levels: Tensor, q: Tensor) -> Tensor:
-    """Return which draws fall in a fraction q/levels.
+    """Return which draws are kept with probability q/levels.
 
     Args:
         levels: From ``random_levels``, as fine as q.
@@ -211,7 +211,7 @@ def buckets_of(values: Tensor) -> Tensor:
 
 
 def thin(gradient: Tensor, q: Tensor, key: int, *, start: int = 0, scale: bool) -> Tensor:
-    """Keep each entry with probability q/levels and divide what is kept by it.
+    """Keep each entry with probability q/levels and divide kept entries by it.
 
     Args:
         gradient: Any shape.
@@ -234,7 +234,7 @@ def thin(gradient: Tensor, q: Tensor, key: int, *, start: int = 0, scale: bool) 
 
 
 def bucket_factors(table: Tensor) -> Tensor:
-    """Return 1/p of each bucket, as `thin_by_bucket` takes it.
+    """Return 1/p of each bucket, for `thin_by_bucket`.
 
     Args:
         table: q of each bucket [32768], from ``quantize``.
@@ -255,11 +255,11 @@ def thin_by_bucket(
     scale: bool,
     chunk: int = 1 << 18,
 ) -> Tensor:
-    """Do what ``thin`` does with a probability for each magnitude bucket, in place.
+    """Apply ``thin`` with a probability for each magnitude bucket, in place.
 
-    It works in pieces that stay in the processor's cache, and looks up one number an entry: the
-    divisor 1/p, by which the draw is multiplied as well. With u of 0 to levels - 1, ``u < q`` is
-    ``u * (levels / q) < levels - 1/2`` also where the product is rounded.
+    It works in pieces that stay in the processor's cache, and looks up one number per entry: the
+    factor 1/p, by which the draw is also multiplied. For u from 0 to levels - 1, ``u < q`` is
+    equivalent to ``u * (levels / q) < levels - 1/2`` even if the product is rounded.
 
     Args:
         gradient: fp32, contiguous, any shape; overwritten.
@@ -277,7 +277,7 @@ def thin_by_bucket(
     pieces = pieces_with_draws(gradient, key, start=start, levels=levels, chunk=chunk)
     for piece, drawn in pieces:
         factor = factors.index_select(0, buckets_of(piece))
-        # Booleans, and filling by them, take several times as long as numbers do.
+        # Boolean masks take several times as long as numbers.
         kept = drawn.to(dtype).add_(levels // 2).mul_(factor)
         torch.lt(kept, levels - 0.5, out=kept)
         piece.mul_(kept.mul_(factor) if scale else kept)
@@ -285,18 +285,18 @@ def thin_by_bucket(
 
 
 def spaced_levels(*, p_min: float) -> Tensor:
-    """Return 255 probabilities, geometrically spaced, so that one byte an entry can name them.
+    """Return 255 geometrically spaced probabilities, so that one byte per entry is enough.
 
-    They run from the smallest used to 1, as fractions of 2^32. Rounding a probability to the
-    nearest of them, and drawing *and* dividing by what it was rounded to, keeps the mean of ``m * g
-    / p`` at g. p itself moves by at most 1.4% with a ``p_min`` of 1e-3, and by 4.5% without one
-    (wherever it is above 1e-6).
+    They run from the smallest one used to 1, as fractions of 2^32. A probability is rounded to the
+    nearest of them, and the rounded value is used for the draw *and* the division, which keeps the
+    mean of ``m * g / p`` at g. p itself changes by at most 1.4% with a ``p_min`` of 1e-3, and by
+    4.5% without one (if it is above 1e-6).
 
     Args:
         p_min: Smallest probability that is used, in [0, 1].
 
     Returns:
-        q by code [256] int64, rising; entry 0, the code of what is dropped, is 0.
+        q by code [256] int64, ascending; entry 0, the code of dropped entries, is 0.
     """
     smallest = torch.tensor(p_min, dtype=torch.float64)
     low = int(quantize(smallest, p_min=p_min, levels=FINE_LEVELS))
@@ -306,7 +306,7 @@ def spaced_levels(*, p_min: float) -> Tensor:
 
 
 def nearest_codes(q: Tensor, table: Tensor) -> Tensor:
-    """Return the code of the probability in a table that is nearest to each of some.
+    """Return the codes of the nearest probabilities in a table.
 
     Args:
         q: From ``quantize`` with `FINE_LEVELS`, any shape.
@@ -315,7 +315,7 @@ def nearest_codes(q: Tensor, table: Tensor) -> Tensor:
     Returns:
         uint8 in [1, 255], the shape of ``q``.
     """
-    # Between two neighbors the geometric mean divides: what counts is the relative error.
+    # The border of two neighbors is the geometric mean, because the relative error matters.
     spaced = table[1:].double()
     ends = (spaced[:-1] * spaced[1:]).sqrt()
     return (torch.bucketize(q.double(), ends) + 1).to(torch.uint8)
@@ -368,9 +368,9 @@ def thin_by_code(
 
 
 SAMPLED_FROM = 1 << 17
-"""Entries from which on a tensor's magnitudes are counted by a sample."""
+"""Minimum number of entries of a tensor to count magnitudes by a sample."""
 STEPS = (11, 13)
-"""Steps from one position of a sample to the next; one is taken that meets all of a row's."""
+"""Possible strides of a sample; one is chosen that covers all positions of a row."""
 
 
 def bucket_counts(
@@ -381,16 +381,16 @@ def bucket_counts(
 ) -> Tensor:
     """Count the non-zero entries of all tensors by magnitude bucket.
 
-    Of a tensor of `SAMPLED_FROM` entries or more every 11th counts, for 11 (every 13th where rows
-    have a multiple of 11). A rank is then off by about ``1/2 sqrt(11/n)``: 0.5% for the
-    least n, 0.05% for ten million, where a bucket is some 0.3% wide. Draws keep the mean of
-    ``m * g / p`` at g with whatever probability follows.
+    In a tensor of `SAMPLED_FROM` entries or more, every 11th entry is counted 11 times (every 13th
+    if the length of a row is a multiple of 11). The error of a rank is then about
+    ``1/2 sqrt(11/n)``: 0.5% for the smallest n, 0.05% for ten million; a bucket is some 0.3% wide.
+    The mean of ``m * g / p`` is g for any resulting probability.
 
     Args:
         tensors: fp32 gradients of any shapes on one device.
-        parts: Of each tensor the position of its first entry in a larger one of which it is a
-            part, and that one's shape; None if all are whole. The counts of parts add up to those
-            of the whole.
+        parts: For each tensor that is a part of a larger one, the position of its first entry and
+            the larger one's shape; None if all are whole. The counts of parts add up to those of
+            the whole.
         chunk: Entries counted at a time.
 
     Returns:
@@ -410,7 +410,7 @@ def bucket_counts(
 def _sampled_every(shape: torch.Size) -> int:
     if shape.numel() < SAMPLED_FROM:
         return 1
-    # With a common factor only some of a row's positions would be met.
+    # With a common factor, the sample would miss some positions of a row.
     return next((step for step in STEPS if shape[1:].numel() % step), 1)
 
 
@@ -437,8 +437,8 @@ def range_normalize(
 
     Args:
         tensors: Gradients of any shapes, zeros included.
-        largest: Returns the largest of some numbers, and of what other processes ask it for where
-            the gradients are parts of larger ones.
+        largest: Returns the largest of some numbers, over all processes if the gradients are
+            shards.
 
     Returns:
         ``(g^2 - min) / (max - min)`` in fp32, tensor by tensor.
@@ -450,14 +450,14 @@ def range_normalize(
     most = largest(torch.stack([tensor.max() for tensor in full]))
     most = torch.where(most > 0, most, 1.0)
     fractions = [(tensor.float() / most).square() for tensor in tensors]
-    # Squares and quotients keep the order, so that these are the smallest fraction.
+    # Squares and quotients keep the order, so this is the smallest value.
     low = (-largest(torch.stack([-tensor.min() for tensor in full])) / most).square()
     width = torch.where(low < 1, 1 - low, 1.0)
     return [(fraction - low) / width for fraction in fractions]
 
 
 MANY_ROWS = 8192
-"""Rows from which on looking for them is worth a pass: vocabularies, and no other matrix."""
+"""Minimum number of rows for which the search is worth a pass; only vocabularies have so many."""
 
 
 def touched_rows(
@@ -473,13 +473,12 @@ def touched_rows(
 
     Args:
         gradient: Any shape.
-        whole: Shape of the whole matrix, where this is some rows of it.
-        counted: Returns how many rows of the whole are touched, of the number of those that are
-            here.
+        whole: Shape of the whole matrix, if this is a shard of it.
+        counted: Converts the number of touched rows in this shard to that of the whole matrix.
 
     Returns:
-        Their numbers [n] in rising order; None if all rows count: for fewer than `MANY_ROWS` rows,
-        for other than two axes, and where more than half of the rows are touched. A row whose
+        Their indices [n] in ascending order; None if all rows count: for fewer than `MANY_ROWS`
+        rows, for other than two axes, and if more than half of the rows are touched. A row whose
         entries are all below 1e-22 (their squares vanish in fp32) counts as zero; one that is not
         finite counts as touched.
     """

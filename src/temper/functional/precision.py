@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def at_least_single(values: Tensor) -> Tensor:
-    """Return floating values in fp32, or in fp64 where they came in it.
+    """Return floating values in fp32, or in fp64 if they are fp64.
 
-    Losses and perturbations die in half precision (of noise 1e-5, 4% of the entries survive in
-    bf16), and a model in fp64 asks for fp64 throughout.
+    Losses and perturbations vanish in half precision (of noise 1e-5, only 4% of the entries
+    survive in bf16), and a model in fp64 needs fp64 throughout.
 
     Args:
         values: Floating point, any shape.
@@ -33,7 +33,7 @@ def in_half_precision(device: torch.device) -> bool:
     """Return whether an autocast to half precision is on.
 
     Args:
-        device: Where the computation runs.
+        device: Device of the computation.
     """
     if not torch.is_autocast_enabled(device.type):
         return False
@@ -41,17 +41,17 @@ def in_half_precision(device: torch.device) -> bool:
 
 
 def bf16_notices(device: torch.device) -> tuple[str, ...]:
-    """Say that bf16 is emulated number by number on this processor; nothing elsewhere.
+    """Return a warning if this processor has to emulate bf16.
 
     Args:
-        device: Where the computation runs.
+        device: Device of the computation.
     """
-    # On a CPU, oneDNN multiplies matrices of bf16 where it has kernels for the processor.
+    # On a CPU, oneDNN multiplies bf16 matrices only if it has kernels for the processor.
     there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     known = there and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     if device.type != "cpu" or known:
         return ()
     return (
-        "This processor has no bf16 arithmetic, and products of matrices take tens of times as "
-        "long in it as in fp32. Leave the precision at fp32.",
+        "This processor has no bf16 arithmetic, so matrix products take tens of times as long in "
+        "bf16 as in fp32. Leave the precision at fp32.",
     )

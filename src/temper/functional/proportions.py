@@ -213,13 +213,13 @@ def paired_proportions(
     """Return the interval and p of the difference of two proportions of the same rows.
 
     Bonett and Price's adjusted Wald interval: one row is added to each kind of rows on which the
-    two differ. With b rows that only the first has right and c that only the second has, ``p_b =
-    (b + 1) / (n + 2)``, ``p_c`` alike, and the interval is
+    two differ. With b rows that only the first has right and c that only the second has,
+    ``p_b = (b + 1) / (n + 2)``, ``p_c = (c + 1) / (n + 2)``, and the interval is
     ``p_b - p_c +- z sqrt((p_b + p_c - (p_b - p_c)^2) / (n + 2))``.
 
     Args:
-        first: 1 where a row is right, else 0, [n], n >= 1.
-        second: The same of what is subtracted, [n].
+        first: 1 if a row is right, else 0, [n], n >= 1.
+        second: The same for the proportion that is subtracted, [n].
         confidence: Confidence of the interval, in (0, 1).
 
     Returns:
@@ -255,5 +255,5 @@ def paired_proportions(
 def _quantile(confidence: float) -> float:
     """Return how many standard errors a two-sided normal interval reaches."""
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"`confidence` must lie in (0, 1), got {confidence}.")
+        raise ValueError(f"`confidence` must be in (0, 1), got {confidence}.")
     return float(scipy.stats.norm.ppf(0.5 + confidence / 2))

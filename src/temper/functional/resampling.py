@@ -1,4 +1,4 @@
-"""What scores share: rows, and how often each is in a resample."""
+"""Helpers of all scores for rows and their counts in resamples."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _CELLS = 1 << 18
 
 
 def stretches(rows: int, *, width: int = 1) -> Iterator[slice]:
-    """Cut rows into stretches of at most 262,144 cells, so that what a stretch needs stays small.
+    """Split rows into stretches of at most 262,144 cells, to limit the memory.
 
     Args:
         rows: Number of rows, n >= 0.
         width: Cells of a row, >= 1.
 
     Yields:
-        Slices that hold every row once, in order; none without rows.
+        Slices with every row once, in order; none without rows.
 
     Example:
         >>> list(stretches(5, width=100_000))
@@ -35,7 +35,7 @@ def stretches(rows: int, *, width: int = 1) -> Iterator[slice]:
 
 
 def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
-    """Return counts as float64, ones [n] where none are given.
+    """Return counts as float64; ones [n] if None.
 
     Args:
         rows: Number of rows, n.
@@ -76,8 +76,7 @@ def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatAr
 def group_sums(values: ArrayLike, groups: ArrayLike, size: int, weights: FloatArray) -> FloatArray:
     """Sum a value per row within groups, for all resamples at once.
 
-    One matrix product for a stretch of rows, whose table of rows and groups is all that is held
-    next to the arguments.
+    One matrix product per stretch of rows; only its table of rows and groups needs extra memory.
 
     Args:
         values: One value a row, [n].
@@ -109,7 +108,7 @@ def weighted_median(values: ArrayLike, counts: ArrayLike | None = None) -> Float
         counts: Resample counts, whole numbers, [n] or [R, n].
 
     Returns:
-        The median, a scalar or [R]; NaN without rows and where a value is not finite.
+        The median, a scalar or [R]; NaN without rows or if a value is not finite.
 
     Example:
         >>> float(weighted_median([5.0, 1.0, 2.0])), float(weighted_median([5.0, 1.0], [1, 3]))

@@ -297,8 +297,8 @@ def matthews(
         counts: Resample counts, [n] or [R, n].
 
     Returns:
-        A value in [-1, 1], a scalar or [R]; 0 where all predictions are one class (as GLUE scores
-        CoLA); NaN if all labels are.
+        A value in [-1, 1], a scalar or [R]; 0 if all predictions are one class (as GLUE scores
+        CoLA); NaN if all labels are one class.
 
     Example:
         >>> round(float(matthews([1, 1, 1, 0], [1, 0, 1, 1])), 4)

@@ -52,14 +52,14 @@ def area_under_risk(
 def excess_area(
     wrong: ArrayLike, confidences: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Return how much of the AURC is due to the order of the rows (E-AURC).
+    """Return the part of the AURC that is due to the order of the rows (E-AURC).
 
-    The AURC less that of the same rows with all wrong ones last: 0 where every wrong row is less
-    sure than every right one, for any accuracy.
+    The AURC minus that of the same rows with all wrong ones last. It is 0 if every wrong row has a
+    lower confidence than every right one, for any accuracy.
 
     Args:
-        wrong: 1 where the answer is wrong, else 0, [n].
-        confidences: High where the model is sure, [n].
+        wrong: 1 if the prediction is wrong, else 0, [n].
+        confidences: Confidence of each prediction, [n].
         counts: Resample counts, whole numbers, [n] or [R, n].
 
     Returns:
@@ -114,7 +114,7 @@ def risk_at_coverage(
         0.5
     """
     if not 0.0 < coverage <= 1.0:
-        raise ValueError(f"`coverage` must lie in (0, 1], got {coverage}.")
+        raise ValueError(f"`coverage` must be in (0, 1], got {coverage}.")
     mass, errors = _summed(wrong, confidences, counts)
     rows, result = np.diff(mass), np.diff(errors)
     answered = coverage * mass[..., -1:]
@@ -222,11 +222,11 @@ def shown_risks(
     sure, faults = pair(confidences, wrong)
     limits = np.asarray(thresholds, dtype=np.float64)
     if not 0.0 < failure < 1.0:
-        raise ValueError(f"`failure` must lie in (0, 1), got {failure}.")
+        raise ValueError(f"`failure` must be in (0, 1), got {failure}.")
     if bool((np.diff(limits) >= 0).any()) or not 1 <= starts <= len(limits):
         raise ValueError(
-            f"`thresholds` must fall and `starts` lie in 1 to their number, got {len(limits)} "
-            f"thresholds and {starts} starts."
+            f"`thresholds` must be decreasing and `starts` be from 1 to their number, got "
+            f"{len(limits)} thresholds and {starts} starts."
         )
     order = np.argsort(-sure, kind="stable")
     accepted = np.searchsorted(-sure[order], -limits, side="right")

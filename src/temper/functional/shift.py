@@ -20,7 +20,7 @@ class ShiftTest:
     """A two-sample test of a batch against reference rows.
 
     Args:
-        statistic: Unbiased estimate of the squared MMD; about 0 where nothing has shifted.
+        statistic: Unbiased estimate of the squared MMD; about 0 without a shift.
         p: Probability of a statistic this large if both are draws of one distribution.
         bandwidth: Width of the kernel, in the states' unit.
     """
@@ -74,7 +74,7 @@ def mmd_test(
         rows - rows.mean(axis=0), rows - rows.mean(axis=0), "sqeuclidean"
     )
     middle = float(np.median(squares[np.triu_indices(len(rows), k=1)]))
-    # Where most rows are equal the median is 0; the mean distance is not, unless all are.
+    # If most rows are equal, the median distance is 0; the mean is 0 only if all rows are equal.
     squared_width = middle if middle > 0 else float(squares.mean())
     kernel = np.exp(-squares / (2 * squared_width)) if squared_width > 0 else np.ones_like(squares)
     np.fill_diagonal(kernel, 0.0)
@@ -84,7 +84,7 @@ def mmd_test(
     for split in splits[1:]:
         split[draws.permutation(len(rows))[:size]] = 1.0
     statistics = _squared_mmd(kernel, splits)
-    # Splits into the same two parts differ by the rounding of their sums alone.
+    # Splits into the same two parts differ only by the rounding of their sums.
     as_large = statistics[1:] >= statistics[0] - 1e-12
     return ShiftTest(
         float(statistics[0]),

@@ -1,7 +1,7 @@
 """Smoothness: norms of the Jacobian and the Hessian of hidden states by the embeddings.
 
 For hidden states h_l [B, D_l] of layers l and word embeddings x [B, T, E], with
-``J_l = dh_l/dx`` and ``H_{l,i} = d2 h_{l,i}/dx2``, everything here rests on one scalar an
+``J_l = dh_l/dx`` and ``H_{l,i} = d2 h_{l,i}/dx2``, everything here uses one scalar per
 example, ``s = sum_l sqrt(lambda_l) v_l . h_l``. With probes v_l of mean 0 and unit covariance,
 independent between layers, its gradient g satisfies ``E ||g||^2 = sum_l lambda_l ||J_l||_F^2``,
 and a difference of two such gradients gives the Hessian over all dimensions at once.
@@ -73,10 +73,10 @@ def layer_weights(norms: Tensor, strategy: Strategy, *, temperature: float = 1.0
     Args:
         norms: ``s_l``, the mean over examples of ``||J_l||_F^2``, above 0, [L].
         strategy: ``log``: ``softmax(-log(s) / temperature)``, so that every layer's weighted norm
-            is alike at temperature 1; ``normalized``: that at temperature 1, ``(1/s) / sum(1/s)``;
+            is equal at temperature 1; ``normalized``: that at temperature 1, ``(1/s) / sum(1/s)``;
             ``printed``: ``softmax(-s)``, which saturates to one layer at real sizes; ``uniform``;
-            ``inverse``: ``s / sum(s)``, the layers the other way round.
-        temperature: Of ``log``, above 0.
+            ``inverse``: ``s / sum(s)``, with the largest norm weighted most.
+        temperature: Temperature of ``log``, above 0.
 
     Returns:
         [L], the norms' precision.

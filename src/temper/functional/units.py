@@ -1,4 +1,4 @@
-"""How a score is written: its unit and digits."""
+"""Units and digits of scores."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ABSENT = "\u2013"  # en dash: a number that does not exist
 
 @dataclass(frozen=True)
 class Unit:
-    """How a score is shown.
+    """The unit and digits of a score.
 
     Args:
         scale: Factor from the stored to the shown number.
         decimals: Digits after the point.
         sign: Unit after the score's name, empty for a bare number.
-        significant: Digits of a number of any size, in place of ``decimals``; None if sizes are
-            alike.
+        significant: Significant digits, instead of ``decimals``, for numbers of very different
+            sizes; None otherwise.
     """
 
     scale: float
@@ -29,7 +29,7 @@ class Unit:
     significant: int | None = None
 
     def with_sign(self, text: str) -> str:
-        """Write the unit behind a number.
+        """Append the unit to a number.
 
         Args:
             text: The number, perhaps with its spread.
@@ -47,7 +47,7 @@ class Unit:
         return f"{text} {self.sign}" if self.sign[0].isalpha() else f"{text} ({self.sign})"
 
     def margin(self, points: float) -> float | None:
-        """Return the stored difference that so many points are; None of what has no points.
+        """Convert points to a stored difference; None if the unit has no points.
 
         Args:
             points: Hundredths of the way from 0 to 1.
@@ -78,12 +78,12 @@ class Unit:
         digits = f".{self.significant}g"
         if self.significant is None:
             shown, digits = round(shown, self.decimals), f".{self.decimals}f"
-        # Adding zero turns -0.0 into 0.0: a difference of nothing has no direction.
+        # Adding zero turns -0.0 into 0.0, so that no difference has no sign.
         return f"{shown + 0.0:{'+' if signed else ''}{digits}}".replace("-", "\u2212")
 
 
 MARGIN = 0.5
-"""Default of the least difference that matters, in points."""
+"""Default margin, in points."""
 PERCENT = Unit(100.0, 1, "%")
 HUNDREDTHS = Unit(100.0, 1, "\u00d7 100")
 PLAIN = Unit(1.0, 4, "")
@@ -91,10 +91,10 @@ ANY_SIZE = Unit(1.0, 4, "", significant=3)
 
 
 def check_detect(points: float | None) -> None:
-    """Refuse a difference to detect that is no number of points.
+    """Raise if a difference to detect is not a valid number of points.
 
     Args:
-        points: Points of a true difference, > 0; None states none.
+        points: Points of a true difference, > 0; None if not given.
 
     Raises:
         SettingError: It is not above 0, or not finite.
@@ -104,15 +104,15 @@ def check_detect(points: float | None) -> None:
 
 
 def check_margin(points: float) -> None:
-    """Refuse a margin that is no number of points.
+    """Raise if a margin is not a valid number of points.
 
     Args:
-        points: Points that a difference must reach to matter; 0 asks for none.
+        points: Points that a difference must reach to matter; 0 for no margin.
 
     Raises:
         SettingError: It is negative or not finite.
     """
     if not 0.0 <= points < math.inf:
         raise SettingError(
-            f"`margin` must be a finite number of points >= 0, got {points}. 0 asks for none."
+            f"`margin` must be a finite number of points >= 0, got {points}. 0 is no margin."
         )

@@ -85,6 +85,6 @@ def check_classes(labels: Tensor, classes: int) -> None:
     if wrong.numel():
         raise DataError(
             f"Label {int(wrong[0])} is out of range: the model has {classes} classes, so labels "
-            f"must lie in 0 to {classes - 1}. Load the model with num_labels set to the number of "
+            f"must be in 0 to {classes - 1}. Load the model with num_labels set to the number of "
             "classes, or renumber the labels from 0."
         )

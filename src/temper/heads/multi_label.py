@@ -75,7 +75,7 @@ class MultiLabel(Classification):
             self._checked = True
             if bool(((targets < 0) | (targets > 1)).any()):
                 raise DataError(
-                    "A label of a text with several labels must lie in [0, 1]; -100 stands for an "
+                    "A label of a text with several labels must be in [0, 1]; -100 stands for an "
                     "unknown label. Give each text a list of 0 and 1, one per label."
                 )
         if smoothing:

@@ -488,7 +488,7 @@ def load_weights(auto: Any, source: str, config: Any, *, new_head: bool) -> tupl
     if spare := further_blocks(report["unexpected_keys"], model.state_dict()):
         raise ModelError(
             f"{source} has more blocks than config.json speaks of, which would be left out: "
-            f"{', '.join(spare[:3])}{' ...' if len(spare) > 3 else ''}. Mend config.json; or load "
+            f"{', '.join(spare[:3])}{' ...' if len(spare) > 3 else ''}. Fix config.json; or load "
             "the model as you want it and save it to another folder (save_pretrained)."
         )
     return model, [*report["missing_keys"], *resized]

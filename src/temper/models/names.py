@@ -163,7 +163,8 @@ def not_loaded(name: str, reason: object) -> str:
     """
     lines = str(reason).strip().splitlines()
     first = shortened(lines[0].rstrip(".")) if lines else type(reason).__name__
-    near = "" if name in MODELS else f" {unknown('short name', name, SHORT_NAMES)}"
+    is_named = name in MODELS or Path(name).is_dir()
+    near = "" if is_named else f" {unknown('short name', name, SHORT_NAMES)}"
     return (
         f"No model could be loaded from {name!r} ({first}).{near_folder(name)} Give a folder with "
         "config.json, a Hub id (needs the network or the local cache), or a short "

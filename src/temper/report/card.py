@@ -17,6 +17,7 @@ from typing import NamedTuple
 from huggingface_hub import EvalResult, ModelCardData
 
 from temper.checkpoints.checkpoint import Checkpoint
+from temper.checkpoints.folder import read_json
 from temper.display.cells import Comparison
 from temper.display.folders import Source, evaluation_fault, evaluation_of, read
 from temper.display.records import AdapterRecord, RunRecord, parse, run_record
@@ -257,6 +258,11 @@ def card(sources: CardSources) -> str:
     """
     model = Checkpoint.of(sources.model)
     record = run_record(model)
+    # `temper fit` trains from a classifier of its own and writes here which model that was made of.
+    config_file = model.folder / "config.json"
+    if record is not None and config_file.exists():
+        base = read_json(config_file).get("base_model", record.model)
+        record = record.model_copy(update={"model": base})
     folder = sources.evaluation
     if folder is not None and (fault := evaluation_fault(folder, model)):
         raise CheckpointError(fault)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from temper.display.cells import Comparison, Row
 from temper.display.charts import (
+    MOST_SERIES,
     Axis,
     Bars,
     Curve,
@@ -25,7 +26,7 @@ from temper.display.folders import Source
 from temper.display.views import Heading, View
 from temper.display.wording import plural, slug
 from temper.functional.units import ABSENT
-from temper.report.derived import views
+from temper.report.derived import SUMMARY, views
 from temper.report.view import error_of, leading
 
 
@@ -77,6 +78,7 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
     for heading, group in grouped.items():
         drawn = [figure for view in group for figure in view.figures(source, comparison)]
         drawn += of_all.get(heading, [])
+        drawn = [_with_few_lines(figure, comparison) for figure in drawn]
         measured = tuple(view for view in group if view.name in scored)
         if heading == Heading.COMPARISON and len(comparison.columns) < 3:
             # Two columns are compared on the first screen already.
@@ -84,6 +86,24 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
         rows = tuple(row for view in measured for row in leading(comparison, view.name))
         result.append(Section(heading, measured, rows, tuple(drawn)))
     return result
+
+
+def _with_few_lines(figure: Figure, comparison: Comparison) -> Figure:
+    """Leave out the lines of all but the reference and the best other columns."""
+    if not isinstance(figure.chart, Lines) or len(comparison.columns) <= MOST_SERIES:
+        return figure
+    others = [name for name in comparison.columns if name != comparison.reference]
+    for average in leading(comparison, SUMMARY.name):
+        others.sort(key=lambda name, cells=average.cells: -(cells[name].mean or 0.0))
+    shown = {comparison.reference, *others[: MOST_SERIES - 1], None}
+    curves = tuple(curve for curve in figure.chart.curves if curve.column in shown)
+    if len(curves) == len(figure.chart.curves):
+        return figure
+    caption = (
+        f"{figure.caption.rstrip()} Only the reference and the {MOST_SERIES - 1} columns with the "
+        "highest average relative improvement are shown."
+    )
+    return replace(figure, caption=caption, chart=replace(figure.chart, curves=curves))
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:

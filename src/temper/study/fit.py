@@ -21,9 +21,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from temper.checkpoints.folder import read_json
 from temper.data.examples import Examples, Splits
 from temper.data.splitting import fold_of_rows
 from temper.errors import DataError, NonFiniteError
+from temper.files import write_json
 from temper.functional.calibration import (
     EveryRowRightError,
     brier_of_rows,
@@ -165,6 +167,7 @@ class LinearModel:
         labels: Class indices, [n].
         strength: C of the regression, chosen on the folds.
         logs: Log-probabilities of each row by a model that was not fitted on it, [n, C].
+        seconds: Time of the forward passes for the embeddings.
     """
 
     model: str
@@ -173,6 +176,7 @@ class LinearModel:
     labels: IntegerArray
     strength: float
     logs: FloatArray
+    seconds: float
 
     @classmethod
     def fit(cls, config: RunConfig, rows: Examples, of_row: IntegerArray) -> LinearModel:
@@ -188,9 +192,11 @@ class LinearModel:
             max_length=config.data.max_length,
             device=config.train.device,
         )
+        begun = time.monotonic()
         features, labels = embeddings(predictor, rows), np.asarray(rows.labels, dtype=np.int64)
+        seconds = time.monotonic() - begun
         strength, logs = choose_strength(features, labels, of_row, classes=len(names))
-        return cls(config.model, predictor, features, labels, strength, logs)
+        return cls(config.model, predictor, features, labels, strength, logs, seconds)
 
     def write(self, folder: Path, index: IntegerArray | None = None) -> None:
         """Write a checkpoint of the classifier.
@@ -295,10 +301,12 @@ class Search:
         # Cost and seconds of the most expensive training of each model.
         self.longest: dict[str, tuple[float, float]] = {}
         self.starts: dict[tuple[str, Alternative | None, bytes], Path] = {}
-        linear = {}
+        linear: dict[str, LinearModel] = {}
         for model in models:
             progress.info(f"Embedding {len(sample):,} rows with {model}.")
             linear[model] = LinearModel.fit(self.config(model, DEFAULT, 1), sample, of_row)
+            # Until a training is measured, its time is estimated from the forward passes.
+            self.longest[model] = float(len(sample)), linear[model].seconds
         self.choice = Choice(sample, folds, [], linear)
 
     def config(self, model: str, candidate: Candidate, rows: int, start: Path | None = None) -> Any:
@@ -345,9 +353,11 @@ class Search:
             if not trained:
                 break
             trained.sort(key=self._score)
+            skipped = " The others are skipped to stay within the budget."
             self.progress.notice(
                 f"Fold {number} of {len(self.choice.folds)}: {len(trained)} of {planned} "
                 f"candidates trained, best: {trained[0].candidate.name}."
+                f"{skipped if len(trained) < planned else ''}"
             )
             kept = len(trained) if number < self.first else max(2, math.ceil(len(trained) / 2))
             alive = [
@@ -371,6 +381,9 @@ class Search:
         folder = None if best.candidate.start is None else start
         if folder is not None:
             self._write_start(best, rows, folder)
+            config_file = folder / "config.json"
+            # The model card names the model that the user gave, not this folder.
+            write_json(config_file, {**read_json(config_file), "base_model": best.model})
         config = self.config(best.model, best.candidate, len(rows), folder)
         train(config, out, splits=splits, progress=self.progress)
 
@@ -396,8 +409,6 @@ class Search:
             train: Indices of the rows.
             curve: Whether it belongs to the learning curve; else time for that is left, too.
         """
-        if trial.model not in self.longest:
-            return time.monotonic() - self.begun < self.seconds / 2
         final = max(
             (trial, *self.choice.trials[:1]), key=lambda each: self._cost(each, len(self.all_rows))
         )

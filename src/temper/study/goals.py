@@ -186,7 +186,8 @@ class Budget:
         match = _BUDGET.fullmatch(text.strip().lower())
         if match is None or not float(match[1]):
             raise SettingError(
-                f"--budget is a time or a number of plain runs (30m, 2h, 12runs), got {text!r}."
+                "--budget is a time (30m, 2h) or a number of runs of plain fine-tuning (12runs), "
+                f"got {text!r}."
             )
         if match[2].startswith("run"):
             return cls(float(match[1]), "runs")

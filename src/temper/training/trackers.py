@@ -193,7 +193,7 @@ def tracked(
                     opened[name] = opener(run, known.get(name))
                 except Exception as error:
                     raise SettingError(
-                        f"The tracker {name!r} cannot be opened: {_reason(error)} Mend that, or "
+                        f"The tracker {name!r} cannot be opened: {_reason(error)} Fix that, or "
                         "leave it out of `train.report_to`."
                     ) from error
         if opened:

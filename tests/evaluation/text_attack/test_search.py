@@ -331,9 +331,9 @@ def test_rows_for_which_ranking_takes_all_queries_are_counted() -> None:
     assert [(each.ranking, each.queries) for each in found] == [(3, 3), (5, 3), (2, 3), (0, 3)]
     said = starved(found, "characters", poor)
     assert said == (
-        "The text attack 'characters' spent all queries that it may ask (`max_queries` 3) on "
+        "The text attack 'characters' spent all queries (`max_queries` 3) on "
         "ranking the words of 2 of 4 attacked rows, so that no change of them was tried. Ranking "
-        "takes up to 5 queries a row: set `max_queries` above that, or leave it out."
+        "takes up to 5 queries per row: set `max_queries` above that, or leave it out."
     )
     enough = ALL.model_copy(update={"max_queries": 6})
     assert (

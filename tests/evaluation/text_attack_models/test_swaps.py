@@ -313,7 +313,7 @@ def test_a_tokenizer_without_offsets_cannot_be_attacked() -> None:
 
     predictor = ClassifierPredictor(classifier_bert(tokenizer), Slow(), max_length=8)
     reason = lacks_swaps(predictor)
-    assert "its tokenizer (Slow) does not say where a token stands" in reason
+    assert "its tokenizer (Slow) does not return the positions of tokens" in reason
     assert "Use 'characters' or 'masked'" in reason
 
 

@@ -1,1 +1,1 @@
-"""Suites: the sets that one task is judged on, a file each."""
+"""Suites: the sets to evaluate a task on, one file per suite."""

@@ -1,4 +1,4 @@
-"""Suites: the shifted, adversarial and foreign sets that one task is judged on, a file each."""
+"""Suites: the shift, adversarial and OOD sets to evaluate a task on, one file per suite."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ _FOLDER = Path(__file__).parent
 
 
 class SuiteSet(BaseModel):
-    """Name one set of a suite.
+    """One set of a suite.
 
     Args:
-        path: File or folder under the data root, a folder with ``@SPLIT`` behind.
+        path: File or folder under the data root, a folder followed by ``@SPLIT``.
         parts: Instead of ``path``, several of them by name, read as one set; the names are the
             groups of their rows unless ``group_column`` is given.
-        pairs: Where the rows of a contrast pair stand: ``within`` a part, so that equal pair ids of
-            two parts are two pairs; or ``across`` the parts. Only with ``parts``.
-        rows: Rows taken at most, drawn by hash; None takes all.
+        pairs: Whether the rows of a contrast pair are ``within`` a part, so that equal pair ids of
+            two parts are two pairs, or ``across`` the parts. Only with ``parts``.
+        rows: Maximum number of rows, drawn by hash; None takes all.
         group_column: Column of the groups; None looks for ``group``.
         rename: The task's name of a label, by the set's name of it.
-        without: Labels whose rows are left out, because the task does not have them; named as the
-            set names them.
-        hub: Id on the Hugging Face Hub, which says where the set can be had from; nothing is
-            loaded from there.
+        without: Labels whose rows are left out, because the task does not have them; named as in
+            the set.
+        hub: Id of the set on the Hugging Face Hub, for messages; nothing is loaded from there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,32 +59,33 @@ class SuiteSet(BaseModel):
             raise ValueError("must have either a path or parts")
         if "pairs" in self.model_fields_set and len(self.parts) < 2:
             raise ValueError(
-                "must have two parts or more for `pairs`, which says whether contrast pairs stand "
-                "within a part or across them"
+                "must have two parts or more for `pairs`: the rows of contrast pairs are within a "
+                "part or across parts"
             )
         for path in self.paths.values():
             pure = PurePosixPath(path)
             if not path or pure.is_absolute() or ".." in pure.parts:
-                raise ValueError(f"must have paths that lie under the data root, got {path!r}")
+                raise ValueError(f"must have paths under the data root, got {path!r}")
         return self
 
     @property
     def paths(self) -> dict[str, str]:
-        """The paths by part; a set in one piece has one part without a name."""
+        """The paths by part; a set without parts has one path with an empty name."""
         return self.parts if self.path is None else {"": self.path}
 
 
 class Suite(BaseModel):
-    """Name the sets that a task is judged on.
+    """The sets to evaluate a task on.
 
     Args:
         name: The suite's name: that of its file.
         summary: One line for lists.
         labels: The task's labels by index, for sets that do not name theirs.
-        merge: How three NLI classes answer a set with two (``evaluate.merge``); None says nothing.
+        merge: How three NLI classes are merged for a set with two (``evaluate.merge``); None
+            leaves the setting unchanged.
         shift: Labeled sets from other sources, by name.
         adversarial: Labeled sets that were made to mislead models, by name.
-        anomaly: Sets that do not belong to the task, by name; their labels are not read.
+        anomaly: Out-of-distribution sets, by name; their labels are not read.
 
     Example:
         >>> read_suite("sentiment").labels
@@ -118,11 +118,11 @@ class Suite(BaseModel):
         names = [name for kind in KINDS for name in self.sets(kind)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"must give each set a name of its own, got {twice[0]!r} twice")
+            raise ValueError(f"must give each set a different name, got {twice[0]!r} twice")
         if not names:
             raise ValueError(f"must name a set, as [{KINDS[0]}.NAME]")
         if len(set(self.labels)) < len(self.labels):
-            raise ValueError(f"must give each label a name of its own, got {list(self.labels)}")
+            raise ValueError(f"must give each label a different name, got {list(self.labels)}")
         return self
 
     def sets(self, kind: str) -> dict[str, SuiteSet]:
@@ -156,7 +156,7 @@ def read_suite(name: str) -> Suite:
     if path.suffix != ".toml":
         if name not in suite_names():
             raise SettingError(
-                f"{unknown('suite', name, suite_names())} One of your own is given as FILE.toml."
+                f"{unknown('suite', name, suite_names())} Give your own suite as FILE.toml."
             )
         path = _FOLDER / f"{name}.toml"
     try:
@@ -192,7 +192,7 @@ Place = tuple[Path, str | None]
 
 @dataclass(frozen=True)
 class FoundSet:
-    """A set of a suite that is there.
+    """An existing set of a suite.
 
     Args:
         name: Its name.
@@ -206,7 +206,7 @@ class FoundSet:
 
     @property
     def source(self) -> str:
-        """Where it lies, in one line."""
+        """Its paths, in one line."""
         texts = [
             str(path) if split is None else f"{path}@{split}"
             for path, split in self.places.values()
@@ -216,12 +216,12 @@ class FoundSet:
 
 @dataclass(frozen=True)
 class FoundSuite:
-    """What there is of a suite.
+    """A suite with its existing and missing sets.
 
     Args:
         suite: The suite.
-        shift, adversarial, anomaly: The sets that are there, by name.
-        missing: Why each other set is not, by name.
+        shift, adversarial, anomaly: The existing sets, by name.
+        missing: Why each other set is missing, by name.
     """
 
     suite: Suite
@@ -241,23 +241,23 @@ class FoundSuite:
 
 
 def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
-    """Look which sets of a suite are under a folder; nothing is read.
+    """Find the sets of a suite under a folder; nothing is read.
 
     Args:
         suite: The suite.
         root: The folder that its paths start from.
 
     Returns:
-        The sets that are there, and the reason for each that is not.
+        The existing sets, and the reason for each missing set.
 
     Raises:
-        SettingError: The root is no folder, or none of the sets is under it.
+        SettingError: The root is not a folder, or has none of the sets.
     """
     folder = Path(root).expanduser().resolve()
     if not folder.is_dir():
         raise SettingError(
-            f"The data root of suite {suite.name!r} must be a folder, and {root} is none. Give "
-            "the folder that holds its sets: TEMPER_DATA=DIR, or --set data_root=DIR."
+            f"The data root of suite {suite.name!r} must be a folder, and {root} is not one. Give "
+            "the folder with its sets: TEMPER_DATA=DIR, or --set data_root=DIR."
         )
     sets: dict[str, dict[str, FoundSet]] = {kind: {} for kind in KINDS}
     missing: dict[str, str] = {}
@@ -279,7 +279,7 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
         first = next(iter(missing.values()))
         raise SettingError(
             f"None of the {len(missing)} sets of suite {suite.name!r} is under {folder}: {first}. "
-            "Give the folder that holds them: TEMPER_DATA=DIR, or --set data_root=DIR."
+            "Give the folder with the sets: TEMPER_DATA=DIR, or --set data_root=DIR."
         )
     return FoundSuite(suite, **sets, missing=missing)
 
@@ -296,7 +296,7 @@ def load_set(
         reading: How its tables are read.
 
     Returns:
-        All of its rows, those with a label that the suite leaves out excepted; a notice says so.
+        All of its rows except those with a label that the suite leaves out, with a notice.
 
     Raises:
         DataError: The set cannot be read, or does not fit its entry in the suite.
@@ -317,7 +317,7 @@ def load_set(
     if len(shapes) > 1:
         raise DataError(
             f"The parts of set {found.name!r} must have the same labels and all one text or all "
-            "two. Make them sets of their own in the suite."
+            "two. Make them separate sets in the suite."
         )
     sources = [part.source for part in parts.values()]
     source = sources[0] if len(sources) == 1 else {"parts": sources}
@@ -370,9 +370,9 @@ def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]
     whole = any(len(names) < paired for names, paired in zip(ids, rows, strict=True))
     if not whole and sum(map(len, ids)) > len(set().union(*ids)):
         raise DataError(
-            f"The parts of set {name!r} must each hold whole contrast pairs, but none holds two "
+            f"The parts of set {name!r} must each have whole contrast pairs, but none has two "
             'rows of one pair, and two parts name the same pair. Write `pairs = "across"` in the '
-            "suite where a pair's rows stand in different parts."
+            "suite if a pair's rows are in different parts."
         )
     return {
         key: part

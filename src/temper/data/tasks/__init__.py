@@ -1,1 +1,1 @@
-"""Known tasks: what they ask, what they are scored by, and how their published files are read."""
+"""Known tasks: their labels, metrics, and how to read their published files."""

@@ -1,4 +1,4 @@
-"""The tasks by name, their published sizes, where their data are, and what source is one."""
+"""The tasks by name, with published sizes and sources; recognizes the task of a source."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Metric = Literal[
 
 @dataclass(frozen=True)
 class Task:
-    """A task that sources are recognized as, or that is asked for by name.
+    """A task, given by name or recognized from a source.
 
     Args:
-        name: Short name, lower case, no signs but ``_``.
-        hub: Id on the Hugging Face Hub, ``ID:CONFIG`` where it has configurations.
-        metrics: Its scores; the first is the one that tables show.
-        kind: What its labels are.
+        name: Short name, in lower case letters, digits and ``_``.
+        hub: Id on the Hugging Face Hub, ``ID:CONFIG`` if it has configurations.
+        metrics: Its scores; the first is the primary metric.
+        kind: Kind of its labels.
         pair: Whether a row has two texts.
-        labels: Its classes by index; None of a regression, and where nothing is known of them.
-        codes: What its published files call the same classes, by index, where that differs.
+        labels: Its classes by index; None for a regression, or if unknown.
+        codes: Names of the same classes in its published files, by index, if they differ.
         rows: Published rows by split, named ``train``, ``dev`` (``dev_matched`` ...) and ``test``;
-            empty if the task is known by name only and cannot be asked for.
-        evaluated: Splits that are together its dev set.
+            empty if the task is only recognized and cannot be given by name.
+        evaluated: Splits that form its dev set.
         stand_ins: Split -> the split of a partial copy that may replace it.
 
     Example:
@@ -57,7 +57,7 @@ class Task:
 
     @property
     def metric(self) -> Metric:
-        """The score that tables show."""
+        """The primary metric."""
         return self.metrics[0]
 
 
@@ -66,13 +66,13 @@ TASKS = {name: Task(name, **facts) for name, facts in _CONTENT.items()}
 
 
 def task_named(name: str) -> Task:
-    """Return a task that can be asked for by name.
+    """Return a task by name.
 
     Args:
         name: A name of ``temper list tasks`` with published sizes.
 
     Raises:
-        ValueError: If there is none; lists those that exist.
+        ValueError: If there is none; the message lists the tasks.
 
     Example:
         >>> task_named("mnli").evaluated
@@ -85,7 +85,7 @@ def task_named(name: str) -> Task:
 
 
 def plain(name: str) -> str:
-    """Write a name without case and signs, as ``sst2`` for ``SST-2``."""
+    """Return a name in lower case without punctuation, ``sst2`` for ``SST-2``."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -97,7 +97,7 @@ def task_of(source: str) -> Task | None:
             in one).
 
     Returns:
-        The task; None if no part of the name is one.
+        The task; None if no part of the name is a task.
 
     Example:
         >>> task_of("data/SST-2/").name, task_of("glue:cola").metric, task_of("my_reviews")
@@ -105,8 +105,8 @@ def task_of(source: str) -> Task | None:
     """
     known = {plain(name): task for name, task in TASKS.items()}
     parts = [part for part in re.split(r"[/\\:]", source.partition("@")[0]) if part]
-    # A file's own name (train.csv) says nothing; the folder around it may. No further up: a home
-    # directory may be called anything.
+    # A file's name (train.csv) does not identify a task, but its folder may. Folders further up
+    # are ignored, because a home directory may have any name.
     for part in reversed(parts[-2:]):
         task = known.get(plain(part))
         if task is not None:
@@ -115,12 +115,12 @@ def task_of(source: str) -> Task | None:
 
 
 def task_source(name: str, root: Path | str | None) -> str:
-    """Return where a task is read from.
+    """Return the source of a task.
 
     Args:
         name: The task's name.
-        root: Folder that holds the task's own, which is called like the task, in any case and with
-            any signs: ``SST-2``, ``sst2``, ``tnews_public``; None for the Hub.
+        root: Folder that contains the task's folder, which has the name of the task in any case
+            and with any punctuation: ``SST-2``, ``sst2``, ``tnews_public``; None for the Hub.
 
     Returns:
         The task's folder, or its id on the Hub.
@@ -141,8 +141,8 @@ def task_source(name: str, root: Path | str | None) -> str:
     folder = Path(root).expanduser()
     if not folder.is_dir():
         raise SettingError(
-            f"The data root of task {name!r} must be a folder, and {root} is none. Give the folder "
-            "that holds the tasks' folders: TEMPER_DATA=DIR, or --set data_root=DIR."
+            f"The data root of task {name!r} must be a folder, and {root} is not one. Give the "
+            "folder with the tasks' folders: TEMPER_DATA=DIR, or --set data_root=DIR."
         )
     wanted = {plain(name), plain(f"{name}_public")}
     folders = sorted(entry for entry in folder.iterdir() if entry.is_dir())
@@ -155,8 +155,8 @@ def task_source(name: str, root: Path | str | None) -> str:
     if not matching:
         existing = ", ".join(entry.name for entry in folders[:8]) or "no folders"
         raise SettingError(
-            f"No folder of task {name!r} is under {root}, which holds {existing}. Expected one "
-            f"called {name} (case and signs do not matter). Give another `data_root`, or the "
+            f"No folder of task {name!r} is under {root}, which contains {existing}. Expected one "
+            f"called {name} (case and punctuation do not matter). Give another `data_root`, or the "
             "task's own folder as --data."
         )
     return str(matching[0])
@@ -174,14 +174,14 @@ def default_metric(
     Args:
         source: The source, as given by the user.
         kind: Kind of the labels.
-        task: The task that was asked for by name, whatever the source's name is.
+        task: The task, if it was given by name.
         names: Names of the tags, if words have tags.
 
     Returns:
-        The task's score where it was named, or the source is recognized and its kind agrees; else
-        accuracy for classes, Pearson's correlation for a regression, mAP for several labels, F1 of
-        entities or accuracy over words for tags, F1 of words for answers in a context, loss per
-        token for texts that are written.
+        The task's metric if the task was given, or if the source is recognized and its kind agrees.
+        Else accuracy for classes, Pearson's correlation for a regression, mAP for several labels,
+        F1 of entities or accuracy over words for tags, F1 of words for answers in a context, loss
+        per token for generated texts.
 
     Example:
         >>> default_metric("glue:cola", "classification"), default_metric("my_scores", "regression")

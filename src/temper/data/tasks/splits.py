@@ -22,20 +22,20 @@ from temper.data.tasks.registry import Task
 from temper.errors import DataError
 
 RECUT = ("resplit_train", "resplit_test")
-"""Splits of a copy that cuts one evaluation set in two, where the task's train rows are missing."""
+"""Splits of a copy that divides one evaluation set in two, without the task's train rows."""
 
 _DEV = next(group for group in SAME_SPLIT if group[0] == "dev")
 
 
 @dataclass(frozen=True)
 class TaskCopy:
-    """A copy of a task's data, and what is wanted of it.
+    """A copy of a task's data, with the settings to read it.
 
     Args:
         task: The task.
         opened: The copy.
-        settings: Which splits and columns; ``eval_split`` ``dev`` carves one where the task
-            publishes none.
+        settings: The splits and columns; ``eval_split`` ``dev`` holds one out from train if the
+            task publishes none.
     """
 
     task: Task
@@ -43,11 +43,11 @@ class TaskCopy:
     settings: DataSettings
 
     def splits(self) -> Splits | Examples:
-        """Read what a training needs.
+        """Read the splits of a training.
 
         Returns:
-            Train, dev and test; train alone where dev is to be carved from it. MNLI's dev is both
-            of its dev sets, which are the groups of the rows. Each set names what it lacks.
+            Train, dev and test; only train if dev is to be held out from it. MNLI's dev is both of
+            its dev sets, which are the groups of the rows. Notices report missing rows.
 
         Raises:
             DataError: If a split is missing, has hidden labels, or other labels than the task.
@@ -74,7 +74,7 @@ class TaskCopy:
         return Splits(train, dev, test, (self.no_dev(),) if at_test else ())
 
     def dev(self) -> Examples:
-        """Read what a model is evaluated on, whether the copy has train rows or not.
+        """Read the evaluation set; the copy needs no train rows.
 
         Returns:
             The set, named ``dev``.
@@ -112,7 +112,7 @@ class TaskCopy:
         )
 
     def dev_splits(self, train_split: str | None) -> list[str]:
-        """Name the splits that are together the dev set; none if it is to be carved."""
+        """Name the splits that form the dev set; none if it is to be held out from train."""
         others = {name: read for name, read in self.opened.splits.items() if name != train_split}
         wanted = self.settings.eval_split
         if wanted == CARVE and train_split is not None:
@@ -133,7 +133,7 @@ class TaskCopy:
         return next(([name] for name in (RECUT[1], "test") if name in others), [])
 
     def _find(self, name: str, splits: Mapping[str, Any]) -> str | None:
-        """Find a published split, or what a partial copy has in its place."""
+        """Find a published split, or its replacement in a partial copy."""
         result = first_split(splits, (name,))
         stand_in = self.task.stand_ins.get(name)
         return stand_in if result is None and stand_in in splits else result
@@ -174,20 +174,20 @@ class TaskCopy:
             ) from error
 
     def _size(self, split: str, rows: int) -> tuple[str, ...]:
-        """Return where a split has another number of rows than was published."""
+        """Return a notice if a split has another number of rows than was published."""
         task, published = self.task, self._published(split)
         expected = task.rows.get(published)
         if expected is None:
             return ()
         if split in RECUT:
             return (
-                f"{task.name}: {split} ({rows:,} rows), a part of an evaluation set, stands for "
-                f"{published} ({expected:,} rows are published). Scores do not compare with "
+                f"{task.name}: {split} ({rows:,} rows), a part of an evaluation set, replaces "
+                f"{published} ({expected:,} rows are published). Scores are not comparable with "
                 "published ones.",
             )
         if split in task.stand_ins.values():
             return (
-                f"{task.name}: {split} ({rows:,} rows) stands for {published} ({expected:,} rows "
+                f"{task.name}: {split} ({rows:,} rows) replaces {published} ({expected:,} rows "
                 "are published).",
             )
         if rows < expected:
@@ -213,7 +213,7 @@ class TaskCopy:
         return next((group[0] for group in SAME_SPLIT if split in group), split)
 
     def joined(self, splits: Sequence[str]) -> Examples:
-        """Read the dev splits as one set, whose groups they are."""
+        """Read the dev splits as one set, with the splits as groups."""
         parts = {self._published(split): self.read(split, "dev") for split in splits}
         lacking = [name for name in self.task.evaluated if name not in parts]
         first = next(iter(parts.values()))
@@ -222,7 +222,7 @@ class TaskCopy:
             if asked or len(self.task.evaluated) == 1 or next(iter(parts)) in ("dev", "test"):
                 return first
             message = (
-                f"{self.task.name}: {lacking[0]} is not there, dev is {next(iter(parts))} alone."
+                f"{self.task.name}: {lacking[0]} is missing, so dev is only {next(iter(parts))}."
             )
             return replace(first, notices=(*first.notices, message))
         for split, part in zip(splits, parts.values(), strict=True):
@@ -239,17 +239,17 @@ class TaskCopy:
         return joined(list(parts.values()), pair=None, source={**source, "split": split})
 
     def no_dev(self) -> str:
-        """Say that the test split is evaluated, and what else could be done."""
+        """Return a notice that the test split is evaluated, with the alternative."""
         return (
-            f"{self.opened.title} has no dev split: its test split is evaluated, and stands as "
-            "'dev'. --set data.eval_split=dev carves dev rows from train instead."
+            f"{self.opened.title} has no dev split: its test split is evaluated under the name "
+            "'dev'. --set data.eval_split=dev holds out dev rows from train instead."
         )
 
     def check_labels(self, examples: Examples, splits: Sequence[str]) -> None:
-        """Refuse rows without labels, which cannot be evaluated."""
+        """Raise if rows have no labels, because they cannot be evaluated."""
         if examples.labels is None:
             raise DataError(
                 f"{self.opened.title}: split {splits[0]!r} of task {self.task.name!r} has no "
-                "labels, because the benchmark scores it on a server of its own. Evaluate on dev: "
-                "leave `data.eval_split` out."
+                "labels, because the benchmark scores it on its own server. Evaluate on dev: leave "
+                "`data.eval_split` out."
             )

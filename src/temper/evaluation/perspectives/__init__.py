@@ -1,4 +1,4 @@
-"""Perspectives: ways of looking at a classifier, one file each.
+"""Perspectives: groups of metrics, one file each.
 
 Names are imported on first use, because the registry imports every file of this package.
 """

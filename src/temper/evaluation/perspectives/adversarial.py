@@ -1,7 +1,7 @@
-"""Adversarial sets: the metric on labeled sets that were made to mislead models, as they lie.
+"""Adversarial sets: the metric on labeled sets that were made to mislead models, unperturbed.
 
-Where a set holds contrast pairs (rows that share a pair's name), ``consistency`` is the fraction of
-pairs of which every row is right.
+If a set has contrast pairs (rows that share a pair's name), ``consistency`` is the fraction of
+pairs whose rows are all right.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each set, and its contrast pairs where it has some."""
+    """Score each set, and its contrast pairs if it has any."""
     entries = []
     for block in scoring.of("adversarial"):
         entries += scoring.entries(block, scoring.metrics(block))
         right = pairs_right(block)
         if len(right):
-            # Pairs are drawn whole: their rows are no independent examples.
+            # Whole pairs are resampled, because their rows are not independent.
             entries.append(
                 scoring.entry(
                     block.condition, "consistency", statistic=Proportion(right), rows=len(right)
@@ -45,13 +45,13 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def pairs_right(block: Block) -> FloatArray:
-    """Tell of each contrast pair whether all of its rows are right.
+    """Return for each contrast pair whether all of its rows are right.
 
     Args:
         block: n labeled rows of a classification.
 
     Returns:
-        1 or 0 of each pair with two rows or more, by name, [pairs]; empty if there are none.
+        1 or 0 for each pair with two rows or more, by name, [pairs]; empty if there are none.
     """
     if block.pair is None or not block.classifies:
         return np.zeros(0)

@@ -1,10 +1,10 @@
-"""Alarms: how often does a detector of anomalies warn, with a threshold that is set beforehand?
+"""Alarms: how often does an OOD detector raise an alarm, at a threshold that is set in advance?
 
-Of each detector of `temper.evaluation.perspectives.anomaly`, at a false alarm rate of 5%. The
-threshold is a conformal quantile of dev, in two folds by a hash of the text: each fold's rows, and
-those of the anomaly sets, get that of the other fold's validation rows. Ordinary texts then raise a
-false alarm at most that often, for any detector; which fraction of the anomalies it detects
-differs.
+Each detector of `temper.evaluation.perspectives.anomaly` runs at a false alarm rate of 5%. The
+threshold is a conformal quantile of dev, in two folds by a hash of the text: the rows of a fold,
+and of the OOD sets, get the threshold from the validation rows of the other fold. The false alarm
+rate on in-distribution texts is then at most 5% for any detector. Detectors differ in the fraction
+of OOD texts that they detect.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from temper.functional.thresholds import Judged
 from temper.functional.units import PERCENT
 
 RATE = 0.05
-"""Fraction of ordinary texts that may raise an alarm."""
+"""Fraction of in-distribution texts that may raise an alarm."""
 STATED = f"{100 * RATE:.0f}%"
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add no rows: those of the anomaly sets are scored."""
+    """Add no rows: those of the OOD sets are scored."""
     return ()
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each detector's alarms on dev, and on each anomaly set."""
+    """Score each detector's alarms on dev and on each OOD set."""
     blocks = scoring.of("anomaly")
     ordinary = {block.condition.name: block for block in blocks if block.condition.set == "dev"}
     entries: list[ScoreEntry] = []
@@ -72,7 +72,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def _alarms(dev: Block, block: Block) -> Judged:
-    """Return the fraction of rows whose score of anomaly is above the threshold of dev.
+    """Return the fraction of rows whose OOD score is above the threshold of dev.
 
     Raises:
         ValueError: There are no scores, or dev has too few rows.
@@ -90,10 +90,10 @@ def _alarms(dev: Block, block: Block) -> Judged:
 
 
 def by_detector(rows: Sequence[Row]) -> list[Row]:
-    """Choose the first anomaly set of each detector.
+    """Choose the first OOD set of each detector.
 
     Args:
-        rows: Those of the leading score.
+        rows: Those of the primary score.
     """
     firsts: dict[str, Row] = {}
     for row in rows:
@@ -102,7 +102,7 @@ def by_detector(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Return which detector finds most anomalies, and which fewest, each with its false alarms.
+    """Return the detectors with most and with fewest detections, each with its false alarms.
 
     Args:
         comparison: All scores.
@@ -159,7 +159,7 @@ ALARMS = Perspective(
     judged=False,
     ranked=False,
     rescores=("task", "anomaly"),
-    summary="fraction of ordinary texts and of anomalies that raise an alarm, by detector, with a "
+    summary="fraction of in-distribution and OOD texts that raise an alarm, by detector, with a "
     "threshold at 5% false alarms",
     scores=(
         ScoreFacts("detections", "Anomalies detected", True, 1.0, NO_ROWS),

@@ -1,8 +1,8 @@
-"""Anomaly detection: does the model notice texts that do not belong to its task?
+"""OOD detection (`anomaly`): does the model notice texts that do not belong to its task?
 
-Dev rows are the ordinary ones, anomalies are positive. The condition ``clean`` is the score
-``-max softmax``, read from the answers; every other detector is a separate condition, whose rows
-hold its score of each text.
+Dev rows are in-distribution, and OOD texts are positive. The condition ``clean`` is the score
+``-max softmax``, computed from the predictions. Every other detector is a separate condition, whose
+rows have its score of each text.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
+from statistics import fmean
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -47,7 +48,7 @@ from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
 
 Detector = Literal["max_softmax", "max_logit", "energy", "mahalanobis"]
-ONE_KIND = "it needs ordinary rows and anomalies, and one kind is missing"
+ONE_KIND = "it needs in-distribution and OOD rows, and one kind is missing"
 MEASURES = {"auroc": auroc, "aupr": aupr, "fpr95": fpr95}
 OF_LOGITS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "max_logit": detectors.max_logit,
@@ -57,16 +58,16 @@ OF_STATES = "mahalanobis"
 """The detector that reads hidden states; the others read logits."""
 CLEAN = "clean"
 PART = 1024
-"""Rows whose states are in memory at a time."""
+"""Number of rows whose states are in memory at a time."""
 CORNERS = 400
-"""Points of a drawn curve at most; a screen shows no more, and a page stays small."""
+"""Maximum number of points of a drawn curve, to keep the page small."""
 
 Judge = Callable[[str, Examples], FloatArray]
-"""From a set's name and rows to a score of anomaly each, [n]."""
+"""From a set's name and rows to OOD scores, [n]."""
 
 
 class AnomalySettings(PerspectiveSettings):
-    """How anomalies are detected."""
+    """Settings of OOD detection."""
 
     detectors: tuple[Detector, ...] = Field(
         default=("max_softmax", "max_logit", "energy", "mahalanobis"),
@@ -90,7 +91,7 @@ class AnomalySettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict every anomaly set, and let each detector score dev and these sets.
+    """Predict every OOD set, and let each detector score dev and these sets.
 
     The sets' labels, if they have any, belong to another task.
     """
@@ -100,7 +101,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     sets = {"dev": measurement.dev, **measurement.anomaly}
     states = _States(measurement, settings)
     if OF_STATES in settings.detectors:
-        # First of all, since the passes that read states answer, too.
+        # First, because the passes that read states also give the predictions.
         states.score_all(sets)
     if "max_softmax" in settings.detectors and measurement.dev.kind in ONE_ANSWER:
         for name, examples in measurement.anomaly.items():
@@ -121,7 +122,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each detector on each anomaly set against the validation rows."""
+    """Score each detector on each OOD set against the validation rows."""
     blocks = scoring.of("anomaly")
     ordinary = {b.condition.name: b for b in blocks if b.condition.set == "dev"}
     entries = []
@@ -150,7 +151,7 @@ def _statistic(name: str, ordinary: Block, anomalies: Block) -> Statistic:
 
 
 def values_of(block: Block) -> FloatArray:
-    """Return each row's score of anomaly."""
+    """Return each row's OOD score."""
     return detectors.max_softmax(block.probabilities) if block.value is None else block.value
 
 
@@ -184,14 +185,14 @@ class _States:
         return self.of
 
     def of(self, name: str, examples: Examples) -> FloatArray:
-        """Return the scores of a set, [n], and keep what the same passes answer."""
+        """Return the scores of a set, [n], and cache the predictions of the same passes."""
         if name not in self.scores:
             answers, self.scores[name] = self._read(examples, self.fitted.score)
             self.measurement.keep(name, answers)
         return self.scores[name]
 
     def score_all(self, sets: Mapping[str, Examples]) -> None:
-        """Score the sets, unless there is a reason against, which ``judge`` raises."""
+        """Score the sets; if the detector cannot be fitted, ``judge`` raises the reason later."""
         with suppress(ValueError):
             _ = self.fitted
             for name, examples in sets.items():
@@ -205,11 +206,11 @@ class _States:
             raise ValueError(f"hidden states of a {type(predictor).__name__} cannot be read")
         if measurement.fit is None:
             raise ValueError(
-                "there are no ordinary rows for it to learn from, such as training rows"
+                "there are no in-distribution rows to fit it on, such as training rows"
             )
         chosen = measurement.fit.apart([measurement.dev])
         if not chosen:
-            raise ValueError("all rows that it could learn from are scored too")
+            raise ValueError("all rows that it could be fitted on are scored too")
         seed = measurement.settings.seed
         examples = measurement.fit.select(chosen).sample(self.settings.rows, seed=seed)
         try:
@@ -220,12 +221,12 @@ class _States:
         try:
             return Mahalanobis.of(states)
         except ValueError as error:
-            raise ValueError(f"of the ordinary rows that it learns from {error}") from error
+            raise ValueError(f"of the in-distribution rows to fit it on {error}") from error
 
     def _read(
         self, examples: Examples, reduce: Callable[[NDArray[np.float32]], NDArray[Any]]
     ) -> tuple[Prediction, NDArray[Any]]:
-        """Answer a set and read its states, few rows' at a time: they are large."""
+        """Predict a set and read its states, a few rows at a time because they are large."""
         predictor, size = self.measurement.predictor, self.measurement.settings.batch_size
         assert isinstance(predictor, StateReader)
         answers, reduced = [], []
@@ -244,22 +245,22 @@ CONDITIONS = {
     "max_logit": "by the largest logit",
     "energy": "by the energy",
     "mahalanobis": "by the Mahalanobis distance",
-    # No longer measured; kept results have its scores.
+    # No longer measured, but older results have its scores.
     "knn": "by the nearest neighbors",
 }
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the AUROC of each detector, where there are several, and the ROC curves."""
+    """Draw the AUROC of each detector, if there are several, and the ROC curves."""
     return [*detector_bars(comparison), *roc_curves(source)]
 
 
 def detector_bars(comparison: Comparison) -> list[Figure]:
-    """Draw the AUROC of each detector of anomalies, where there are several."""
+    """Draw the AUROC of each OOD detector, if there are several."""
     rows = comparison.of("anomaly", "auroc")
     if len({row.key.condition for row in rows if not row.key.over_sets}) < 2:
         return []
-    caption = "AUROC of each detector, anomalies positive; right is better, and 50% is chance."
+    caption = "AUROC of each detector, OOD rows positive; right is better, and 50% is chance."
     return condition_bars(
         comparison,
         rows,
@@ -270,15 +271,14 @@ def detector_bars(comparison: Comparison) -> list[Figure]:
 
 
 def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the ROC curve of scores of anomaly.
+    """Return the ROC curve of OOD scores.
 
     Args:
-        ordinary: Scores of ordinary rows, [n], n >= 1; higher means more anomalous.
-        anomalies: Scores of anomalies, [k], k >= 1.
+        ordinary: Scores of in-distribution rows, [n], n >= 1; higher means more anomalous.
+        anomalies: Scores of OOD rows, [k], k >= 1.
 
     Returns:
-        Fractions of ordinary rows and of anomalies that are flagged, through the origin and every
-        threshold that occurs, [m] each.
+        False and true positive rates at the origin and at every threshold, [m] each.
 
     Example:
         >>> false, true = roc(np.array([0.1, 0.4]), np.array([0.35, 0.8]))
@@ -294,7 +294,9 @@ def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def roc_curves(source: Source) -> list[Figure]:
-    """Draw a ROC curve for each column and detector, one figure an anomaly set.
+    """Draw ROC curves, one figure per OOD set.
+
+    With one column all detectors are drawn, with several the one with the highest mean AUROC.
 
     Args:
         source: The folder; its ``rows.parquet`` files are read.
@@ -302,7 +304,7 @@ def roc_curves(source: Source) -> list[Figure]:
     looks = style([column.name for column in source.columns], source.reference)
     curves: dict[str, dict[tuple[str, str], tuple[FloatArray, FloatArray]]] = {}
     for column_name, run in source.first_runs.items():
-        # Max softmax is read from the answers, of validation rows those of the task.
+        # Max softmax is computed from the predictions; validation rows are those of the task.
         result = {**_scores(run, "task"), **_scores(run, "anomaly")}
         for (name, detector), scores in result.items():
             if name != "dev" and ("dev", detector) in result:
@@ -312,31 +314,39 @@ def roc_curves(source: Source) -> list[Figure]:
     for name, of_set in curves.items():
         detectors = list(dict.fromkeys(detector for _, detector in of_set))
         several = len({column for column, _ in of_set}) > 1
+        caption = "ROC of every detector"
+        if several:
+            areas: dict[str, list[float]] = {}
+            for (_, detector), (false, true) in of_set.items():
+                areas.setdefault(detector, []).append(float(np.trapezoid(true, false)))
+            best = max(areas, key=lambda detector: fmean(areas[detector]))
+            of_set = {key: curve for key, curve in of_set.items() if key[1] == best}
+            named = CONDITIONS.get(best, best)
+            caption = f"ROC of the detector with the highest mean AUROC, {named}"
         drawn_curves = [diagonal("chance")]
         for (column_name, detector), (false, true) in of_set.items():
             index = detectors.index(detector)
             label = CONDITIONS.get(detector, detector)
             corners = np.linspace(0, len(false) - 1, min(len(false), CORNERS)).round().astype(int)
-            # One column's detectors differ in color, several columns' in the dash.
-            color = looks[column_name].color if several else 1 + index % (COLORS - 1)
+            look = Look(1 + index % (COLORS - 1), dash=DASHES[index % len(DASHES)])
             drawn_curves.append(
                 Curve(
-                    f"{column_name}, {label}" if several else label,
+                    column_name if several else label,
                     tuple(map(Point, false[corners].tolist(), true[corners].tolist())),
-                    Look(color, dash=DASHES[index % len(DASHES)]),
+                    looks[column_name] if several else look,
                     column=column_name if several else None,
                     marked=False,
                 )
             )
         chart = Lines(
-            Axis("fraction of ordinary rows flagged", (-0.02, 1.02)),
-            Axis("fraction of anomalies flagged", (-0.02, 1.02)),
+            Axis("fraction of in-distribution rows flagged", (-0.02, 1.02)),
+            Axis("fraction of OOD rows flagged", (-0.02, 1.02)),
             tuple(drawn_curves),
             height=340,
         )
-        caption = (
-            "ROC of every detector, anomalies positive; further to the upper left is better, and "
-            f"the thin dotted line is chance. {source.drawn_seeds}"
+        caption += (
+            ", OOD rows positive; further to the upper left is better, and the thin dotted line is "
+            f"chance. {source.drawn_seeds}"
         )
         drawn.append(Figure(f"Anomalies: {name}", caption.rstrip(), chart))
     return drawn
@@ -377,7 +387,7 @@ ANOMALY = Perspective(
     averaged=True,
     own_rows=False,
     summary="AUROC, AUPR and FPR at 95% TPR of four detectors on texts of other tasks "
-    "(--anomaly, --suite); of several labels by hidden states",
+    "(--anomaly, --suite); for several labels by hidden states",
     scores=(
         ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5),
         ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND),

@@ -1,10 +1,10 @@
 """Calibration: ECE, Brier and NLL of the clean labeled rows, raw and after temperature scaling.
 
 The rows of dev, of the shift and of the adversarial sets are scored. The temperature of the
-condition ``temperature`` is never fitted on a row that it is applied to: it comes from held-out
+condition ``temperature`` is never fitted on a row that it is applied to. It comes from held-out
 rows, or, if there are none, from dev in two folds. A row's fold is a hash of its text, so equal
-texts stay together; each fold's rows, those of the other sets too, get the temperature of the other
-fold's validation rows.
+texts stay together. The rows of a fold, also those of other sets, get the temperature of the
+validation rows of the other fold.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ RESCORED = ("task", "shift", "adversarial")
 TEMPERATURE = "temperature"
 HELD_OUT = "held_out"
 BINS = 10
-"""Of the reliability diagrams."""
+"""Number of bins of the reliability diagrams."""
 AFTER = ", after temperature scaling"
 DRAWN = (*((name, "clean") for name in RESCORED), ("calibration", TEMPERATURE))
 """Perspective and condition of the rows of the reliability diagrams."""
@@ -101,7 +101,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         if aligned.entailment is not None:
             chosen = merge(clean, aligned.entailment, how=measurement.settings.merge).prediction
             prediction = merge(prediction, aligned.entailment, how="argmax")
-            # Under "sum" a temperature can make another of two merged classes the likelier one.
+            # With "sum" a temperature can change which of two merged classes is more likely.
             prediction = replace(prediction, prediction=chosen)
         condition = Condition("calibration", name, TEMPERATURE)
         yield block_of(condition, aligned.examples, prediction)
@@ -138,12 +138,12 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 LARGEST_STEP = 10.0
-"""Largest difference of a logarithm of a temperature whose effect on a score is computed."""
+"""Maximum change of a log temperature for which the effect on a score is computed."""
 
 
 @dataclass(frozen=True)
 class _FittedRows:
-    """The rows that the temperatures were fitted on: the first rows that a resample draws.
+    """The rows that the temperatures were fitted on; a resample draws them first.
 
     Args:
         rows: The held-out rows, or dev.
@@ -156,7 +156,7 @@ class _FittedRows:
     seed: int
 
     def drawn(self, block: Block) -> tuple[int, IntegerArray]:
-        """Return how many rows a resample draws to score a block, and the block's among them."""
+        """Return the number of rows that a resample draws, and the indices of the block's rows."""
         size, name = len(self.rows), self.rows.condition.set
         if block.condition.set == name and len(self.folds) > 1:
             return size, np.searchsorted(self.rows.index, block.index)
@@ -181,9 +181,9 @@ class _FittedRows:
             moved = statistic_of(name, _rescaled(block, temperatures))
             return float(moved(once)[0])
 
-        # A difference over one standard error to either side: an ECE is a step function of the
-        # temperature, because rows jump between bins, and has no derivative.
-        # Answers that hardly differ from row to row leave the temperature almost undetermined.
+        # A central difference over one standard error: an ECE is a step function of the
+        # temperature, because rows jump between bins, so it has no derivative.
+        # If all rows have nearly the same prediction, the temperature is almost undetermined.
         steps = [min(fit.error, LARGEST_STEP) for fit in self.folds]
         slopes = [
             (at(fold, step) - at(fold, -step)) / (2 * step) if step else 0.0
@@ -228,14 +228,14 @@ def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
 
 
 def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Prediction:
-    """Return the same answers, less or more sure; what is predicted stays.
+    """Return the predictions with other confidences and the same predicted classes.
 
     Args:
-        prediction: Answers of a classifier, n rows.
+        prediction: Predictions of a classifier, n rows.
         temperature: T > 0, one number or one per row, [n].
     """
     logits = scaled(_logits(prediction), temperature)
-    # Probabilities of 0 have no logits that a loss could be taken from.
+    # A probability of 0 has no finite logit for a loss.
     kept = logits if prediction.logits is not None else None
     return replace(prediction, logits=kept, probabilities=np.exp(logits))
 
@@ -244,14 +244,14 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
     """Fit a temperature on the held-out rows, or two by cross-fitting on validation rows.
 
     Returns:
-        The temperatures, and the rows that were held out for them.
+        The temperatures, and the held-out rows.
 
     Raises:
-        ValueError: No temperature is best.
+        ValueError: There is no optimal temperature.
     """
     if measurement.held_out is not None:
         examples = _unscored(measurement, measurement.held_out)
-        # Not through `Measurement.clean`, which knows sets by name: a scored one may have this one.
+        # Not through `Measurement.clean`: it caches by name, and a scored set may have this name.
         prediction = measurement.predict(examples)
         _check_classes(examples, prediction)
         fitted = _fit(*_scored(examples, prediction)[:2], "held-out rows")
@@ -260,7 +260,7 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
         )
         if examples.kind == "tokens":
             return np.asarray([fitted.value]), []
-        # Written so that a reader of the rows can fit the temperature again.
+        # These rows are written so that a reader can fit the temperature again.
         block = block_of(Condition("calibration", HELD_OUT), examples, prediction)
         return np.asarray([fitted.value]), [block]
     prediction = measurement.clean("dev", measurement.dev)
@@ -279,7 +279,7 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
 def _scored(
     examples: Examples, prediction: Prediction
 ) -> tuple[FloatArray, FloatArray, IntegerArray]:
-    """Return the labels and logits that a temperature is fitted on, and the row of each."""
+    """Return the labels and logits to fit a temperature on, and their rows."""
     if prediction.words is None:
         return labels_of(examples), _logits(prediction), np.arange(len(examples))
     names = examples.label_names or ()
@@ -302,19 +302,19 @@ def _unscored(measurement: Measurement, examples: Examples) -> Examples:
     if not kept:
         raise DataError(
             f"A temperature must be fitted on rows that are not scored, but all {len(examples)} "
-            f"held-out rows of set {examples.name!r} are. Give others, or none: the temperature is "
-            "then fitted on dev in two folds."
+            f"held-out rows of set {examples.name!r} are. Give other rows. Without held-out rows "
+            "the temperature is fitted on dev in two folds."
         )
     if lost := len(examples) - len(kept):
         measurement.notices.append(
-            f"{lost} held-out rows are scored too, and were left out when the temperature was "
+            f"{lost} held-out rows are also scored, and were left out when the temperature was "
             "fitted."
         )
     return examples.select(kept)
 
 
 def _check_classes(examples: Examples, prediction: Prediction) -> None:
-    """Refuse held-out labels that are not the model's, as a set of two merged classes has."""
+    """Raise if held-out labels are not the model's, as in a set with two merged classes."""
     classes = prediction.probabilities.shape[1]
     named = classes if examples.label_names is None else len(examples.label_names)
     if examples.kind not in ("classification", "choices", "tokens") or named != classes:
@@ -327,7 +327,7 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
 def _entries(
     scoring: Scoring, condition: Condition, block: Block | None, rows: int
 ) -> list[ScoreEntry]:
-    """Score one block by all names; without a block, or probabilities, give the reason."""
+    """Compute all scores of a block; without a block or probabilities, return the reason."""
     if block is not None and block.classifies:
         return scoring.entries(block, NAMES, condition=condition)
     if block is not None and block.several:
@@ -339,7 +339,7 @@ def _entries(
 
 
 def _logits(prediction: Prediction) -> FloatArray:
-    """Return logits, or logarithms of probabilities, which differ by a constant a row."""
+    """Return logits, or log probabilities, which differ from logits by a constant per row."""
     if prediction.logits is not None:
         return prediction.logits
     return log_probabilities(prediction.probabilities)
@@ -353,10 +353,10 @@ def _words(fitted: Temperature) -> str:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw accuracy over confidence in ten bins, one figure a labeled set, raw and scaled.
+    """Draw accuracy over confidence in ten bins, one figure per labeled set, raw and scaled.
 
-    The rows of all seeds of a column are pooled: a bin of one seed is often too small to read.
-    Where rows after temperature scaling were written, the set has a second figure.
+    The rows of all seeds of a method are pooled, because a bin of one seed is often too small. If
+    rows after temperature scaling were written, the set has a second figure.
 
     Args:
         source: The folder; its ``rows.parquet`` files are read.
@@ -371,7 +371,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 columns.setdefault(run.column, []).append((hits, confidences))
     looks = style([column.name for column in source.columns], source.reference)
     drawn = []
-    # A set's figure after scaling stands next to the previous one.
+    # A set's figure after scaling comes right after the one before scaling.
     names = list(pooled)
     for name in sorted(names, key=lambda name: names.index(name.removesuffix(AFTER))):
         columns = pooled[name]
@@ -379,7 +379,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         drawn.append(
             Figure(
                 f"Reliability, {name}",
-                f"Below the dotted line a model is too sure of itself. {BINS} bins of equal width, "
+                f"Below the dotted line a model is overconfident. {BINS} bins of equal width, "
                 "rows of all seeds together; a bin's size is in its label.",
                 Lines(
                     Axis("confidence", (0.0, 1.02)),
@@ -398,7 +398,7 @@ def _confidences(run: Run, perspective: str, condition: str) -> Iterable[tuple[s
     rows = rows[rows["probabilities"].map(len) > 0] if len(rows) else rows
     for name, part in rows.groupby("set", sort=False):
         hits = (part["label"] == part["prediction"]).to_numpy()
-        # Not the largest one: under `merge="argmax"` the class was chosen among more.
+        # Not the largest one: with `merge="argmax"` the class was chosen among three.
         chosen = zip(part["probabilities"], part["prediction"], strict=True)
         yield str(name), hits, np.asarray([row[int(label)] for row, label in chosen])
 
@@ -426,9 +426,9 @@ CALIBRATION = Perspective(
     title="Calibration",
     order=110,
     heading=Heading.CALIBRATION,
-    explained="ECE is how far the stated confidence lies from the fraction of right answers, on "
-    "average over bins of confidence: 0 is perfect, and 10% means that answers stated "
-    "at 90% are right some 80 times in 100.",
+    explained="ECE is the mean difference between the confidence and the fraction of right "
+    "predictions, over bins of confidence. 0 is perfect; at 10%, predictions with 90% confidence "
+    "are right about 80 times in 100.",
     gain="is {better} calibrated ({score} {ours}, {compared})",
     leads="ece_10",
     leads_clean=True,
@@ -440,8 +440,8 @@ CALIBRATION = Perspective(
     averaged=True,
     rescores=RESCORED,
     kinds=(*ONE_ANSWER, "multi_label", "tokens"),
-    summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; as they are and "
-    "after temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags",
+    summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; before and after "
+    "temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags",
     scores=(*SCORES, OF_ENTITIES),
     rows=rows,
     score=score,

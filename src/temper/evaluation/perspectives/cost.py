@@ -1,11 +1,11 @@
-"""Cost: how many rows and tokens are answered a second, how long one takes, and peak memory.
+"""Cost: predicted rows and tokens per second, latency of one row, and peak memory.
 
-The same validation rows are answered over and over: in batches for the rates, and some of them one
-by one for the time that a single answer takes. Passes of both kinds take turns after one of each
-that warms up, so that a machine that slows down slows both; each score is the median over its
-passes. Time runs from text to answer, tokenization included. Tokens are counted without padding.
+The same validation rows are predicted several times: in batches for the throughput, and some of
+them one by one for the latency. After one warm-up pass of each kind, the two kinds alternate, so
+that a slowdown of the machine affects both. Each score is the median over its passes. The time
+includes tokenization. Tokens are counted without padding.
 
-Unlike all other rows these differ from run to run, and from machine to machine.
+Unlike all other rows, these differ from run to run and from machine to machine.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from temper.lazy import torch
 from temper.memory import MEBIBYTE, Gauge, gauge_of
 
 ALONE = 32
-"""At most so many rows are answered one by one, which takes long."""
+"""Maximum number of rows that are predicted one by one, because that is slow."""
 
 NO_PASSES = "no pass could be measured"
 
 
 class CostSettings(PerspectiveSettings):
-    """How the cost is measured."""
+    """Settings of the cost."""
 
     rows: int = Field(
         default=128, ge=1, description="Maximum number of dev rows to time, chosen by hash."
@@ -51,7 +51,7 @@ class CostSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Answer some validation rows over and over; each block has one row a pass."""
+    """Predict some validation rows several times; each block has one row per pass."""
     predictor = measurement.predictor
     settings = measurement.settings.section("cost", CostSettings)
     examples, _ = measurement.attacked(at_most=settings.rows)
@@ -60,7 +60,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     gauge = gauge_of(device if isinstance(device, torch.device) else None)
     if gauge is None:
         measurement.notices.append(
-            "Cost is measured without memory: this system says nothing about a process's peak."
+            "Cost is measured without memory: this system does not report a process's peak."
         )
     result = passes(
         {
@@ -86,7 +86,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Take the median over passes; n is their number."""
+    """Compute the median over passes; n is their number."""
     entries = []
     for block in scoring.of("cost"):
         values = np.asarray(block.value, dtype=np.float64)
@@ -97,7 +97,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             statistic=partial(weighted_median, values),
             rows=len(block),
         )
-        # One pass resampled is itself again: that would be an interval of no width.
+        # Resamples of one pass are all equal, so the interval would have no width.
         entries.append(entry if len(block) > 1 else entry | {"low": None, "high": None})
     return entries
 
@@ -110,14 +110,14 @@ def passes(
     clock: Callable[[], float] = time.perf_counter,
     tell: Callable[[int, int], None] | None = None,
 ) -> dict[str, FloatArray]:
-    """Time several kinds of work in turns, each once without a clock before.
+    """Time several kinds of work alternately, after one warm-up run of each.
 
     Args:
-        work: What to run, by name.
+        work: Functions to run, by name.
         repetitions: Timed runs of each, R >= 1.
-        gauge: Read around each run of the first kind.
-        clock: Seconds.
-        tell: Called after each round with rounds done and in all.
+        gauge: Memory gauge, read around each run of the first kind.
+        clock: Returns seconds.
+        tell: Called after each round with the number of finished rounds and of all rounds.
 
     Returns:
         Seconds of each run by name, [R], and the gauge's peaks in bytes by its name.
@@ -145,12 +145,12 @@ COST = Perspective(
     title="Cost",
     order=140,
     heading=Heading.COST,
-    explained="Seconds and forward passes that answering one text takes.",
+    explained="Seconds and forward passes to predict one text.",
     leads="seconds_per_row",
     counts="passes",
     judged=False,
     ranked=False,
-    summary="rows and tokens a second, time of one row, peak memory",
+    summary="rows and tokens per second, time of one row, peak memory",
     scores=(
         ScoreFacts("rows_per_second", "Rows a second", True, math.inf, NO_PASSES, Unit(1.0, 1, "")),
         ScoreFacts(
@@ -166,7 +166,7 @@ COST = Perspective(
     settings=CostSettings,
     perturbs=True,
     left_out="depends on the machine's load",
-    # A pass over one model has nothing to do with the pass of that number over another.
+    # Passes of the same number over two models are unrelated.
     repeats=False,
     paired=False,
 )

@@ -1,10 +1,10 @@
-"""Coverage: do sets of classes hold the truth as often as they shall, and how large are they?
+"""Coverage: do prediction sets contain the label at the nominal rate, and how large are they?
 
 Split conformal prediction at a coverage of 90%. The threshold comes from dev in two folds by a hash
-of the text: each fold's rows, those of the other sets too, get the threshold of the other fold's
-validation rows, so no row is judged by a threshold that it, or an equal text, was part of. On dev
-the coverage is then what was asked for, for any model; what differs is the size of the sets. On
-other sets nothing guarantees it, and how far it falls is what shift and attacks cost.
+of the text: the rows of a fold, also those of other sets, get the threshold of the validation rows
+of the other fold. So no row gets a threshold that it, or an equal text, was part of. On dev the
+coverage is then the nominal one for any model, and models differ in the size of the sets. On other
+sets it is not guaranteed; the loss of coverage is the effect of the shift or attack.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from temper.functional.thresholds import Judged, Thresholds
 from temper.functional.units import Unit
 
 NOMINAL = 0.9
-"""Fraction of texts whose set shall hold the label."""
+"""Nominal coverage: fraction of texts whose set should contain the label."""
 ASKED = f"{100 * NOMINAL:.0f}%"
 CLASSES = Unit(1.0, 2, "classes")
 RESCORED = ("task", "shift", "adversarial")
 ATTACKED = ("embedding_attack", "text_attack")
-"""Perspectives whose attacked rows are scored where they were measured."""
+"""Perspectives whose attacked rows are also scored, if they were measured."""
 LAC = "lac"
-"""Condition of sets of rows that are not attacked."""
+"""Condition of the prediction sets of rows that are not attacked."""
 ENOUGH = 10
-"""Rows that a class or group needs to be the worst one."""
+"""Minimum number of rows of a class or group to count as the worst one."""
 MOST = 20
-"""Classes or groups of a set up to which each is scored; of more, the worst one is."""
-NOWHERE = "Nowhere are fewer covered than chance allows."
-PARTS = {"class": "class, by its number,", "group": "group that the data name"}
+"""Maximum number of classes or groups that are scored one by one; of more, only the worst is."""
+NOWHERE = "Coverage is not significantly below the nominal rate on any set."
+PARTS = {"class": "class, by its number,", "group": "group of the data"}
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -84,7 +84,7 @@ class _Sets:
         return prediction_sets(scores, limit).astype(np.float64)
 
     def fraction(self, rows: IntegerArray, groups: IntegerArray | None = None) -> Judged:
-        """Return the fraction of some rows that are covered, or the least of groups of them."""
+        """Return the covered fraction of some rows, or the lowest one over groups of them."""
         scores = at_labels(self.scores, self.labels)
         covered = prediction_sets(scores, self.thresholds.of_rows()).astype(np.float64)[rows]
         closed = (
@@ -132,7 +132,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 def _by_part(
     condition: Condition, block: Block, sets: _Sets
 ) -> Iterator[tuple[Condition, str, Judged]]:
-    """Yield the coverage of each class and each group, and the worst of those with enough rows."""
+    """Yield the coverage of each class and group, and the worst one with enough rows."""
     parts = {"class": np.array([f"{int(label)}" for label in block.label])}
     if block.group is not None:
         parts["group"] = np.array([name or "" for name in block.group])
@@ -168,16 +168,16 @@ def _sets(dev: Block, block: Block) -> _Sets:
 def thresholds_of_dev(
     scores: FloatArray, dev: Block, block: Block, *, coverage: float
 ) -> Thresholds:
-    """Return the rule by which dev sets the conformal threshold of each row of a block.
+    """Return the rule that computes the conformal threshold of each row of a block from dev.
 
     Dev has two folds by a hash of the text; a row gets the threshold of the fold that it is not in.
     Resamples draw dev's rows first and then, for another set, that set's rows.
 
     Args:
-        scores: Of dev's rows, high is strange, [n].
-        dev: Those rows.
-        block: The rows that are judged; may be dev itself, or some of its rows under an attack.
-        coverage: Fraction of rows like dev's that shall not be above.
+        scores: Nonconformity scores of dev's rows, [n].
+        dev: The rows of dev.
+        block: The rows to compare with the threshold; may be dev, or some of its rows under attack.
+        coverage: Fraction of rows like dev's that should not be above the threshold.
 
     Raises:
         ValueError: A fold of dev has too few rows.
@@ -190,25 +190,25 @@ def thresholds_of_dev(
 
 
 def rows_drawn(dev: Block, block: Block) -> int:
-    """Return how many rows a resample draws to judge a block; see `thresholds_of_dev`.
+    """Return the number of rows that a resample draws; see `thresholds_of_dev`.
 
     Args:
         dev: The rows that set thresholds.
-        block: The rows that are judged.
+        block: The rows to compare with the thresholds.
     """
     return len(dev) + (0 if block.condition.set == dev.condition.set else len(block))
 
 
 def details(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
-    """Return the scores that only figures show: those of single classes and groups."""
+    """Return the scores of single classes and groups, which only figures show."""
     return [key for key in keys if set(PARTS) & set(key.parameters)]
 
 
 def on_dev(rows: Sequence[Row]) -> list[Row]:
-    """Choose the sets of dev, whose coverage is what was asked for.
+    """Choose the prediction sets of dev, whose coverage is the nominal one.
 
     Args:
-        rows: Those of the leading score.
+        rows: Those of the primary score.
     """
     return [row for row in rows if (row.key.set, row.key.condition) == ("dev", LAC)]
 
@@ -220,8 +220,8 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         comparison,
         of_whole_sets(comparison),
         "Coverage of prediction sets",
-        f"Fraction of texts whose set (LAC) holds the label; {ASKED} are asked for, which dev "
-        "has by construction.",
+        f"Fraction of texts whose set (LAC) contains the label; the nominal rate is {ASKED}, which "
+        "dev has by construction.",
     )
     for part, words in PARTS.items():
         drawn += labeled_bars(
@@ -232,20 +232,20 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 if part in row.key.parameters
             },
             f"Coverage by {part}",
-            f"Fraction of the texts of each {words} whose set (LAC) holds the label; {ASKED} "
-            "are asked for over all texts, which promises nothing of a part of them.",
+            f"Fraction of the texts of each {words} whose set (LAC) contains the label; the "
+            f"nominal rate of {ASKED} is over all texts and not guaranteed for a part of them.",
         )
     sizes = [row for row in comparison.of("coverage", "set_size") if row.key.condition == LAC]
     return drawn + labeled_bars(
         comparison,
         {row.key.set: row for row in sizes},
         "Size of prediction sets",
-        "Mean number of classes in a set; fewer is better, where the coverage holds.",
+        "Mean number of classes in a set; fewer is better if the coverage is at the nominal rate.",
     )
 
 
 def of_whole_sets(comparison: Comparison) -> dict[str, Row]:
-    """Return the coverages of whole sets, attacked ones too, by what they are of.
+    """Return the coverages of whole sets, also attacked ones, by name.
 
     Args:
         comparison: All scores.
@@ -258,10 +258,10 @@ def of_whole_sets(comparison: Comparison) -> dict[str, Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Return what dev's sets hold, where coverage is least, and where it breaks.
+    """Return the coverage of dev, the lowest one, and the sets on which coverage breaks.
 
-    It breaks where fewer texts are covered than chance allows: that of thresholds from half of
-    dev's rows, on as many rows as were answered.
+    It breaks if it is below the range that sampling explains: of thresholds from half of dev's
+    rows, and of the set's own rows.
 
     Args:
         comparison: All scores.
@@ -290,15 +290,15 @@ def in_words(comparison: Comparison) -> str:
         ]
         verdict = f"Coverage breaks on {listed(broken)}." if broken else NOWHERE
         return (
-            f"The set holds the label of {fractions['dev']} of dev, with "
-            f"{sizes[0].value_text(column)} a set{elsewhere}. {verdict}"
+            f"The prediction set contains the label for {fractions['dev']} of dev, with "
+            f"{sizes[0].value_text(column)} per set{elsewhere}. {verdict}"
         )
 
     return comparison.said(say)
 
 
 def _breaks(cell: Cell, known: int) -> bool:
-    """Return whether fewer rows are covered than chance allows at 95%."""
+    """Return whether the coverage is significantly below the nominal rate (95%)."""
     if cell.mean is None or known < least_rows(NOMINAL):
         return False
     return cell.mean < chance_coverage(known, max(cell.examples), coverage=NOMINAL)[0]
@@ -314,7 +314,7 @@ COVERAGE = Perspective(
     title="Prediction sets",
     order=112,
     heading=Heading.CALIBRATION,
-    explained="A prediction set holds all classes that may be the right one, so many that the "
+    explained="A prediction set has all classes that may be the right one, so many that the "
     f"right one is among them for {ASKED} of texts like dev's; the fewer, the more the model "
     "knows.",
     leads="set_size",
@@ -327,7 +327,7 @@ COVERAGE = Perspective(
     ranked=False,
     rescores=RESCORED,
     summary=(
-        "fraction of texts whose conformal set at 90% holds the label, and size of the sets: by "
+        "fraction of texts whose conformal set at 90% contains the label, and size of the sets: by "
         "set, class, group, and under attacks that are measured"
     ),
     scores=(

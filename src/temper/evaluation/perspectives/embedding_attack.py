@@ -1,7 +1,7 @@
 """Embedding attack: the metric when an adversary moves the word embeddings within a radius.
 
-The gradient is the predictor's own, in eval mode. Absolute and relative radii, norm, steps and
-restarts stand in every row.
+The gradient is that of the predictor in eval mode. Every row has the absolute and relative radius,
+norm, steps and restarts.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PGDSettings(PerspectiveSettings):
 
 
 class EmbeddingAttackSettings(PerspectiveSettings):
-    """How embeddings are attacked."""
+    """Settings of the embedding attack."""
 
     fgm: bool = Field(default=True, description="Run FGM: a single step.")
     pgd: PGDSettings | None = Field(
@@ -92,7 +92,7 @@ class EmbeddingAttackSettings(PerspectiveSettings):
     @model_validator(mode="after")
     def _attacks(self) -> Self:
         if not self.attacks:
-            raise ValueError("has neither `fgm` nor `pgd`; leave one in")
+            raise ValueError("has neither `fgm` nor `pgd`; keep one of them")
         return self
 
 
@@ -142,7 +142,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         )
         condition = Condition("embedding_attack", "dev", outcome.attack, parameters)
         answers = measurement.read_all(indices, [kept for _, kept in batches])
-        # The budget that it makes for each row, in the norm's unit and over the row's own norm.
+        # The budget of each row, absolute and relative to the norm of the row's embeddings.
         measured = {
             "radius": in_order(indices, [each.radius for each in result]),
             "radius_relative": in_order(indices, [each.radius_relative for each in result]),
@@ -162,9 +162,9 @@ def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor:
 
 
 def _boundary(measurement: Measurement) -> Tensor:
-    """Return the logits at which two classes are equally good decisions, [2]; else a 0.
+    """Return the logits at the decision threshold of two classes, [2]; else a 0.
 
-    Less these, the larger logit is the decision, and the attack may judge by it.
+    After subtracting them, the class of the larger logit is the decision.
     """
     if measurement.thresholds is None or measurement.predictor.gives != "logits":
         return torch.zeros(())

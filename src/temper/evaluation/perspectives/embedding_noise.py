@@ -1,7 +1,7 @@
 """Embedding noise: the metric against the size of Gaussian noise, ``e + sigma v``, and its area.
 
-``v`` is standard normal on every real token and keyed by seed, row and the sigma's place in the
-settings, so no row's noise depends on where the row stands or on its batch.
+``v`` is standard normal on every real token and keyed by seed, row and the sigma's index in the
+settings, so no row's noise depends on its position or its batch.
 
 References: JacHess, Eq. 6.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class EmbeddingNoiseSettings(PerspectiveSettings):
-    """How embeddings are noised."""
+    """Settings of the embedding noise."""
 
     sigmas: tuple[PositiveFloat, ...] = Field(
         default=(0.25, 0.5, 1.0), description="Standard deviations of the noise."
@@ -72,7 +72,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     for sigma, parts in zip(noise.sigmas, answers, strict=True):
         parameters = Parameters({"sigma_relative" if relative else "sigma": sigma})
         condition = Condition("embedding_noise", "dev", "noise", parameters)
-        # The noise that it makes for each row, by itself and over the row's own RMS.
+        # The noise of each row, absolute and relative to the RMS of the row's embeddings.
         size = np.full(len(examples), sigma)
         prediction = measurement.read_all(indices, parts)
         block = block_of(condition, examples, prediction, index=index)
@@ -113,7 +113,7 @@ def standard_noise(part: RowBatch, embeddings: Tensor, *, seed: int, key: int) -
 
 
 def words(key: ScoreKey) -> str:
-    """Write a score with the sigma that it belongs to."""
+    """Return the title of a score with its sigma."""
     name = "Area under the noise curve" if key.name == "area" else title(key.name)
     return ", ".join(part for part in (name, described(key.parameters, of="RMS"), key.set) if part)
 

@@ -1,9 +1,8 @@
 """Groups: accuracy of every group of dev, the shift and the adversarial sets, the worst, the mean.
 
-A group is what the data call one: a domain, a heuristic, a way of attacking. Clean rows are scored
-where they stand; the groups of small sets are few rows, so only groups of at least `ENOUGH` rows
-can be the worst, and enter the mean over groups, in which each weighs alike. GLUE's score of MNLI
-is that mean of its two dev sets.
+Groups are named by the data: a domain, a heuristic, a kind of attack. Clean rows are scored. Groups
+of small sets have few rows, so only groups of at least `ENOUGH` rows can be the worst and are in
+the unweighted mean over groups. GLUE's score of MNLI is that mean over its two dev sets.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from temper.functional.proportions import GroupProportions, Proportion
 from temper.functional.scores import ScoreFacts
 
 ENOUGH = 10
-"""Rows that a group needs to be compared: of fewer, one row is more than a tenth."""
+"""Minimum number of rows of a group; in smaller groups, one row is more than a tenth."""
 TOO_FEW = "no group has enough rows"
 
 
@@ -38,7 +37,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score the groups of every set that has some."""
+    """Score the groups of every set that has groups."""
     entries = []
     for block in scoring.of("task", "shift", "adversarial"):
         if block.group is not None:
@@ -75,7 +74,7 @@ def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> li
 
 
 def words(key: ScoreKey) -> str:
-    """Write a score: the group's name as the data have it, which may be any word."""
+    """Return the title of a score, with the group's name unchanged from the data."""
     group = key.condition if key.name == "accuracy" else ""
     return ", ".join(part for part in (title(key.name), group, key.set) if part)
 
@@ -83,7 +82,7 @@ def words(key: ScoreKey) -> str:
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw the accuracy of every group of a set, and of its worst."""
     rows = [*comparison.of("groups", "accuracy"), *comparison.of("groups", "worst_group")]
-    caption = "Accuracy of every group that the data name, and of the worst; right is better."
+    caption = "Accuracy of every group of the data, and of the worst; right is better."
     return condition_bars(
         comparison,
         rows,
@@ -100,14 +99,14 @@ GROUPS = Perspective(
     title="Groups",
     order=40,
     heading=Heading.ACCURACY,
-    explained="Accuracy where it is lowest: over the groups that the data name, such as a genre.",
+    explained="The lowest accuracy over the groups of the data, for example genres.",
     gain="reaches {ours} on its worst group ({compared})",
     leads="worst_group",
     words=words,
     figures=figures,
     rescores=("task", "shift", "adversarial"),
-    summary="accuracy of every group that the data name, of the worst with 10 rows or more, "
-    "and the mean of such groups",
+    summary="accuracy of every group of the data, of the worst with 10 rows or more, and the "
+    "mean over such groups",
     scores=(
         "accuracy",
         ScoreFacts(

@@ -1,11 +1,11 @@
-"""All perspectives: a new one is a file next to this one, and no list to keep.
+"""All perspectives: every file in this folder is registered.
 
-An installed package offers its own by an entry point, a `Perspective` or a module that holds some::
+An installed package adds perspectives by an entry point for a `Perspective` or a module of them::
 
     [project.entry-points."temper.perspectives"]
     my_perspective = "my_package.my_perspective"
 
-A file or module of one's own is imported where ``--import`` names it.
+The option ``--import`` registers those of a user's file or module.
 """
 
 from __future__ import annotations
@@ -49,37 +49,38 @@ NEEDS: dict[Need, tuple[type, str]] = {
 
 
 ONE_LABEL: tuple[Kind, ...] = ("classification", "regression")
-"""Kinds of labels that a text has one of."""
+"""Kinds with one label per text."""
 ONE_ANSWER: tuple[Kind, ...] = (*ONE_LABEL, "choices")
-"""Those, and choices, of which one is right and each has a probability."""
+"""Those, and choices, of which one is right."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Perspective(View):
-    """One way of looking at a classifier: what it measures, how it scores, how a report shows it.
+    """A perspective: a group of metrics, with its measurement, scores and view in reports.
 
     Args:
         summary: Its purpose, in one line for lists.
-        scores: Names of scores that are known (`temper.functional.scores.SCORES`), and facts of
-            those that it adds.
-        rows: From a measurement to blocks of rows; may be empty if others' rows are scored.
-        score: From all rows of an evaluation to score entries; it sees rows and nothing else.
-        needs: The capability that it needs, a key of `NEEDS`; a bare function offers answers only.
-        rescores: Perspectives whose rows it scores, which then have to be measured.
-        settings: Class of its own settings, a section of ``evaluate`` under its name; None if it
-            has none.
-        perturbs: Whether it looks at ``attack_rows`` of the validation rows.
+        scores: Names of known scores (`temper.functional.scores.SCORES`), and `ScoreFacts` of new
+            ones.
+        rows: From a measurement to blocks of rows; may be empty if it scores rows of others.
+        score: From all rows of an evaluation to score entries; it reads only the rows.
+        needs: The capability that it needs, a key of `NEEDS`; a bare function only predicts.
+        rescores: Perspectives whose rows it scores; they must be measured too.
+        settings: Class of its settings, a section of ``evaluate`` under its name; None if it has
+            none.
+        perturbs: Whether it uses only ``attack_rows`` of the validation rows.
         misfits: Errors of the settings that do not depend on the predictor (wrong classes, data or
             models), as sentences; checked before any work.
         faults: Reasons why a predictor with the capability does not support given settings, as
-            sentences; asked before any work.
-        kinds: Kinds of labels that it reads.
-        lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in a
-            sentence, empty if it can; asked before any work, and the perspective is skipped.
-        left_out: Why it is measured only if it is named; empty if it always is.
+            sentences; checked before any work.
+        kinds: Kinds of labels that it supports.
+        lacking: Why it cannot be measured on given data with a predictor that has the capability,
+            as a sentence; empty if it can. It is called before any work, and the perspective is
+            skipped.
+        left_out: Why it is not measured by default; empty if it is.
         repeats: Whether measuring again gives the same rows.
-        paired: Whether the rows of two models belong together one by one, so that a difference of
-            theirs can be resampled.
+        paired: Whether the rows of two models correspond one by one, so that their difference can
+            be resampled.
     """
 
     summary: str
@@ -137,10 +138,10 @@ def register(perspective: Perspective) -> Perspective:
     """Add a perspective.
 
     Args:
-        perspective: One whose name no other has.
+        perspective: The perspective, with a unique name.
 
     Returns:
-        The same.
+        The same perspective.
 
     Raises:
         ValueError: The name is taken.
@@ -151,7 +152,7 @@ def register(perspective: Perspective) -> Perspective:
 
 
 def register_all(module: ModuleType) -> None:
-    """Add every perspective that a module holds.
+    """Register every perspective of a module.
 
     Args:
         module: A file of this package, or a user's own.
@@ -166,7 +167,7 @@ def register_all(module: ModuleType) -> None:
 
 @contextmanager
 def registered_for_a_while(perspective: Perspective) -> Iterator[None]:
-    """Have a perspective known inside a block, whether it is registered or not.
+    """Register a perspective inside a `with` block, if it is not registered yet.
 
     Args:
         perspective: The perspective.
@@ -184,7 +185,7 @@ def registered_for_a_while(perspective: Perspective) -> Iterator[None]:
 
 @cache
 def _load() -> None:
-    """Import every file next to this one, then what installed packages offer."""
+    """Import every file of this folder, then the entry points of installed packages."""
     package = importlib.import_module(PACKAGE)
     for file in pkgutil.iter_modules(package.__path__):
         register_all(importlib.import_module(f"{PACKAGE}.{file.name}"))
@@ -234,7 +235,7 @@ def perspective(name: str) -> Perspective:
 
 
 def listing() -> list[dict[str, object]]:
-    """Return what ``temper list perspectives`` shows: one mapping each, with ``name`` first."""
+    """Return the rows of ``temper list perspectives``, one mapping each, ``name`` first."""
     return [
         {
             "name": entry.name,

@@ -1,9 +1,9 @@
 """Representation: linear CKA of every layer's states with those of the pre-trained model.
 
-Dev rows are put into an order by seed and row hash and cut into batches; the states of one batch
-are held at a time, of both models. A batch gives three estimates of HSIC a layer, which are its
-rows, and CKA follows from their means (`temper.functional.kernel_alignment`). The states are those
-that the head reads: [CLS] of BERT, the last real token of decoders.
+Dev rows are ordered by seed and row hash and split into batches. Only one batch of states of both
+models is in memory at a time. The rows are three estimates of HSIC per batch and layer, and CKA is
+computed from their means (`temper.functional.kernel_alignment`). The states are those that the
+head reads: [CLS] of BERT, the last real token of decoders.
 
 References: Kornblith et al., ICML 2019; Nguyen, Raghu and Kornblith, ICLR 2021.
 """
@@ -42,11 +42,11 @@ from temper.seeding import derive_seed
 
 ALIKE = "the states of one of the two models hardly vary within the batches"
 ESTIMATES = ("hsic_xy", "hsic_xx", "hsic_yy")
-"""Conditions of the rows: x is the model, y the pre-trained one."""
+"""Conditions of the rows: x is the model, y the pre-trained model."""
 
 
 class RepresentationSettings(PerspectiveSettings):
-    """What hidden states are compared with."""
+    """Settings of the comparison of hidden states."""
 
     reference: str | None = Field(
         default=None,
@@ -105,7 +105,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             statistic=partial(_alignment, *values),
             rows=len(first),
         )
-        # One batch resampled is itself again: that would be an interval of no width.
+        # Resamples of one batch are all equal, so the interval would have no width.
         entries.append(entry if len(first) > 1 else entry | {"low": None, "high": None})
     return entries
 
@@ -116,7 +116,7 @@ def _alignment(*values: FloatArray) -> FloatArray:
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    """Say that a model was named and not loaded."""
+    """Return an error if a model was named but not loaded."""
     named = settings.section("representation", RepresentationSettings).reference
     if named is None or data.reference is not None:
         return []
@@ -127,10 +127,10 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
 
 
 def lacking(predictor: Predictor, data: EvaluationData) -> str:
-    """Return why the states cannot be compared; it looks at the states of one row."""
+    """Return why the states cannot be compared; it reads the states of one row."""
     if data.reference is None:
         return (
-            "representation compares with the pre-trained model, and which that is is not known. "
+            "representation compares with the pre-trained model, and this model is unknown. "
             "Name it: --set evaluate.representation.reference=MODEL, or "
             "EvaluationData(reference=...)."
         )
@@ -152,12 +152,12 @@ def lacking(predictor: Predictor, data: EvaluationData) -> str:
 
 
 def batches(row_hashes: Sequence[str], size: int, *, seed: int) -> list[list[int]]:
-    """Cut rows into batches by a seeded hash, not by length, so that each is like the whole set.
+    """Split rows into batches by a seeded hash, not by length, so that batches are random samples.
 
     Args:
         row_hashes: Hash of each text, n of them.
-        size: Rows of a batch, >= 4. The remainder is spread, so that batches have ``size`` to
-            less than ``2 size`` rows, or all of fewer than ``size``.
+        size: Rows of a batch, >= 4. The remainder is spread over the batches, so that each has
+            from ``size`` to less than ``2 size`` rows. Fewer than ``size`` rows are one batch.
         seed: Seed of the order.
 
     Returns:
@@ -181,7 +181,7 @@ def states_of(
     """Read the hidden states of some rows.
 
     Args:
-        predictor: Whose.
+        predictor: The predictor.
         examples: n rows, few enough that their states fit in memory.
         batch_size: Rows of a forward pass.
 
@@ -202,13 +202,13 @@ def last_layer(rows: Sequence[Row]) -> list[Row]:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw CKA with the pre-trained model as a heat map of layers by columns, one a set."""
+    """Draw CKA with the pre-trained model as a heat map of layers by methods, one per set."""
     return layer_map(
         comparison,
         comparison.of("representation", "cka"),
-        "Likeness to the pre-trained model",
+        "Similarity to the pre-trained model",
         "Linear CKA of each layer's states with those of the pre-trained model: 1 is the same "
-        "up to rotation and size. Neither more nor less is better.",
+        "up to rotation and scale. Neither higher nor lower is better.",
         "CKA",
         "batches",
     )
@@ -219,8 +219,8 @@ REPRESENTATION = Perspective(
     title="Representation",
     order=130,
     heading=Heading.REPRESENTATIONS,
-    explained="CKA is how alike two models' inner states are, from 0 to 1; 1 is the pre-trained "
-    "model unchanged.",
+    explained="CKA is the similarity of two models' hidden states, from 0 to 1; 1 is the "
+    "unchanged pre-trained model.",
     leads="cka",
     sums_up=last_layer,
     words=layer_label,

@@ -1,8 +1,8 @@
-"""Selective prediction: how often is a model wrong where it answers only when it is sure?
+"""Selective prediction: how often is a model wrong if it predicts only when it is confident?
 
-The clean labeled rows of dev, shift and adversarial sets, by falling probability of the predicted
-class (`temper.functional.selective`). The gain of a model that orders its mistakes well by staying
-silent on the least sure tenth, or half, is what a threshold on its confidence is worth.
+It uses the clean labeled rows of dev, shift and adversarial sets, by descending probability of the
+predicted class (`temper.functional.selective`). The lower error on the most confident rows is the
+benefit of a confidence threshold.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MEASURES: dict[str, Callable[..., FloatArray]] = {
     },
 }
 CORNERS = 100
-"""Points of a drawn curve at most."""
+"""Maximum number of points of a drawn curve."""
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -55,7 +55,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     for block in scoring.of(*RESCORED):
         condition = replace(block.condition, perspective="selective")
         if not block.classifies:
-            reason = "a regression does not say how sure it is"
+            reason = "a regression has no confidence"
             entries.append(scoring.undefined(condition, "aurc", reason=reason, rows=len(block)))
             continue
         wrong, sure = 1.0 - block.correct, block.confidence
@@ -76,13 +76,13 @@ def on_dev(rows: Sequence[Row]) -> list[Row]:
     """Choose the first set, which is dev.
 
     Args:
-        rows: Those of the leading score.
+        rows: Those of the primary score.
     """
     return list(rows[:1])
 
 
 def in_words(comparison: Comparison) -> str:
-    """Return how often the surest answers are wrong on dev, and on the set where most are.
+    """Return the error of the most confident predictions on dev, and on the worst set.
 
     Args:
         comparison: All scores.
@@ -105,13 +105,13 @@ def in_words(comparison: Comparison) -> str:
             f"of {name} {' and '.join(rows[name].value_text(column) for rows in risks.values())}"
             for name in indices
         ]
-        return f"Wrong among the surest 80 and 95%: {', '.join(findings)}."
+        return f"Error on the most confident 80 and 95%: {', '.join(findings)}."
 
     return comparison.said(say)
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the risk over the coverage, one figure a labeled set.
+    """Draw the risk over the coverage, one figure per labeled set.
 
     Args:
         source: The folder; its ``rows.parquet`` files are read.
@@ -133,8 +133,8 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 curve = Curve(column, points, looks[column], column=column, marked=False)
                 curves.setdefault(str(name), []).append(curve)
     caption = (
-        "Fraction of wrong answers among the texts of which the model is surest; a curve that "
-        "stays low to the left knows its mistakes, and its right end is the error on all texts. "
+        "Fraction of wrong predictions among the most confident texts. If the curve is low on the "
+        "left, low confidence indicates mistakes; the right end is the error on all texts. "
         f"{source.drawn_seeds}"
     ).rstrip()
     return [
@@ -148,7 +148,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
 
 def _points(wrong: FloatArray, sure: FloatArray) -> tuple[Point, ...]:
-    """Return points of the curve from a twentieth of the rows on: before it, one row jumps."""
+    """Return points of the curve from 5% of the rows on; before that, one row is a jump."""
     curve = risk_curve(wrong, sure)
     kept = np.flatnonzero(curve.coverages >= 0.05)
     chosen = kept[np.linspace(0, len(kept) - 1, min(len(kept), CORNERS)).round().astype(int)]
@@ -160,8 +160,8 @@ SELECTIVE = Perspective(
     title="Selective prediction",
     order=114,
     heading=Heading.CALIBRATION,
-    explained="The risk is the fraction of wrong answers where a model answers only the texts of "
-    "which it is surest; the area under its curve (AURC) is the mean over all fractions of texts.",
+    explained="The risk is the fraction of wrong predictions if a model predicts only its most "
+    "confident texts; the area under its curve (AURC) is the mean over all fractions of texts.",
     leads="aurc",
     sums_up=on_dev,
     says=in_words,
@@ -170,7 +170,7 @@ SELECTIVE = Perspective(
     ranked=False,
     rescores=RESCORED,
     kinds=ONE_ANSWER,
-    summary="risk where the model answers only 80, 90 or 95% of the texts, AURC and E-AURC",
+    summary="risk if the model predicts only 80, 90 or 95% of the texts, AURC and E-AURC",
     scores=(
         ScoreFacts("aurc", "AURC", False, 0.0, NO_ROWS),
         ScoreFacts("excess_aurc", "E-AURC", False, 0.0, NO_ROWS),

@@ -1,4 +1,4 @@
-"""Distribution shift: the task's metric on labeled sets from other sources, one entry a set."""
+"""Distribution shift: the task's metric on labeled sets from other sources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHIFT = Perspective(
     title="Distribution shift",
     order=20,
     heading=Heading.ACCURACY,
-    explained="The same task on texts from elsewhere, which no model here was trained on.",
+    explained="The same task on texts from other sources, which no model here was trained on.",
     gain="reaches {ours} {score} under distribution shift ({compared})",
     short="Shift",
     sums_up=mean_or_first,

@@ -1,11 +1,12 @@
 """Smoothness: how fast hidden states change with the word embeddings, layer by layer.
 
-For the state h_l that the head reads at layer l, ``J_l = dh_l/dx`` and ``H_{l,i} = d2 h_{l,i}/dx2``
-by the embeddings x of a row's real tokens, each row has an estimate of ``||J_l||_F^2`` and of the
-mean over i of ``||H_{l,i}||_F^2``, and so have the logits. Both are unbiased: with signs v and u,
-``E ||J_l^T v||^2 = ||J_l||_F^2`` and ``E ||d/dx(u . J_l^T v)||^2 = sum_i ||H_{l,i}||_F^2``. Draws
-are keyed by seed, row, layer and projection, so no row's value depends on its batch. A Hessian is
-lost in half precision, so weights in it are held in single meanwhile.
+Let h_l be the state that the head reads at layer l, and x the embeddings of a row's real tokens,
+with ``J_l = dh_l/dx`` and ``H_{l,i} = d2 h_{l,i}/dx2``. Each row has an estimate of ``||J_l||_F^2``
+and of the mean over i of ``||H_{l,i}||_F^2``, also for the logits. Both are unbiased: with random
+signs v and u, ``E ||J_l^T v||^2 = ||J_l||_F^2`` and
+``E ||d/dx(u . J_l^T v)||^2 = sum_i ||H_{l,i}||_F^2``. Draws are keyed by seed, row, layer and
+projection, so no row's value depends on its batch. Half precision is too coarse for a Hessian, so
+such weights are converted to fp32 for the measurement.
 
 References: Jukic and Snajder, TACL 2025 (JacHess), Eqs. 1 to 5. Differs: the Hessian is over all
 dimensions of a state, where the paper takes some at random.
@@ -48,16 +49,16 @@ if TYPE_CHECKING:
     from temper.models.states import Trace
 
 NORMS = {"jacobian": "jacobian_norm", "hessian": "hessian_norm"}
-"""Condition of the rows, and the score that they give."""
+"""Condition of the rows, and their score."""
 NOT_FINITE = "a row's norm is not a finite number"
 
 LOGITS = "logits"
 Layer = int | None
-"""Call of a block, from 1; None are the logits."""
+"""Number of a layer, from 1; None for the logits."""
 
 
 class SmoothnessSettings(PerspectiveSettings):
-    """How smoothness is measured."""
+    """Settings of the smoothness."""
 
     rows: int = Field(
         default=64, ge=1, description="Maximum number of the `attack_rows` to measure."
@@ -65,7 +66,7 @@ class SmoothnessSettings(PerspectiveSettings):
     projections: int = Field(
         default=4,
         ge=1,
-        description="Random projections of a row and layer; each costs two backward passes.",
+        description="Random projections per row and layer; each costs two backward passes.",
     )
 
 
@@ -87,7 +88,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
                 estimates = norms(part, trace, state, key, projections=settings.projections)
                 result.setdefault(layer, []).append(estimates)
     if lacking:
-        measurement.notices.append(f"Smoothness is measured at the logits alone: {lacking}.")
+        measurement.notices.append(f"Smoothness is measured only at the logits: {lacking}.")
         result = {None: result[None]}
     values = {layer: in_order(indices, estimates) for layer, estimates in result.items()}
     for number, name in enumerate(NORMS):
@@ -120,27 +121,27 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
 
 
 def states_of(trace: Trace) -> tuple[dict[Layer, Tensor], str]:
-    """Return what is differentiated, and why it is the logits alone where it is.
+    """Return the tensors to differentiate, and why they are only the logits, if so.
 
     Args:
         trace: A forward of B rows.
 
     Returns:
-        State [B, D] of each layer where the head reads it, the logits [B, C] last; and a reason,
-        empty if there are layers.
+        State [B, D] of each layer at the position that the head reads, the logits [B, C] last; and
+        a reason, empty if there are layers.
     """
     assert trace.logits is not None
     logits: dict[Layer, Tensor] = {None: trace.logits}
     if not trace.states:
         return logits, "the model has no repeated blocks"
     try:
-        # Where the words reach neither, there is no gradient to ask.
+        # Without a path from the words there is no gradient.
         reached = trace.logits.requires_grad and trace.states[-1].requires_grad
         states = trace.at_head() if reached else []
     except ModelError:
         states = []
     if not states:
-        return logits, "they do not depend on the last layer, so where the head reads is not known"
+        return logits, "they do not depend on the last layer, so the head's input is unknown"
     return {**dict(enumerate(states, start=1)), **logits}, ""
 
 
@@ -152,7 +153,7 @@ def norms(
     Args:
         part: The batch.
         trace: Its forward.
-        state: The input of the derivative, [B, D].
+        state: The tensor to differentiate, [B, D].
         key: Seed and layer, for the draws.
         projections: Random projections of each row.
 
@@ -173,7 +174,7 @@ def norms(
 def draw(
     part: RowBatch, state: Tensor, words: Tensor, *, key: tuple[int, Layer, int]
 ) -> tuple[Tensor, Tensor]:
-    """Draw a probe of the state and a direction of the words for each row, of signs.
+    """Draw random signs for each row: a probe of the state and a direction of the words.
 
     Args:
         part: The batch.
@@ -196,12 +197,12 @@ def draw(
 
 
 def of_logits(rows: Sequence[Row]) -> list[Row]:
-    """Choose the norm of the logits, which every model has, whatever its layers."""
+    """Choose the norm of the logits, which every model has."""
     return [row for row in rows if "layer" not in row.key.parameters][:1]
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw both norms at every layer and at the logits, one figure a norm and set."""
+    """Draw both norms at every layer and at the logits, one figure per norm and set."""
     drawn = []
     for name, norm, over in (
         ("jacobian_norm", "Jacobian", ""),
@@ -224,8 +225,8 @@ SMOOTHNESS = Perspective(
     title="Smoothness",
     order=100,
     heading=Heading.REPRESENTATIONS,
-    explained="How strongly the output reacts to small moves of the words' vectors: its squared "
-    "derivatives, less is smoother.",
+    explained="How strongly the output reacts to small changes of the word embeddings: its squared "
+    "derivatives, lower is smoother.",
     leads="jacobian_norm",
     sums_up=of_logits,
     words=partial(layer_label, otherwise=LOGITS),
@@ -244,5 +245,5 @@ SMOOTHNESS = Perspective(
     perturbs=True,
     needs="embeddings",
     faults=faults,
-    left_out="two backward passes a layer",
+    left_out="two backward passes per layer",
 )

@@ -1,4 +1,4 @@
-"""In distribution: the task's own metric on its validation rows, and macro-F1 always."""
+"""In distribution: the task's metric on its validation rows, and always macro-F1."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TASK = Perspective(
     title="In distribution",
     order=10,
     heading=Heading.ACCURACY,
-    explained="The fraction of texts of its own kind that are answered rightly, or the task's own "
+    explained="The fraction of in-distribution texts that are predicted correctly, or the task's "
     "metric.",
     gain="reaches {ours} {score} ({compared})",
     sums_up=mean_or_first,
     averaged=True,
     answered=True,
-    summary="the task's own metric and macro-F1 on dev",
+    summary="the task's metric and macro-F1 on dev",
     scores=METRICS,
     kinds=tuple(METRICS_OF),
     rows=rows,

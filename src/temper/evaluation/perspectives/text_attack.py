@@ -1,9 +1,9 @@
-"""Text attack: the metric on texts that a search changed until the predictor erred.
+"""Text attack: the metric on texts that a search changed until the prediction was wrong.
 
-Rows that are wrong without an attack are not attacked (0 queries) and count as wrong. A row's
-answer is that to its changed text; where the attack failed, to the text that came nearest. A
-targeted attack leaves out the rows whose label is the target, and puts a text back that did not
-reach it, so that an attacked row is wrong only if the goal was reached.
+Rows that are wrong without an attack are not attacked (0 queries) and count as wrong. A row has the
+prediction of its changed text; if the attack failed, that of the text that came closest. A targeted
+attack leaves out the rows whose label is the target. If it fails, the original text is restored, so
+that an attacked row is wrong only if the goal was reached.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the validation rows by every recipe.
 
     Raises:
-        SettingError: There is no class that the settings ask for, and no names told so before.
-        DataError: All rows bear the target.
+        SettingError: The target class does not exist; found only now if classes have no names.
+        DataError: The label of all rows is the target.
     """
     settings = measurement.settings.section("text_attack", TextAttackSettings)
     examples, index = measurement.attacked(at_most=settings.rows)
@@ -95,7 +95,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each recipe: the metric, what it loses, and what the attack took."""
+    """Score each recipe: the metric, its drop, and the cost of the attack."""
     entries = []
     for block in scoring.of("text_attack"):
         entries += metric_entries(scoring, block)
@@ -104,8 +104,8 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         among = right.astype(np.float64)
         broken = right & (block.correct == 0)
         queries, changed = block.measured["queries"], block.measured["changed"]
-        # Over all rows, of which each resample counts those that matter: two models that are right
-        # on different rows then have the same resamples.
+        # Resamples are over all rows and then count only the relevant ones, so that two models
+        # that are right on different rows have the same resamples.
         statistics: dict[str, tuple[Statistic, int]] = {
             "drop": (drop_of(scoring.metric, clean, block), len(block)),
             "attack_success": (Proportion(1 - block.correct, among), int(right.sum())),
@@ -122,9 +122,9 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 def misfits(
     data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
 ) -> list[str]:
-    """Return which settings the data or the classes cannot serve, and which models are none."""
+    """Return errors about settings that do not fit the data or classes, and unknown models."""
     asked, dev = settings.section("text_attack", TextAttackSettings), data.dev
-    # Values cannot be turned wrong, so that nothing is attacked.
+    # Values of a regression cannot be made wrong, so nothing is attacked.
     if dev.kind == "regression":
         return []
     result = recipes.misfits(asked)
@@ -143,20 +143,20 @@ def misfits(
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    """Return what is wrong with a predictor under given settings."""
+    """Return why a predictor does not support given settings."""
     asked = settings.section("text_attack", TextAttackSettings)
     return [] if predictor.gives == "values" else recipes.faults(predictor, asked)
 
 
 def lacking(predictor: Predictor, data: EvaluationData) -> str:
-    """Say that a regression has no answer that could be turned wrong."""
+    """Return a reason for a regression, whose values cannot be made wrong."""
     if predictor.gives != "values":
         return ""
     return "text_attack misleads classifiers, and the predictor is a regression."
 
 
 def _mean_among(values: ArrayLike, among: NDArray[np.bool_]) -> Statistic:
-    """Average a value over some of the rows, as a function of resample counts of all of them."""
+    """Average a value over some rows, as a function of resample counts of all rows."""
     weights = among.astype(np.float64)
     sums = np.where(among, np.asarray(values, dtype=np.float64), 0.0)
     return lambda counts: divide(counts @ sums, counts @ weights)
@@ -169,7 +169,7 @@ def _block(
     index: IntegerArray,
     outcomes: Sequence[Outcome],
 ) -> Block:
-    """Write the outcomes as rows, and keep the texts of those that changed."""
+    """Return the outcomes as rows, and keep the changed texts."""
     altered = [position for position, outcome in enumerate(outcomes) if outcome.changed]
     original = examples.select(altered)
     changed = examples_of([outcomes[position].draft for position in altered])
@@ -205,7 +205,7 @@ def _class_of(target: int | str, names: Sequence[str] | None, classes: int) -> i
 def _without(
     target: int, examples: Examples, index: IntegerArray, measurement: Measurement
 ) -> tuple[Examples, IntegerArray]:
-    """Leave out the rows whose label is the target: nothing could be won there."""
+    """Leave out the rows whose label is the target, which cannot be attacked."""
     kept = [
         position for position, label in enumerate(examples.labels or []) if int(label) != target
     ]
@@ -231,11 +231,11 @@ NONE_RIGHT = "no row is right without an attack"
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw how often attacks succeed, how many words they change and what they ask."""
+    """Draw the success rate of attacks, the changed words and the queries."""
     captions = {
         "attack_success": "Fraction of correct rows that an attack makes wrong; left is better.",
         "changed_words": "Mean fraction of words changed by successful attacks; right is better.",
-        "queries": "Texts that an attack asked about for each row.",
+        "queries": "Texts that an attack sent to the model per row.",
     }
     return [
         figure
@@ -255,14 +255,14 @@ TEXT_ATTACK = Perspective(
     title="Text attack",
     order=60,
     heading=Heading.ROBUSTNESS,
-    explained="Words or letters are changed, keeping the sense, until the answer turns wrong or "
-    "the tries are spent.",
+    explained="Words or letters are changed, keeping the meaning, until the prediction is wrong or "
+    "the budget is spent.",
     gain="reaches {ours} under text attack ({compared})",
     short="Text attack",
     conditions=CONDITIONS,
     figures=figures,
-    summary="the metric on texts edited until the answer is wrong: success, fraction of changed "
-    "words, queries",
+    summary="the metric on texts edited until the prediction is wrong: success, fraction of "
+    "changed words, queries",
     scores=(
         *CLASSIFICATION_METRICS,
         "drop",
@@ -277,5 +277,5 @@ TEXT_ATTACK = Perspective(
     misfits=misfits,
     faults=faults,
     lacking=lacking,
-    left_out="hundreds of answers a row",
+    left_out="hundreds of predictions per row",
 )

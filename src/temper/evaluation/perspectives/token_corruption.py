@@ -1,8 +1,8 @@
 """Token corruption: the metric against the fraction of corrupted tokens, and its area.
 
-Tokens are swapped for random ones, masked or dropped (`temper.data.corruptions`), keyed by seed,
-row and kind; the rates of a kind are one nested family. The rows that are corrupted alike at two
-rates are answered once.
+Tokens are replaced by random ones, masked or dropped (`temper.data.corruptions`), keyed by seed,
+row and kind. A higher rate corrupts all tokens of a lower rate. Rows that are equal at two rates
+are predicted once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, curve_entrie
 
 
 class TokenCorruptionSettings(PerspectiveSettings):
-    """How tokens are corrupted."""
+    """Settings of the token corruption."""
 
     kinds: tuple[Corruption, ...] = Field(
         default=("random", "mask", "drop"),
@@ -92,7 +92,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    """Return what is wrong where a tokenizer allows none of the kinds that were asked for."""
+    """Return an error if the tokenizer supports none of the requested kinds."""
     assert isinstance(predictor, TokenPredictor)
     vocabulary = predictor.vocabulary()
     asked = settings.section("token_corruption", TokenCorruptionSettings)
@@ -101,13 +101,13 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
         return []
     message = ", ".join(f"{kind!r} because {reason}" for kind, reason in reasons.items())
     return [
-        f"token_corruption can do none of `kinds`: not {message}. Give other kinds, or leave "
+        f"token_corruption supports none of `kinds`: not {message}. Give other kinds, or leave "
         "token_corruption out of `perspectives`."
     ]
 
 
 def lacking(predictor: Predictor, data: EvaluationData) -> str:
-    """Say that tokens which several windows of a text share are not corrupted."""
+    """Return a reason for a model that reads windows, because windows share tokens."""
     # Settings import this module, and they are checked without torch.
     from temper.evaluation.classifier import TextPredictor
 
@@ -120,7 +120,7 @@ KINDS = {"random": "random tokens", "mask": "masked tokens", "drop": "dropped to
 
 
 def words(key: ScoreKey) -> str:
-    """Write a score with the kind of corruption, and the rate where it belongs to one."""
+    """Return the title of a score with the kind of corruption, and the rate if it has one."""
     kind, rate = KINDS.get(key.condition, key.condition), key.parameters.number("rate")
     label = kind if rate is None else f"{kind}, {round(100 * rate, 4):g}%"
     return ", ".join(part for part in (title(key.name), label, key.set) if part)
@@ -149,7 +149,7 @@ TOKEN_CORRUPTION = Perspective(
     conditions=KINDS,
     words=words,
     figures=figures,
-    summary="the metric with tokens swapped for random ones, masked or dropped, and its area",
+    summary="the metric with tokens replaced by random ones, masked or dropped, and its area",
     scores=("area", *METRICS),
     rows=rows,
     score=score,

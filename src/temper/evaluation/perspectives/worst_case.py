@@ -1,10 +1,10 @@
 """Worst case: right under all of a set of label-preserving perturbations, and under none.
 
-Every dev row is answered once under each perturbation (`temper.data.perturbations`). Its worst case
-is right where the clean text and all of the perturbed ones are. A perturbation is drawn once for
-each row: of all its draws a worse one may exist. Rows whose input to the model stays the same, such
-as texts in lower case for an uncased tokenizer, keep their clean prediction. A perturbation that
-changes no input is skipped and reported: its score would be the clean one under another name.
+Every dev row is predicted once under each perturbation (`temper.data.perturbations`). Its worst
+case is right if the clean text and all perturbed ones are right. A perturbation is drawn once for
+each row, so there may be a worse draw. Rows whose input to the model stays the same, such as texts
+in lower case for an uncased tokenizer, keep their clean prediction. A perturbation that changes no
+input is skipped and reported, because its score would be the clean one.
 
 References:
     Liang et al., "Holistic Evaluation of Language Models", 2022, section 4.6 (robustness: the
@@ -40,7 +40,7 @@ CONDITIONS = {"all": "under all perturbations"}
 
 
 class WorstCaseSettings(PerspectiveSettings):
-    """How texts are perturbed."""
+    """Settings of the perturbations."""
 
     perturbations: tuple[str, ...] = Field(
         default=perturbation_names(),
@@ -94,7 +94,7 @@ def _inputs(predictor: Predictor, examples: Examples) -> Sequence[object]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each perturbation, and of a classification what is right under all of them."""
+    """Score each perturbation, and for a classification also all of them together."""
     blocks = scoring.of("worst_case")
     entries = [entry for block in blocks for entry in metric_entries(scoring, block)]
     if blocks and blocks[0].classifies:
@@ -130,8 +130,8 @@ WORST_CASE = Perspective(
     title="Worst case",
     order=90,
     heading=Heading.ROBUSTNESS,
-    explained="A text counts as right only where the answer stays right under every change of a "
-    "list, such as typos.",
+    explained="A text counts as right only if its prediction is right under every perturbation of "
+    "a list, such as typos.",
     gain="is correct under every edit on {ours} of the texts ({compared})",
     leads="worst_case_accuracy",
     conditions=CONDITIONS,

@@ -1,8 +1,8 @@
 """Protocols of the parts of a text attack.
 
-A **draft** is a row under attack, with all changes so far. A **ranker** says which of its words
-matter, a **proposer** offers words for one position, and the search
-(`temper.evaluation.text_attack.search`) asks both for many drafts at a time. A **recipe** is a
+A **draft** is a row under attack, with all changes so far. A **ranker** scores the importance of
+its words, a **proposer** proposes words for one position, and the search
+(`temper.evaluation.text_attack.search`) calls both for many drafts at a time. A **recipe** is a
 ranker with a proposer.
 """
 
@@ -25,17 +25,17 @@ RECIPES = ("characters", "swaps", "masked")
 """Names of the recipes."""
 
 IN_FLIGHT = 128
-"""Rows that are attacked side by side at most: what is held of a row is held of so many."""
+"""Maximum number of rows that are attacked at the same time; it bounds the memory."""
 
 AttackedField = Literal["text", "text_pair", "both"]
 
 
 class Position(NamedTuple):
-    """Where a word of a draft stands.
+    """Position of a word in a draft.
 
     Args:
         side: 0 in the text, 1 in the second text of a pair task.
-        word: Which word of it, from 0.
+        word: Index of the word in this text.
     """
 
     side: int
@@ -44,13 +44,13 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Draft:
-    """A row during an attack; hashable, equal where the texts are.
+    """A row during an attack; hashable, and equal if the texts are.
 
     Args:
         row: Hash of the row's unchanged text.
         label: Class index of the row.
-        sides: The text, and of a pair task the second text.
-        target: Class that the attack wants predicted; None if any but the label will do.
+        sides: The text, and for a pair task the second text.
+        target: Class that the attack aims for; None for any class except the label.
     """
 
     row: str
@@ -65,7 +65,7 @@ class Draft:
 
     @property
     def text_pair(self) -> str | None:
-        """The second text, None of a task without pairs."""
+        """The second text, None for a task without pairs."""
         return self.sides[1].text if len(self.sides) == 2 else None
 
     def word(self, position: Position) -> str:
@@ -79,7 +79,7 @@ class Draft:
         return replace(self, sides=tuple(sides))
 
     def texts_with(self, position: Position, word: str) -> tuple[str, str | None]:
-        """Return the texts with another word at a position, or without it where it is empty."""
+        """Return the texts with another word at a position; an empty word removes it."""
         side = self.sides[position.side]
         changed = (
             side.replaced(position.word, word).text if word else side.text_without(position.word)
@@ -92,13 +92,13 @@ class Draft:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request for words to put in one position.
+    """A request for candidate words at one position.
 
     Args:
         draft: The row with all earlier changes.
-        position: Of the word to change, which the search has not changed yet.
-        seed: Of this row's draws, derived from the evaluation's seed, the row and the recipe. Draw
-            with ``derive_seed(ask.seed, ...)`` and nothing that depends on the other requests.
+        position: Position of the word to change, which the search has not changed yet.
+        seed: Seed of this row's draws, derived from the evaluation's seed, the row and the recipe.
+            Draw with ``derive_seed(ask.seed, ...)``, so that draws do not depend on other requests.
     """
 
     draft: Draft
@@ -110,22 +110,23 @@ class Proposer(Protocol):
     """Offers words."""
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Answer many requests, of any rows, at a time.
+        """Propose words for many requests, of any rows, at a time.
 
         Args:
             asked: At least one request.
 
         Returns:
-            For each, in order, words other than the one that stands there: distinct, not empty, the
-            best first; an empty list if there is none. No answer may depend on the others.
+            For each request, in order, words that differ from the present one: distinct, not empty,
+            the best first; an empty list if there is none. No result may depend on other requests.
         """
         ...
 
 
 class Ranker(Protocol):
-    """Says which words matter, without asking the predictor about texts.
+    """Ranks words by importance, without predicting changed texts.
 
-    ``queries`` is what ranking one row counts for: 1 for a forward and a backward pass.
+    ``queries`` is the number of queries that ranking one row counts as: 1 for a forward and a
+    backward pass.
     """
 
     queries: int
@@ -133,7 +134,7 @@ class Ranker(Protocol):
     def rank(
         self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
     ) -> list[list[float]]:
-        """Return how much each position matters to the goal; the largest is changed first.
+        """Return the importance of each position for the goal; the largest is changed first.
 
         Args:
             drafts: n unchanged rows, at least one.
@@ -147,13 +148,13 @@ class Ranker(Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """One way to attack.
+    """A kind of attack.
 
     Args:
         name: Its name, the condition of its rows.
-        proposer: Who offers words.
-        ranker: Who ranks them. None asks the predictor about the text without each word, one query
-            a word: what most favors the goal is changed first.
+        proposer: Proposes words.
+        ranker: Ranks words. None predicts the text without each word, one query per word: the word
+            whose removal helps the goal most is changed first.
     """
 
     name: RecipeName
@@ -175,7 +176,7 @@ Goal = Literal["untargeted", "targeted"]
 
 
 class TextAttackSettings(BaseModel):
-    """How texts are attacked.
+    """Settings of the text attack.
 
     Example:
         >>> TextAttackSettings(recipes="characters", max_changed=0.1).recipes
@@ -186,7 +187,7 @@ class TextAttackSettings(BaseModel):
 
     recipes: tuple[RecipeName, ...] = Field(
         default=("characters",),
-        description="`characters` (typos and look-alikes, for any predictor), `swaps` (words of "
+        description="`characters` (typos and homoglyphs, for any predictor), `swaps` (words of "
         "the model's vocabulary, by its gradient), `masked` (words of a masked "
         "language model).",
     )
@@ -250,9 +251,9 @@ class TextAttackSettings(BaseModel):
 
     @model_validator(mode="after")
     def _together(self) -> TextAttackSettings:
-        """Refuse settings that would be ignored, and ones that lack another."""
+        """Raise if settings would be ignored, or need another setting."""
         faults = [
-            f"`protected` must hold single words, got {word!r}"
+            f"`protected` must have single words, got {word!r}"
             for word in self.protected
             if Words.of(word).words != (word,)
         ]

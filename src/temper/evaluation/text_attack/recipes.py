@@ -1,7 +1,7 @@
 """All recipes.
 
-What loads models is imported where it is asked for: Transformers takes seconds to import, and most
-evaluations need neither a masked language model nor a sentence encoder.
+Modules that load models are imported only when needed: Transformers takes seconds to import, and
+most evaluations need neither a masked language model nor a sentence encoder.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class CharacterEdits:
-    """Offers one drawn edit of each kind, after DeepWordBug (Gao et al., 2018).
+    """Proposes one random edit of each kind, after DeepWordBug (Gao et al., 2018).
 
-    Words are ranked by what leaving them out does to the loss, and offered with one typing error or
-    look-alike each, drawn by row and word. Differs: the released code scores words by an unknown
-    token, which not every predictor knows; and edits are those of `temper.data.perturbations`,
-    which leave the ends of a word in place.
+    Words are ranked by the change of the loss without them. A proposal has one typo or one
+    homoglyph, drawn by row and word. Differs: the released code scores words by an unknown token,
+    which not every predictor has; and the edits are those of `temper.data.perturbations`, which
+    keep the first and last letter of a word.
     """
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
@@ -60,22 +60,21 @@ def characters() -> Recipe:
 
 
 CANDIDATES = 20
-"""Words offered for a position."""
+"""Number of words proposed for a position."""
 
 
 class MaskedWords:
-    """Offers words of a masked language model, the likeliest first.
+    """Proposes words of a masked language model, the most likely first.
 
     After BERT-ATTACK (Li et al. 2020) and BAE-R (Garg & Ramakrishnan 2020): words are ranked by the
-    loss with a stand-in for each, and offered what the language model finds likely in the rest of
-    the text. It knows what fits, not what means the same: bound the change of meaning by
-    ``min_similarity``. Differs: the word itself is hidden from the language model, as in BAE, and
-    words of several pieces are not offered. Stop words are not offered: in a word's position they
-    break the sentence.
+    loss without each word, and proposals are the words that the language model finds likely in the
+    rest of the text. They fit the context but may change the meaning; limit that by
+    ``min_similarity``. Differs: the word itself is masked for the language model, as in BAE, and
+    words of several tokens are not proposed. Neither are stop words, which break the sentence.
 
     Args:
         model: The language model.
-        candidates: Most words offered for a position, >= 1.
+        candidates: Maximum number of words proposed for a position, >= 1.
     """
 
     def __init__(self, model: MaskedModel, *, candidates: int = CANDIDATES) -> None:
@@ -83,7 +82,7 @@ class MaskedWords:
         self._candidates = candidates
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Offer words for positions.
+        """Propose words for positions.
 
         Args:
             asked: Requests.
@@ -95,7 +94,7 @@ class MaskedWords:
             side = ask.draft.sides[ask.position.side]
             start, end = side.span(ask.position.word)
             blanks.append(Blank(side.text[:start], side.text[end:], ask.draft.word(ask.position)))
-        # Some of the likeliest are stop words.
+        # Some of the most likely words are stop words.
         result = self._model.propose(blanks, count=3 * self._candidates)
         offered = []
         for blank, proposals in zip(blanks, result, strict=True):
@@ -111,10 +110,10 @@ def recipe(
     """Return a recipe; it may load models, onto the predictor's device.
 
     Args:
-        name: The recipe; `faults` finds nothing wrong with it.
-        predictor: Who is attacked.
-        settings: With the models that it needs.
-        batch_size: Texts of a forward pass; changes no result.
+        name: The recipe, after `faults` has checked it.
+        predictor: The predictor to attack.
+        settings: The settings, with the models that the recipe needs.
+        batch_size: Texts of a forward pass; does not change the results.
     """
     if name == "swaps":
         return swaps(predictor, batch_size=batch_size)
@@ -129,11 +128,11 @@ def recipe(
 
 
 def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
-    """Return what keeps the recipes that were asked for from working, before any work.
+    """Return why the requested recipes cannot run, before any work.
 
     Args:
-        predictor: Who is attacked.
-        settings: How.
+        predictor: The predictor to attack.
+        settings: The settings.
     """
     reason = lacks_swaps(predictor) if "swaps" in settings.recipes else ""
     return [reason] if reason else []
@@ -143,7 +142,7 @@ def misfits(settings: TextAttackSettings) -> list[str]:
     """Return why the requested recipes cannot work on any model.
 
     Args:
-        settings: Which recipes, and the models that they need.
+        settings: The settings, with the recipes and the models that they need.
     """
     result: list[str] = []
     if settings.masked_model is not None:
@@ -158,7 +157,7 @@ def misfits(settings: TextAttackSettings) -> list[str]:
 
 
 def _said(setting: str, name: str, check: Callable[[str], None]) -> list[str]:
-    """Return what a check of a model says, with the setting that named it."""
+    """Return the errors of a check of a model, with the name of the setting."""
     try:
         check(name)
     except ModelError as error:

@@ -1,8 +1,8 @@
 """The greedy search that all recipes share, for many rows at a time.
 
-One row's search is a generator (`_searched`) that reads like the published algorithm (DeepWordBug,
-TextFooler: Jin et al., 2020): rank the words, take them in that order, try the words offered for
-each, keep the one that raises the gain most, stop at the first that reaches the goal::
+The search of a row is a generator (`_searched`) that reads like the published algorithm
+(DeepWordBug, TextFooler: Jin et al., 2020): rank the words, take them in that order, try the words
+proposed for each, keep the one that raises the gain most, stop at the first that reaches the goal::
 
     order = positions by importance, the largest first
     for position in order, until the budget of words or queries is spent:
@@ -10,10 +10,10 @@ each, keep the one that raises the gain most, stop at the first that reaches the
         if one reaches the goal: stop (of several, the nearest in meaning)
         if the best one raises the gain: keep it
 
-It yields what it wants to know. `attack` runs the searches of some rows side by side and answers
-all open requests of a kind in one call, so that the predictor sees large batches; what a row asks,
-and in which order, does not depend on the others. Rows that are done make room for others, so that
-memory follows the rows that are in flight and not all of them.
+It yields requests. `attack` runs the searches of some rows at the same time and serves all open
+requests of a kind in one call, so that the predictor gets large batches. The requests of a row and
+their order do not depend on other rows. Finished rows are replaced by new ones, so that the memory
+depends on the number of rows in flight, not on the number of all rows.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from temper.models.sentence import SentenceEncoder
 
 TOLERANCE = 1e-4
-"""Nats within which two gains count as equal."""
+"""Difference in nats up to which two gains count as equal."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The predictor's answer for one text.
+    """The predictor's output for one text.
 
     Args:
         gain: The objective of the search: log odds against the label, or for the target, in nats.
         reached: Whether the goal is reached.
-        source: The answers that this one is among.
-        at: Which of them.
+        source: The prediction of the batch with this text.
+        at: Index in that batch.
     """
 
     gain: float
@@ -64,18 +64,18 @@ class Answer:
     at: int
 
     def alone(self) -> Answer:
-        """Return the answer among no others, so that keeping it keeps no batch in memory."""
+        """Return a copy without the batch, so that the batch can be freed."""
         return Answer(self.gain, self.reached, self.source.take([self.at]), 0)
 
 
 def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
-    """Read answers by each row's goal.
+    """Split a prediction into answers, by each row's goal.
 
-    The log odds order texts as the probability does, and still differ where a sure classifier
-    rounds to 1.
+    The log odds order texts as the probability does, and still differ if the probability of a
+    confident classifier rounds to 1.
 
     Args:
-        prediction: n answers.
+        prediction: n predictions.
         drafts: The n rows that they belong to.
     """
     goals = [draft.label if draft.target is None else draft.target for draft in drafts]
@@ -89,14 +89,14 @@ def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
 
 
 def best_of(answers: Sequence[Answer], nearness: Sequence[float]) -> int:
-    """Choose: the nearest in meaning of those that reach the goal, else what gains most.
+    """Choose the closest in meaning of those that reach the goal, else the largest gain.
 
     Args:
         answers: At least one.
-        nearness: How near each text is to the unchanged one; empty if not computed.
+        nearness: Similarity of each text to the unchanged one; empty if not computed.
 
     Returns:
-        The position of the chosen one.
+        The index of the chosen one.
     """
     reached = [at for at, answer in enumerate(answers) if answer.reached]
     among = reached or list(range(len(answers)))
@@ -105,13 +105,13 @@ def best_of(answers: Sequence[Answer], nearness: Sequence[float]) -> int:
 
 
 def in_order(gains: Sequence[float]) -> list[int]:
-    """Return positions from the largest gain to the smallest, equal ones as they stand.
+    """Return positions from the largest gain to the smallest; equal ones keep their order.
 
     Args:
-        gains: Any numbers, infinite ones too.
+        gains: Any numbers, also infinite ones.
 
     Returns:
-        Positions. A run of gains each of which is within `TOLERANCE` of the next counts as equal.
+        Positions. Gains count as equal if neighbors in the order differ by at most `TOLERANCE`.
 
     Example:
         >>> in_order([0.5, 0.7, 0.70005, 0.1])
@@ -120,7 +120,7 @@ def in_order(gains: Sequence[float]) -> list[int]:
     order = sorted(range(len(gains)), key=lambda at: (-gains[at], at))
     runs: list[list[int]] = []
     for at in order:
-        # Two infinite gains differ by no number, and are no longer apart than that.
+        # The difference of two infinite gains is NaN; they count as equal.
         if runs and not gains[runs[-1][-1]] - gains[at] > TOLERANCE:
             runs[-1].append(at)
         else:
@@ -129,7 +129,7 @@ def in_order(gains: Sequence[float]) -> list[int]:
 
 
 def _log_odds(prediction: Prediction, classes: IntegerArray) -> list[float]:
-    """Return ``log p_c / (1 - p_c)`` of a class of each row; infinite where p_c is 0 or 1."""
+    """Return ``log p_c / (1 - p_c)`` of a class of each row; infinite if p_c is 0 or 1."""
     if prediction.logits is None:
         with np.errstate(divide="ignore"):
             values = np.log(prediction.probabilities)
@@ -142,32 +142,32 @@ def _log_odds(prediction: Prediction, classes: IntegerArray) -> list[float]:
     return [float(value) for value in values[rows, classes] - against]
 
 
-# Texts handed to the predictor at a time: the texts of a whole round may be gigabytes.
+# Maximum number of texts per call of the predictor: those of a whole round may be gigabytes.
 _AT_A_TIME = 2048
 
 
 class Rank(NamedTuple):
-    """Ask the ranker how much positions of a row matter."""
+    """Request for the importance of positions of a row."""
 
     draft: Draft
     positions: Sequence[Position]
 
 
 class Compare(NamedTuple):
-    """Ask how near pairs of texts are in meaning."""
+    """Request for the similarity of pairs of texts."""
 
     pairs: list[tuple[str, str]]
 
 
 class Query(NamedTuple):
-    """Ask the predictor about a row with each of some words in a position."""
+    """Request for predictions of a row with each of some words at a position."""
 
     draft: Draft
     changes: list[tuple[Position, str]]
 
 
 Request = Rank | Ask | Compare | Query
-# The model is called when nothing else is left to do, so that all rows share its batches.
+# The model is called when no other request is open, so that all rows share its batches.
 ORDER = (Rank, Ask, Compare, Query)
 """Kinds of requests in the order in which they are served."""
 
@@ -178,7 +178,7 @@ def _serve(
     recipe: Recipe,
     encoder: SentenceEncoder | None,
 ) -> list[Any]:
-    """Answer requests of one kind: importance of positions, words, cosines or answers for each."""
+    """Serve requests of one kind: the importance of positions, words, cosines or answers."""
     first = requests[0]
     if isinstance(first, Query):
         changes = [(request.draft, *change) for request in requests for change in request.changes]
@@ -211,16 +211,16 @@ def _split(values: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the attack on one row went.
+    """The result of the attack on one row.
 
     Args:
-        draft: The row at its end; of a targeted attack that fails as it was.
+        draft: The row after the attack; unchanged if a targeted attack failed.
         answer: The predictor's answer for it.
-        queries: Texts that it was asked about, ranking included.
-        changed: Words that were changed.
-        words: Words of the texts that were attacked.
-        ranking: Queries that ranking all of its words takes; where no more are allowed, none is
-            left to try a change.
+        queries: Number of predicted texts, including those for the ranking.
+        changed: Number of changed words.
+        words: Number of words of the attacked texts.
+        ranking: Queries to rank all of its words. If no more are allowed, none is left to try a
+            change.
     """
 
     draft: Draft
@@ -232,7 +232,7 @@ class Outcome:
 
     @property
     def fraction(self) -> float:
-        """Changed words over all, 0 where there are none."""
+        """Fraction of changed words, 0 if there are no words."""
         return self.changed / self.words if self.words else 0.0
 
 
@@ -241,11 +241,11 @@ class Row:
     """One row to attack.
 
     Args:
-        draft: It, unchanged.
-        answer: The predictor's answer for it, which is not the goal.
+        draft: The unchanged row.
+        answer: The predictor's answer for it, which does not reach the goal.
         positions: Words that may be changed.
-        words: Words of the texts that are attacked.
-        seed: Of its draws.
+        words: Number of words of the attacked texts.
+        seed: Seed of its draws.
     """
 
     draft: Draft
@@ -259,11 +259,11 @@ _Steps = Generator[Request, Any, Outcome]
 
 
 def free_positions(draft: Draft, settings: TextAttackSettings) -> tuple[tuple[Position, ...], int]:
-    """Return the words that may be changed, and how many words the attacked texts have.
+    """Return the words that may be changed, and the number of words of the attacked texts.
 
     Args:
         draft: A row.
-        settings: With ``field``, ``stop_words`` and ``protected``.
+        settings: The settings, of which it reads ``field``, ``stop_words`` and ``protected``.
     """
     sides = {"text": (0,), "text_pair": (1,), "both": (0, 1)}[settings.field]
     protected = {word.casefold() for word in settings.protected}
@@ -305,18 +305,18 @@ def attack(
     encoder: SentenceEncoder | None = None,
     tell: Callable[[int, int], None] | None = None,
 ) -> list[Outcome]:
-    """Attack rows, `IN_FLIGHT` of them side by side.
+    """Attack rows, `IN_FLIGHT` of them at the same time.
 
     Args:
-        rows: What to attack.
-        predict: Answers texts.
-        recipe: How.
-        settings: Within which bounds.
-        encoder: Compares meanings, where ``min_similarity`` is set.
-        tell: Called with rows done and rows in all.
+        rows: The rows.
+        predict: Predicts texts.
+        recipe: The recipe.
+        settings: The settings.
+        encoder: Compares meanings, if ``min_similarity`` is set.
+        tell: Called with the number of finished rows and of all rows.
 
     Returns:
-        One outcome a row, in order.
+        One outcome per row, in order.
     """
     upcoming = enumerate(rows)
     searches: dict[int, _Steps] = {}
@@ -324,7 +324,7 @@ def attack(
     waiting: dict[int, Request] = {}
     answers: dict[int, Any] = {}
     while True:
-        # Half of them at a time: a few new rows alone would make small batches to rank.
+        # Refill only when half are finished: a few new rows would be a small batch to rank.
         if len(searches) <= IN_FLIGHT // 2:
             for number, row in islice(upcoming, IN_FLIGHT - len(searches)):
                 searches[number], answers[number] = _searched(row, recipe, settings), None
@@ -332,7 +332,7 @@ def attack(
             return [outcomes[number] for number in range(len(rows))]
         for number in list(answers):
             try:
-                # Taken out: an answer that is kept here would keep its whole batch.
+                # Popped, because an answer that stays here would keep its whole batch in memory.
                 waiting[number] = searches[number].send(answers.pop(number))
             except StopIteration as end:
                 outcomes[number] = end.value
@@ -349,30 +349,30 @@ def attack(
 
 
 def starved(outcomes: Sequence[Outcome], name: str, settings: TextAttackSettings) -> str:
-    """Say of how many rows ranking spent all queries, so no change of them was tried.
+    """Report the rows for which ranking spent all queries, so that no change was tried.
 
     Args:
-        outcomes: How the attack on each row went.
+        outcomes: The outcome of each row.
         name: The recipe.
-        settings: With ``max_queries``.
+        settings: The settings, of which it reads ``max_queries``.
 
     Returns:
-        Two sentences, the second of which says what to set; empty where there is no such row.
+        Two sentences, the second with advice; empty if there is no such row.
     """
     most = settings.max_queries
     needed = [each.ranking for each in outcomes if most is not None and each.ranking >= most]
     if not needed:
         return ""
     return (
-        f"The text attack {name!r} spent all queries that it may ask (`max_queries` {most}) on "
+        f"The text attack {name!r} spent all queries (`max_queries` {most}) on "
         f"ranking the words of {len(needed)} of {len(outcomes)} attacked rows, so that no change "
-        f"of them was tried. Ranking takes up to {max(needed)} queries a row: set `max_queries` "
+        f"of them was tried. Ranking takes up to {max(needed)} queries per row: set `max_queries` "
         "above that, or leave it out."
     )
 
 
 def _searched(row: Row, recipe: Recipe, settings: TextAttackSettings) -> _Steps:
-    # Rounded up by a hair: 0.29 * 100 is 28.999999999999996.
+    # Add a small number against rounding: 0.29 * 100 is 28.999999999999996.
     most = max(1, int(settings.max_changed * row.words + 1e-9))
     order, queries, ranking = yield from _ranked(row, recipe, settings)
     result = Outcome(row.draft, row.answer, queries=queries, words=row.words, ranking=ranking)
@@ -390,7 +390,7 @@ def _searched(row: Row, recipe: Recipe, settings: TextAttackSettings) -> _Steps:
 def _tried(
     row: Row, outcome: Outcome, position: Position, settings: TextAttackSettings
 ) -> Generator[Request, Any, Outcome]:
-    """Try the words that are offered for one position, and keep the best if it helps."""
+    """Try the words proposed for one position, and keep the best one if it helps."""
     words = yield Ask(outcome.draft, position, row.seed)
     words, nearness = yield from _near(row, outcome.draft, position, words, settings)
     words = words[: _left(settings, outcome.queries)]
@@ -408,7 +408,7 @@ def _tried(
 def _ranked(
     row: Row, recipe: Recipe, settings: TextAttackSettings
 ) -> Generator[Request, Any, tuple[list[Position], int, int]]:
-    """Order the words, and count what that cost and what ranking all of them would have."""
+    """Rank the words, and return the queries used and the queries to rank all words."""
     indices = row.positions
     if len(indices) < 2:
         return list(indices), 0, 0
@@ -428,7 +428,7 @@ def _ranked(
 def _near(
     row: Row, draft: Draft, position: Position, words: list[str], settings: TextAttackSettings
 ) -> Generator[Request, Any, tuple[list[str], list[float]]]:
-    """Keep the words that leave the text's meaning near enough, with how near."""
+    """Keep the words that leave the text similar enough, with the similarities."""
     if settings.min_similarity is None or not words:
         return words, []
     changed = [draft.sides[position.side].replaced(position.word, word).text for word in words]
@@ -468,13 +468,13 @@ def attacked(
     settings: TextAttackSettings,
     seed: int,
 ) -> dict[int, Row]:
-    """Return the rows that the predictor predicts correctly, by position: no others are attacked.
+    """Return the correctly predicted rows by position; no others are attacked.
 
     Args:
         drafts: n unchanged rows.
-        before: The predictor's answer for them.
+        before: The predictor's output for them.
         name: The recipe.
-        settings: With what may be changed.
+        settings: The settings, which define the words that may be changed.
         seed: Seed of the draws.
     """
     chosen = {}

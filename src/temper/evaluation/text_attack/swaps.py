@@ -1,16 +1,16 @@
 """The recipe ``swaps``: words of the model's own vocabulary, chosen by its gradient.
 
-One backward pass tells for each word of the vocabulary, to first order, what putting it in a
-position does to the margin of the wrong classes (HotFlip; Ebrahimi et al. 2018, equation 10)::
+One backward pass gives, to first order, the change of the margin of the wrong classes for each word
+of the vocabulary at each position (HotFlip; Ebrahimi et al. 2018, equation 10)::
 
     score(w) = (E[w] - E[x_t]) . g_t,    g_t the gradient at the embedding of token t
 
 Words are changed in the order of the norm of their gradient (A2T; Yoo & Qi 2021, section 3.1).
 
-Candidates are the nearest of the model's own embeddings by cosine: without such a bound the highest
-scores belong to words of the other class, and a text whose label has changed is not an attack.
-Differs: A2T looks for neighbors in counter-fitted vectors and HotFlip asks for a cosine of 0.8,
-    which few pairs reach in the embeddings of a language model.
+Candidates are the nearest neighbors in the model's embeddings by cosine. Without this bound the
+highest scores belong to words of the other class, and a text with a changed label is not an attack.
+Differs: A2T uses neighbors in counter-fitted vectors, and HotFlip requires a cosine of 0.8, which
+    few pairs reach in the embeddings of a language model.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a vocabulary as the model sees them.
+    """The embeddings of words of the vocabulary.
 
     Args:
         vectors: Their embeddings, [W, D] in at least fp32.
@@ -59,13 +59,13 @@ class Words:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a predictor reads one draft.
+    """Tokens, embeddings and gradient of one draft.
 
     Args:
         ids: Its tokens, [T].
-        spans: Where each of them stands, None for added ones.
+        spans: Position of each token in the text, None for added ones.
         embeddings: Their embeddings, [T, D] in at least fp32.
-        gradient: Of what the attack climbs, by the embeddings, [T, D].
+        gradient: Gradient of the attack's loss by the embeddings, [T, D].
     """
 
     ids: Tensor
@@ -94,14 +94,14 @@ class Reading:
 
 @dataclass
 class Gradients:
-    """Reads drafts with a predictor, and keeps what it read of the last `IN_FLIGHT` of them.
+    """Computes the readings of drafts, and caches the last `IN_FLIGHT` of them.
 
     The objective is the margin of the other classes over the label
     (`temper.evaluation.attack.ascent_loss`), or of the target over the others.
 
     Args:
-        predictor: Whose gradients; its weights are not changed.
-        batch_size: Drafts of a forward and backward pass; changes no result.
+        predictor: The predictor; its weights are not changed.
+        batch_size: Drafts of a forward and backward pass; does not change the results.
     """
 
     predictor: WordPredictor
@@ -110,10 +110,10 @@ class Gradients:
     _words: dict[tuple[int, ...], Words] = field(default_factory=dict)
 
     def of(self, drafts: Sequence[Draft]) -> list[Reading]:
-        """Read drafts.
+        """Return the readings of drafts.
 
         Args:
-            drafts: At least one; equal ones are read once.
+            drafts: At least one; equal ones are computed once.
 
         Raises:
             ModelError: A gradient is not finite.
@@ -121,8 +121,8 @@ class Gradients:
         wanted = dict.fromkeys(drafts)
         kept = {draft: self._read.pop(draft) for draft in wanted if draft in self._read}
         new = [draft for draft in wanted if draft not in kept]
-        # A search asks for the same draft until it changes, and other rows may ask in between: the
-        # drafts that were asked for longest ago go first, before there are new ones.
+        # A search requests the same draft until it changes, and other rows make requests in
+        # between. So the least recently used drafts are deleted before new ones are added.
         for draft in list(self._read)[: max(0, len(self._read) + len(wanted) - IN_FLIGHT)]:
             del self._read[draft]
         if new:
@@ -148,11 +148,11 @@ class Gradients:
         return [list(item["input_ids"]) for item in encoded.items]
 
     def words(self, ids: Sequence[int], draft: Draft) -> Words:
-        """Look words up in the model's own embeddings, once.
+        """Look up words in the model's embeddings; the result is cached.
 
         Args:
             ids: Their token ids.
-            draft: Any text, by which the embeddings are found.
+            draft: Any text; it is used to locate the embeddings.
         """
         key = tuple(ids)
         if key not in self._words:
@@ -186,24 +186,24 @@ def _reading(
     ids = part.batch.inputs["input_ids"][row].cpu()[real]
     if len(ids) != len(spans):
         raise ModelError(
-            f"Row {part.rows[row]} has {len(ids)} tokens, and {len(spans)} positions in its text "
-            "are known: words cannot be matched to tokens. Use another recipe."
+            f"Row {part.rows[row]} has {len(ids)} tokens, but {len(spans)} known positions in its "
+            "text: words cannot be matched to tokens. Use another recipe."
         )
     return Reading(ids, spans, embeddings[row][real], gradient[row][real])
 
 
 CANDIDATES = 20
-"""Words offered for a position, as in A2T."""
+"""Number of words proposed for a position, as in A2T."""
 
 NEIGHBORS = 50
-"""Nearest words among which they are, as in TextFooler."""
+"""Number of nearest words to choose them from, as in TextFooler."""
 
 
 class GradientNorms:
     """Ranks words by the 1-norm of the mean gradient over their tokens.
 
     Args:
-        gradients: Of the predictor that is attacked.
+        gradients: Gradients of the attacked predictor.
     """
 
     queries = 1
@@ -214,11 +214,11 @@ class GradientNorms:
     def rank(
         self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
     ) -> list[list[float]]:
-        """Return how much each position matters; 0 where the model does not read it.
+        """Return the importance of each position; 0 if the model does not read it.
 
         Args:
             drafts: n rows.
-            positions: Words of each.
+            positions: Words of each row.
         """
         readings = self._gradients.of(drafts)
         return [
@@ -228,11 +228,11 @@ class GradientNorms:
 
 
 class _Choice:
-    """The words that may be offered behind one kind of context.
+    """The words that may be proposed for one kind of preceding context.
 
     Args:
-        words: Each by its token id, as the vocabulary writes it.
-        cased: Whether the vocabulary tells capitals from small letters.
+        words: Words by token id, as in the vocabulary.
+        cased: Whether the vocabulary is cased.
     """
 
     def __init__(self, words: Mapping[int, str], *, cased: bool) -> None:
@@ -245,7 +245,7 @@ class _Choice:
         self._places: dict[str, list[int]] = {}
         for index, word in enumerate(self.words):
             self._places.setdefault(word.casefold(), []).append(index)
-        # An uncased vocabulary reads any capitals, so a word is written as the one it replaces.
+        # An uncased vocabulary accepts any case, so a word gets the case of the replaced one.
         self._like = {
             model: torch.tensor(
                 [not cased or in_case_of(word, model) == word for word in self.words]
@@ -262,16 +262,16 @@ class _Choice:
 
 
 class WordSwaps:
-    """Offers words of the model's vocabulary that raise the loss to first order.
+    """Proposes words of the model's vocabulary that raise the loss to first order.
 
-    A word is offered where the tokenizer reads the whole changed text as the old one with that one
-    token in place of the old one, so the model sees just the swap that the gradient judged. Words
-    that the model reads as several pieces are not changed.
+    A word is proposed only if the tokens of the changed text differ from those of the old text in
+    just this one token. The model then gets exactly the swap that the gradient scored. Words of
+    several tokens are not changed.
 
     Args:
-        gradients: Of the predictor that is attacked.
-        candidates: Most words offered for a position, >= 1.
-        neighbors: Nearest words by cosine that are looked at, >= 1; None looks at all.
+        gradients: Gradients of the attacked predictor.
+        candidates: Maximum number of words proposed for a position, >= 1.
+        neighbors: Number of nearest words by cosine to consider, >= 1; None considers all.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class WordSwaps:
         self._leading = _Choice(whole.leading, cased=whole.cased)
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Offer words for positions.
+        """Propose words for positions.
 
         Args:
             asked: Requests.
@@ -312,7 +312,7 @@ class WordSwaps:
         for (number, position, word, token), read in zip(tried, again, strict=True):
             meant = readings[number].ids.tolist()
             meant[position] = token
-            # Only words that the tokenizer reads as meant in their text.
+            # Only words that are a single token in the changed text.
             if read == meant and word not in kept[number]:
                 kept[number].append(word)
         return kept
@@ -348,7 +348,7 @@ def swaps(predictor: Predictor, *, batch_size: int | None = None) -> Recipe:
     """Return the recipe.
 
     Args:
-        predictor: Who is attacked; `lacks_swaps` finds nothing wrong with it.
+        predictor: The predictor to attack, after `lacks_swaps` has checked it.
         batch_size: Texts of a forward and backward pass.
     """
     assert isinstance(predictor, WordPredictor)
@@ -360,7 +360,7 @@ def lacks_swaps(predictor: Predictor) -> str:
     """Return why words of a predictor cannot be swapped by gradient; empty if they can.
 
     Args:
-        predictor: Who would be attacked.
+        predictor: The predictor to attack.
 
     Example:
         >>> from temper.evaluation.function import CallablePredictor
@@ -377,7 +377,7 @@ def lacks_swaps(predictor: Predictor) -> str:
         return f"The recipe 'swaps' cannot be run: {reason}. Use 'characters' or 'masked'."
     if not predictor.whole_words().inside:
         return (
-            "The recipe 'swaps' finds no whole word among the pieces of the model's vocabulary. "
+            "The recipe 'swaps' finds no whole word in the model's vocabulary. "
             "Use 'characters' or 'masked'."
         )
     return ""
@@ -391,7 +391,7 @@ def _norm(reading: Reading, draft: Draft, position: Position) -> float:
 
 
 def _nearest(words: Words, token: Tensor, allowed: Tensor, count: int) -> Tensor:
-    # The token's own length changes no order.
+    # The norm of the token's own embedding does not change the order.
     cosine = torch.where(allowed, words.directions @ token, -torch.inf)
     near = torch.zeros_like(allowed)
     near[cosine.argsort(descending=True, stable=True)[:count]] = True
