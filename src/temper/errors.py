@@ -134,10 +134,10 @@ class NonFiniteError(TemperError):
 
 @dataclass(frozen=True)
 class Option:
-    """Stand next to a setting's type: the options of the command line that give it.
+    """Annotation of a setting's type: the command-line options that set it.
 
     Args:
-        usage: The options as they are written, for example ``"--model NAME"``.
+        usage: The options on the command line, for example ``"--model NAME"``.
     """
 
     usage: str
@@ -242,7 +242,7 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
     tables |= {name: [table] for name, table in getattr(settings, "sections", dict)().items()}
     if field not in tables or len(loc) < 2:
         inner = [f"{name}.{key}" for name in tables for key in _keys(tables[name])]
-        # A name that stands in one table alone is most likely meant.
+        # A name that is in only one table is most likely meant.
         moved = [path for path in inner if path.endswith(f".{field}")]
         return field, moved or [*tables, *inner]
     tables_here = tables[field]

@@ -69,7 +69,7 @@ def _refused(path: Path, number: int) -> str:
 
 
 def free_bytes(path: Path) -> int | None:
-    """Return the free bytes of the file system that a path lies or will lie on, if it says so."""
+    """Return the free bytes of the file system of an existing or new path, None if unknown."""
     folder = Path(os.path.realpath(path))
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
@@ -340,7 +340,7 @@ def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Remove folders that `make_folder` made, as far as they are empty.
+    """Remove folders that `make_folder` made, except those that are not empty.
 
     Args:
         folders: Innermost first.

@@ -1,4 +1,4 @@
-"""Import a Python file or module that a user names, and say where its code fails.
+"""Import a Python file or module that a user names, and report the line at which its code fails.
 
 The code runs with all rights of the process, so it is imported only if the user names it.
 `on_first_use` imports a package's names when they are used.
@@ -78,7 +78,7 @@ def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], An
 
 
 def run_import(what: str, act: Callable[[], ModuleType], *, purpose: str) -> ModuleType:
-    """Run a user's code, and say where it failed.
+    """Run a user's code, and report the line at which it failed.
 
     Args:
         what: Name for messages.

@@ -57,11 +57,11 @@ def _fields(file: Path) -> dict[str, str]:
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Return whether an error is that of memory that is not enough, on whatever device."""
+    """Return whether an error means out of memory, on any device."""
     import torch
 
     exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    # That of torch on the CPU has no class of its own.
+    # Torch raises a RuntimeError for it on the CPU.
     return exhausted or "can't allocate memory" in str(error)
 
 

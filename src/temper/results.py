@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Result(ABC):
-    """Something that lies in a folder and has scores."""
+    """The result of a command: a folder with scores."""
 
     folder: Path
 

@@ -63,7 +63,7 @@ class Streams:
         return derive_seed(self.seed, name, self.step, self.micro, self.rank, *key)
 
     def shared(self, name: str, *key: object) -> int:
-        """Return the seed of a draw that all ranks must make alike (gradient masks)."""
+        """Return the seed of a draw that must be the same on all ranks (gradient masks)."""
         return derive_seed(self.seed, name, self.step, *key)
 
 

@@ -117,7 +117,7 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
     """Return nested settings with some values replaced.
 
     Args:
-        tree: The settings to start from; left as they are.
+        tree: The settings to start from; they are not changed.
         assignments: Paths and their new values.
 
     Returns:

@@ -161,7 +161,7 @@ class Step:
         rows: Rows of this optimizer step over all micro-batches and ranks; None if each row is one
             unit.
         ranks: Number of processes (W).
-        total: Optimizer steps of the whole run, 0 where unknown.
+        total: Optimizer steps of the whole run, 0 if unknown.
         loss_scale: Factor of a loss scaler for the losses, and so for the gradients.
         skipped: Whether a loss scaler left the optimizer's step out.
         rates: Learning rate and weight decay of each parameter, for rules that ask for them.

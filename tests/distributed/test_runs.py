@@ -114,7 +114,9 @@ def test_a_signal_to_one_process_stops_both_and_the_run_goes_on_to_the_bit(launc
 def test_a_stopped_run_goes_on_with_as_many_processes_alone(launch: Launch) -> None:
     assert launch.record("left")["status"] == "stopped"
     tree = settings_of(launch.folder, NOISY)
-    with pytest.raises(CheckpointError, match="by 2 processes, and here is 1.*Start as many"):
+    with pytest.raises(
+        CheckpointError, match="by 2 processes, and now there is 1.*Use the same number"
+    ):
         temper.train(out=launch.folder / "out" / "left", config=tree)
     # The refusal has changed nothing.
     assert list((launch.folder / "out" / "left" / "checkpoints").glob("checkpoint-*"))

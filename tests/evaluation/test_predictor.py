@@ -272,9 +272,9 @@ def test_placeholders_of_a_pipeline_are_no_names() -> None:
 @pytest.mark.parametrize(
     ("change", "settings", "message"),
     [
-        ({"problem_type": "multi_label_classification"}, {}, "answers every label for itself"),
+        ({"problem_type": "multi_label_classification"}, {}, "predicts several labels per text"),
         ({"problem_type": "regression"}, {}, "A regression must have one output"),
-        ({"id2label": {0: "a", 1: "a"}}, {}, "are alike"),
+        ({"id2label": {0: "a", 1: "a"}}, {}, "are the same"),
         ({}, {"function_to_apply": "sigmoid"}, "Unknown function_to_apply 'sigmoid'"),
         ({}, {"max_length": 0}, "`max_length` must be >= 1, got 0"),
         ({}, {"batch_size": 0}, "`batch_size` must be >= 1, got 0"),
@@ -293,7 +293,7 @@ def test_a_pipeline_that_cannot_be_measured_is_refused(
 def test_a_tokenizer_without_a_limit_needs_a_length() -> None:
     made = piped(classes=2).pipeline
     made.tokenizer.model_max_length = int(1e30)
-    with pytest.raises(ModelError, match="does not say how many tokens"):
+    with pytest.raises(ModelError, match="maximum length of the pipeline's tokenizer is unknown"):
         PipelinePredictor(made)
     assert PipelinePredictor(made, max_length=8).max_length == 8
 
@@ -304,7 +304,7 @@ def test_another_thing_is_no_pipeline() -> None:
 
 
 def test_an_estimator_of_several_outputs_or_unfitted_is_refused() -> None:
-    with pytest.raises(ModelError, match="must be fitted on one label a text"):
+    with pytest.raises(ModelError, match="must be fitted on one label per text"):
         EstimatorPredictor(LogisticRegression())
 
 

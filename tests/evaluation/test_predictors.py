@@ -208,7 +208,7 @@ def test_pickles_are_refused_whether_they_are_there_or_not(tmp_path: Path, name:
 
 def test_files_that_are_no_skops_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "m.skops").write_bytes(b"hello")
-    with pytest.raises(ModelError, match=r"m\.skops is no skops file, or damaged"):
+    with pytest.raises(ModelError, match=r"m\.skops is not a skops file, or is damaged"):
         load_predictor(Checkpoint.of(tmp_path / "m.skops"))
     with pytest.raises(ModelError, match="There is no file .*gone.skops"):
         load_predictor(Checkpoint.of(tmp_path / "gone.skops"))

@@ -160,7 +160,7 @@ def test_a_repository_that_all_may_see_gets_nothing_that_is_to_be_private(
     run: Path, hub: Hub
 ) -> None:
     hub.private[REPO], hub.files[REPO] = False, {}
-    with pytest.raises(HubError, match="is there already and everybody may see it"):
+    with pytest.raises(HubError, match="already exists and is public"):
         temper.push(run, REPO, private=True)
     assert hub.files[REPO] == {}
 

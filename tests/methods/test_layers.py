@@ -178,7 +178,7 @@ def test_more_blocks_than_there_are_is_an_error() -> None:
 
 def test_an_adapter_s_frozen_layers_cannot_start_anew() -> None:
     tree = {"model": "minilm", "data": {"source": "demo"}, "train": {"lora": {}}}
-    with pytest.raises(SettingError, match=r"'reinit' draws layers anew, and .* an adapter"):
+    with pytest.raises(SettingError, match=r"'reinit' re-initializes layers, and .* an adapter"):
         RunConfig.of({**tree, "method": {"name": "reinit"}})
     assert RunConfig.of({**tree, "method": {"name": "layer_decay"}})
 

@@ -115,11 +115,11 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         ("", "got ''.$"),
         ("r_drop", "There is a method 'r_drop' already"),
         ("rdrop", "There is a method 'r_drop' already"),
-        ("class", "would hide something"),
-        ("preset", "would hide something"),
-        ("method", "would hide something"),
-        ("random", "would hide something"),
-        ("torch", "would hide something"),
+        ("class", "is already used by"),
+        ("preset", "is already used by"),
+        ("method", "is already used by"),
+        ("random", "is already used by"),
+        ("torch", "is already used by"),
     ],
 )
 def test_a_name_that_will_not_do_is_refused(name: str, message: str, tmp_path: Path) -> None:

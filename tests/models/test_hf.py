@@ -489,7 +489,7 @@ def test_an_unknown_or_absent_device_is_refused_before_anything_is_loaded() -> N
 def test_a_checkpoint_with_more_layers_than_its_config_is_not_cut(copied: Path) -> None:
     layers = json.loads((copied / "config.json").read_text("utf-8"))["num_hidden_layers"]
     change_config(copied, num_hidden_layers=layers - 1)
-    refused(rf"more blocks than config\.json speaks of.*layer\.{layers - 1}\.", copied)
+    refused(rf"more blocks than config\.json.*layer\.{layers - 1}\.", copied)
     refused("more blocks", copied, labels=["a", "b"])
     change_config(copied, num_hidden_layers=layers)
     load_classifier(str(copied))

@@ -219,7 +219,7 @@ def test_a_checkpoint_without_the_pre_training_head_is_refused(tmp_path: Path) -
     tokenizer = wordpiece()
     encoder_bert(tokenizer).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="No BertForMaskedLM is whole without"):
+    with pytest.raises(ModelError, match="A BertForMaskedLM needs them"):
         MaskedModel.load(str(tmp_path))
 
 

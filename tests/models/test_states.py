@@ -148,7 +148,7 @@ def test_the_head_is_found_where_logits_cancel_or_a_row_is_dead() -> None:
 
 
 def test_a_head_of_zeros_or_beside_the_last_block_is_refused() -> None:
-    with pytest.raises(ModelError, match="do not depend on the hidden states at all"):
+    with pytest.raises(ModelError, match="The head is zero or dead"):
         head(lambda last: last[:, 0, :2] * 0)
     other = torch.randn(3, 2, requires_grad=True)
     with pytest.raises(ModelError, match=r"do not depend on the output of the last block.*jacob"):

@@ -43,7 +43,7 @@ def test_where_the_repository_is_not_at_hand_one_sentence_says_so(
         monkeypatch.delitem(sys.modules, name)
     result = call("uegr-table-4")
     assert result.exit_code == 2
-    assert "lie in Temper's repository and not in the installed package" in result.stderr
+    assert "are in Temper's repository and not in the installed package" in result.stderr
 
 
 @pytest.fixture(scope="module")

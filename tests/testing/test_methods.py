@@ -130,7 +130,7 @@ def test_a_sound_method_keeps_all_laws() -> None:
         (Undocumented, "declaration", r"without Field\(description=...\): hidden"),
         (Forgetful, "resumption", "A resumed run differs from a whole one"),
         (DependsOnTheBatch, "micro_batches", "have another gradient .* say draws_by_row=True"),
-        (Hoarding, "memory", "must say whether it holds a copy"),
+        (Hoarding, "memory", "must state whether it keeps a copy"),
         (Moving, "failing_pass", "A failing pass leaves moved: "),
     ],
 )

@@ -308,7 +308,7 @@ BARE = {
     PEEKING: "must not look at labels",
     Changing: r"changes the examples that it is given \(source\)",
     Raising: "`predict` fails: KeyError: 'no such batch'",
-    sharing("Constant", lambda found, *_: np.full(len(found), 0.25)): "All answers are alike",
+    sharing("Constant", lambda found, *_: np.full(len(found), 0.25)): "All predictions are equal",
     ThreeNames: "`label_names` has 3 names, the answers have 2 classes",
     TwiceNamed: "`label_names` must be two or more different texts",
     UnknownKind: "`gives` must be one of logits, probabilities, values",

@@ -57,7 +57,7 @@ def test_half_written_checkpoints_are_neither_found_nor_kept(tmp_path: Path) -> 
     planted.mkdir()
     (planted / "trainer_state.json").write_text("{}", encoding="utf-8")
     trainer = make_trainer(tmp_path, rows=4)
-    with pytest.raises(CheckpointError, match=r"holds no checkpoint-N to resume from"):
+    with pytest.raises(CheckpointError, match=r"has no checkpoint-N to resume from"):
         trainer.train(resume_from_checkpoint=True)
     trainer.train()
     assert not planted.exists()

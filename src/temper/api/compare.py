@@ -63,13 +63,13 @@ def compare(
             ``plain_xK``, unless plain fine-tuning of that length is there already.
         out: The study's folder; with a cluster also the URL of an object store, as fsspec knows it.
             By default ``runs/DATA-compare-HASH``, the same for any methods and seeds.
-        workers: Processes that train and evaluate runs side by side.
-        cluster: Address of a Ray cluster whose machines do the runs, in place of workers: ``auto``,
+        workers: Processes that train and evaluate runs in parallel.
+        cluster: Address of a Ray cluster whose machines do the runs, instead of workers: ``auto``,
             ``HOST:PORT`` or ``ray://HOST:PORT``; or a table, ``{"address": "auto", "cpus": 4,
             "gpus": 0.5}``, with the resources of a run. All machines see ``out``, data and model
             under the same paths.
-        margin: Points that a difference must reach to matter; 0 asks for none.
-        detect: Points that the study should detect: the report then says how many seeds that takes.
+        margin: Points that a difference must reach to matter; 0 for no margin.
+        detect: Points that the study should detect; the report then gives the number of seeds.
         config: TOML file or nested settings, which the keywords override.
         progress: Receives runs, steps and evaluations; None logs the notices.
         settings: Any setting of ``data``, ``train`` and ``sets`` by its name (``epochs``, ``rows``,

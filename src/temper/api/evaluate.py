@@ -55,10 +55,10 @@ def evaluate(
             Hub id of a classifier, a ``.skops`` file, or ``file.py:NAME`` or ``module:NAME`` of a
             function (its code is run). Or an object in memory: a function from texts to answers, a
             scikit-learn estimator, a pipeline of Transformers or a predictor.
-        data: What to evaluate it on; a run's own validation rows by default.
-        out: Folder to write; of a run ``RUN-evaluation`` next to it by default, and of an object
-            ``runs/NAME-evaluation``. An evaluation that it holds under the same settings is kept;
-            one of an object is made again, since nothing says whether the object changed.
+        data: The data to evaluate on; by default a run's own validation rows.
+        out: Folder to write; by default ``RUN-evaluation`` next to a run, and
+            ``runs/NAME-evaluation`` for an object. An evaluation there with the same settings is
+            kept; that of an object is made again, because the object may have changed.
         cluster: A Ray cluster whose machines predict the rows of large sets, as in
             `temper.compare`; they see the model under the same name. Embeddings and hidden states
             are computed here.

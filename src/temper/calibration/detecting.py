@@ -21,12 +21,12 @@ States = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Ordinary:
-    """In-distribution rows that no threshold is computed from.
+    """In-distribution rows that are not used for thresholds.
 
     Args:
-        answers: The model's own answers, n rows.
-        states: Their states, [n, L, D]; D is 0 where none are read.
-        taught: States that `Mahalanobis` is fitted on instead of these, [m, L, D].
+        answers: The model's uncalibrated predictions, n rows.
+        states: Their states, [n, L, D]; D is 0 if none are read.
+        taught: States to fit `Mahalanobis` on instead of these, [m, L, D].
     """
 
     answers: Prediction

@@ -54,9 +54,9 @@ def label_temperatures(
     notices = []
     if shared:
         notices.append(
-            f"Fewer than {RARE} of the {plural(len(applies), 'row')} that are fitted on have, or "
-            f"do not have, the label {_listed(shared)}, or no temperature is optimal for it. It "
-            f"takes the temperature of all labels together, {common:.4f}."
+            f"{len(shared)} of {plural(len(names), 'label')} use the common temperature "
+            f"{common:.4f}, because fewer than {RARE} of {plural(len(applies), 'row')} have the "
+            f"label or lack it, or no temperature fits: {_listed(shared)}."
         )
     return tuple(result), notices
 

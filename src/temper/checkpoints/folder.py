@@ -152,8 +152,8 @@ class RunFolder:
 
     def checksums(self) -> dict[str, str]:
         """Return the SHA-256 of the staged files and of the logs, by name."""
-        beside = {self.metrics.name: sha256(self.metrics)} if self.metrics.exists() else {}
-        return {**checksums(self.staging), **beside}
+        metrics = {self.metrics.name: sha256(self.metrics)} if self.metrics.exists() else {}
+        return {**checksums(self.staging), **metrics}
 
     def publish(self, record: Mapping[str, Any]) -> None:
         """Move the staged files into place, then call the run finished, then drop its checkpoints.

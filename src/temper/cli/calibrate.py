@@ -99,13 +99,13 @@ def calibrate(
 
 
 def lines(made: Mapping[str, Any]) -> list[str]:
-    """Return what was fitted, one line each."""
+    """Return one line for each fitted part of the calibration."""
     rows, output = made["held_out"], []
     if "int8" in made:
         result, same = made["int8"], made["int8"]["same_label"]
-        alike = f"the same label for {same:.1%}, " if same is not None else ""
+        labels = f"the same label for {same:.1%}, " if same is not None else ""
         output.append(
-            f"8-bit copy vs. the model on {result['rows']} rows: {alike}differences of "
+            f"8-bit copy vs. the model on {result['rows']} rows: {labels}differences of "
             f"{result['mean_difference']:.4f} on average and {result['largest_difference']:.4f} at "
             "most."
         )

@@ -327,8 +327,8 @@ Abstain = Annotated[str | None, option(
 )]
 MaxRisk = Annotated[float | None, option(
     EVALUATION, "--max-risk", "P",
-    "Abstain below the confidence at which this fraction of predictions is wrong, from the "
-    "rows of `temper calibrate`.",
+    "Abstain below a confidence, so that with probability 90% at most this fraction of the "
+    "other predictions is wrong.",
 )]
 Margin = Annotated[float, option(
     EVALUATION, "--margin", "POINTS",
@@ -441,7 +441,7 @@ CardPath = Annotated[Path | None, option(
 )]
 Restart = Annotated[bool, option(
     OUTPUT, "--restart", "",
-    "Start a stopped run anew instead of resuming it.",
+    "Start over instead of resuming a stopped run.",
 )]
 EvaluationOut = Annotated[Path | None, option(
     OUTPUT, "--out", "FOLDER",

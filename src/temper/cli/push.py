@@ -14,7 +14,7 @@ from temper.cli.screen import print_json, say
 def push(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     repo: Annotated[
-        str, typer.Argument(help="OWNER/NAME, or a name of your own; made where there is none.")
+        str, typer.Argument(help="OWNER/NAME, or NAME in your account; created if missing.")
     ],
     *,
     private: Annotated[

@@ -29,8 +29,8 @@ def reproduce(
         if error.name not in ("reproduction", "reproduction.command"):
             raise
         raise SettingError(
-            "The papers' tables lie in Temper's repository and not in the installed package. Clone "
-            "it, run `make install` there, and give this command again."
+            "The papers' tables are in Temper's repository and not in the installed package. Clone "
+            "it, run `make install` there, and run this command again."
         ) from error
     temper_command = context.find_root().command
     main(arguments or (), run=partial(temper_command.main, standalone_mode=False))

@@ -155,17 +155,17 @@ def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
         near = re.sub(r"_+", "_", spaced).strip("_").lower()
         guess = f" Try {near!r}." if NAME.fullmatch(near) else ""
         return f"A {kind.noun}'s name is lower case with '_' between words, got {name!r}.{guess}"
-    alike = [known for known in kind.known() if known.replace("_", "") == name.replace("_", "")]
-    if alike:
-        return f"There is a {kind.noun} {alike[0]!r} already. Give yours a name that sets it apart."
+    similar = [known for known in kind.known() if known.replace("_", "") == name.replace("_", "")]
+    if similar:
+        return f"There is already a {kind.noun} {similar[0]!r}. Choose a more different name."
     hides = keyword.iskeyword(name) or name in SPOKEN_FOR
     if alone and not hides:
         spec = importlib.util.find_spec(name)
         hides = name in sys.stdlib_module_names or (spec is not None and spec.origin is not None)
     if hides:
         return (
-            f"The name {name!r} would hide something that Python or Temper calls so already. Give "
-            f"the {kind.noun} a name that says what it does."
+            f"The name {name!r} is already used by Python or Temper. Give the {kind.noun} another "
+            "name that describes it."
         )
     return None
 

@@ -32,4 +32,5 @@ def verify(
         counts = {"files": each.files, "scores": each.scores}
         agree = " and ".join(f"{count} {name}" for name, count in counts.items() if count)
         lacking = "" if each.files is not None else " No checksums: an older Temper wrote it."
-        say(f"{each.folder}: {each.kind}, {agree or 'nothing'} compared and alike.{lacking}")
+        agree = agree or "nothing"
+        say(f"{each.folder}: {each.kind}, OK: {agree} compared, no differences.{lacking}")

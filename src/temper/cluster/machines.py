@@ -159,7 +159,7 @@ def load_ray() -> Any:
 
 
 def cause_of(error: Any) -> TemperError:
-    """Return the error of a machine, which Ray wraps in errors of its own.
+    """Return the error of a machine, which Ray wraps in its own errors.
 
     Args:
         error: The error that Ray raised here.
@@ -170,8 +170,8 @@ def cause_of(error: Any) -> TemperError:
             return inner
         error, inner = inner, getattr(inner, "cause", None) or inner.__cause__
     return TemperError(
-        f"A machine of the cluster failed: {type(error).__name__}: {one_line(str(error))} What is "
-        "finished is kept; give the same command again."
+        f"A machine of the cluster failed: {type(error).__name__}: {one_line(str(error))} Finished "
+        "runs are kept; run the same command again."
     )
 
 

@@ -160,7 +160,7 @@ class Store:
                 f"{shown(self.url)} needs a package that is not installed ({error}). Install it "
                 "with pip, here and on all machines."
             ) from error
-        # The packages of the stores raise errors of their own classes.
+        # The packages of the stores raise errors of different classes.
         except Exception as error:
             reason = one_line(shown(str(error))) or "no reason was given"
             raise WriteError(

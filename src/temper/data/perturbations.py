@@ -45,12 +45,12 @@ def _neighbors() -> dict[str, str]:
     result: dict[str, str] = {}
     for number, row in enumerate(_ROWS):
         for index, key in enumerate(row):
-            beside = [row[index - 1 : index], row[index + 1 : index + 2]]
+            neighbors = [row[index - 1 : index], row[index + 1 : index + 2]]
             if number > 0:
-                beside.append(_ROWS[number - 1][index : index + 2])
+                neighbors.append(_ROWS[number - 1][index : index + 2])
             if number + 1 < len(_ROWS):
-                beside.append(_ROWS[number + 1][max(index - 1, 0) : index + 1])
-            result[key] = "".join(beside)
+                neighbors.append(_ROWS[number + 1][max(index - 1, 0) : index + 1])
+            result[key] = "".join(neighbors)
     return result
 
 

@@ -168,7 +168,10 @@ def load_examples(
             labeled=labeled is not False,
         )
     if labeled and examples.labels is None:
-        raise UnlabeledError(f"{source!r} has no labels. Use another split or a set with labels.")
+        raise UnlabeledError(
+            f"{source!r} has no labels. Use another split or a set with labels, or name the column "
+            "of the labels (--label-column)."
+        )
     numbers = examples.numbers or range(1, len(examples) + 1)
     return replace(examples, numbers=numbers)
 

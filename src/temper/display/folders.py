@@ -329,7 +329,7 @@ def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
         return ""
     return (
         f"{evaluation} is an evaluation of the run {run}, and this one is {model.key}. Evaluate "
-        "it anew."
+        "it again."
     )
 
 
@@ -415,9 +415,9 @@ def read(folder: Path | str) -> Source:
             raise CheckpointError(
                 f"The run in {folder} is {run}. Resume it before reporting on it."
             )
-        beside, fault = evaluation_of(model)
-        if run.scores is None and beside is not None:
-            run = _evaluated(run, beside)
+        evaluation, fault = evaluation_of(model)
+        if run.scores is None and evaluation is not None:
+            run = _evaluated(run, evaluation)
         return Source(
             "run",
             folder,

@@ -187,7 +187,7 @@ class ColumnRecord(Record):
 
 
 class CostRecord(Record):
-    """What a column's step costs: seconds, and the ratio to the reference's step."""
+    """Cost of a method's step in seconds, and the ratio to the baseline's step."""
 
     step_seconds: float | None = None
     over_reference: float | None = None

@@ -65,13 +65,13 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Likeness:
-    """How like two ways of answering the same rows are.
+    """Agreement of an export with the model on the same rows.
 
     Args:
-        rows: Rows compared.
-        alike: Rows whose labels, sets and flags are the same.
-        largest_difference: Of two numbers of an answer, relative to those above 1.
-        accuracy: Fraction of the labeled rows that the second way predicts correctly; None without
+        rows: Number of compared rows.
+        alike: Number of rows whose labels, sets and flags are the same.
+        largest_difference: Largest difference of two numbers, relative if they are above 1.
+        accuracy: Fraction of the labeled rows that the export predicts correctly; None without
             labels, and for a regression.
     """
 
@@ -138,7 +138,7 @@ def export(
 
     Args:
         model: A run, a checkpoint or an adapter.
-        to: The folder; one that holds this very export is kept.
+        to: The folder; one with the same export is kept.
         onnx: Whether ``model.onnx`` is written too, for onnxruntime.
         int8: Whether ``model-int8.onnx`` is, with weights of eight bits.
         request: Rows to compare on, with labels; None takes fixed texts.
@@ -180,7 +180,7 @@ def export(
                 f"{to} holds another export: of another model, other rows or other options. Give "
                 "another --out, or remove that folder."
             )
-        progress.notice(f"{to} holds this very export already; it is kept.")
+        progress.notice(f"Up to date: {to}")
         return kept
     known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
@@ -301,9 +301,9 @@ def _refuse_unlike(model: Checkpoint, name: str, found: Likeness, *, half: bool)
     ties = max(2, 0.01 * found.rows)
     if found.largest_difference > allowed or found.rows - found.alike > ties:
         raise ModelError(
-            f"Nothing was written: {name} answers otherwise than {model}. Numbers differ by up to "
-            f"{found.largest_difference:.2g}, where another order of sums makes {allowed:g} at "
-            f"most, and {found.rows - found.alike} of {found.rows} rows have other labels."
+            f"Nothing was written: the outputs of {name} differ from those of {model}. Numbers "
+            f"differ by up to {found.largest_difference:.2g} (allowed for rounding: {allowed:g}), "
+            f"and {found.rows - found.alike} of {found.rows} rows have other labels."
         )
 
 

@@ -99,11 +99,11 @@ def push(
             url = api.create_repo(repo, private=private, exist_ok=True)
             if private and not api.repo_info(url.repo_id).private:
                 raise HubError(
-                    f"{url} is there already and everybody may see it; nothing was uploaded. Leave "
-                    "--private out, make it private on its page, or name another repository."
+                    f"{url} already exists and is public; nothing was uploaded. Leave --private "
+                    "out, make it private on its page, or name another repository."
                 )
             with warnings.catch_warnings():
-                # Of Parquet in a model's repository, which was asked for, and of its own libraries.
+                # Warnings about Parquet in a model's repository, and of the Hub's own libraries.
                 warnings.simplefilter("ignore")
                 commit = api.create_commit(
                     url.repo_id,
@@ -166,8 +166,8 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
     recorded: Mapping[str, str] | None = record.get("files")
     if recorded is None:
         raise CheckpointError(
-            f"{folder / RUN} does not say which files are the checkpoint's: an older Temper "
-            "wrote it. Train again, and push that run."
+            f"{folder / RUN} has no list of the checkpoint's files, because an older Temper wrote "
+            "it. Train again, and push that run."
         )
     if faults := disagreements(folder, recorded):
         raise CheckpointError(f"Nothing was uploaded. {' '.join(faults)}")

@@ -19,9 +19,9 @@ class MultiLabel(Classification):
     """L yes-or-no labels by sigmoid: binary cross-entropy of each label.
 
     A unit is one label of one text, U = L. Its two classes have the logits ``(0, z)``, whose
-    softmax is the sigmoid of z, so divergences are those of `Classification`. Labels [B, L] lie in
-    [0, 1]; -100 is an unknown label, which does not count. ``class_weights`` [L] are factors on the
-    loss of the labels that apply (torch's ``pos_weight``).
+    softmax is the sigmoid of z, so divergences are those of `Classification`. Labels [B, L] are
+    from 0 to 1; -100 is an unknown label, which is ignored. ``class_weights`` [L] are factors on
+    the loss of the labels that apply (torch's ``pos_weight``).
 
     Transformers takes the mean over all labels of a micro-batch, ours is that over the step.
     """
@@ -75,8 +75,8 @@ class MultiLabel(Classification):
             self._checked = True
             if bool(((targets < 0) | (targets > 1)).any()):
                 raise DataError(
-                    "A label of a text with several labels must be in [0, 1]; -100 stands for an "
-                    "unknown label. Give each text a list of 0 and 1, one per label."
+                    "A label of a text with several labels must be in [0, 1]; -100 is an unknown "
+                    "label. Give each text a list of 0 and 1, one per label."
                 )
         if smoothing:
             targets = (1 - smoothing) * targets + smoothing / 2

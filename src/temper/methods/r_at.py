@@ -53,7 +53,7 @@ class RAT(AttackConfig):
     attack_scope: Literal["example", "token", "batch", "matrix"] = Field(  # type: ignore[assignment]
         default="example",
         description="Scope of the budget: `example`, `token`, `batch`, or the `matrix` of the "
-        "word embeddings, in which every occurrence of a word moves alike.",
+        "word embeddings, in which all occurrences of a word move together.",
     )
     reuse: bool = Field(
         default=True,

@@ -105,8 +105,8 @@ def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
     named = method.get("name") if isinstance(method, Mapping) else method
     if "recipe" in tree and named is not None:
         raise SettingError(
-            f"The recipe {tree['recipe']!r} says which method is run, and the method {named!r} is "
-            "named too. Give --recipe or --method; settings of a recipe's method are changed with "
+            f"The recipe {tree['recipe']!r} sets the method, so it conflicts with the method "
+            f"{named!r}. Give --recipe or --method; change settings of a recipe's method with "
             "--set method.KEY=VALUE."
         )
     if "recipe" not in tree and named is not None:

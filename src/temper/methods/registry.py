@@ -190,8 +190,8 @@ def load_installed() -> None:
 
 @contextmanager
 def registering() -> Iterator[None]:
-    """Run a user's code inside; on failure leave the registry as it was."""
-    # First ours: a method that takes the name of one is then told so, and not the other way round.
+    """Run a user's code inside the `with` block; restore the registry if it fails."""
+    # Our methods first, so that the error on a name that is taken is about the user's method.
     _load()
     with _restored():
         yield

@@ -83,7 +83,7 @@ class TopLayers(UpdateRule):
 class Reinit(Method):
     """Settings of re-initialized top layers."""
 
-    PRETRAINED = "draws some of the pre-trained layers anew"
+    PRETRAINED = "re-initializes some of the pre-trained layers"
 
     layers: int = Field(
         default=1, ge=0, description="Number of re-initialized blocks; 0 is plain fine-tuning."

@@ -1,6 +1,6 @@
 """Networks as the forward stage sees them, and the models that Transformers and PEFT load.
 
-Names are imported on first use: what models are called is known without torch.
+Names are imported on first use, so that the names of models are available without torch.
 """
 
 from __future__ import annotations

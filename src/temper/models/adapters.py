@@ -23,7 +23,7 @@ TASKS: dict[str, str | None] = {
     Spans.name: "QUESTION_ANS",
     Choices.name: None,
 }
-"""What PEFT calls the task of each head; others are ``SEQ_CLS``, and it has none for choices."""
+"""PEFT's task type of each head; others are ``SEQ_CLS``, and choices have none."""
 
 
 def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str], seed: int) -> Any:
@@ -35,8 +35,8 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
         model: The classifier.
         settings: Arguments of the PEFT configuration, its ``peft_type`` among them
             (``{"peft_type": "LORA", "r": 8}``), or the content of an ``adapter_config.json``.
-        drawn: Names of weights that no checkpoint gave: their modules are trained and saved with
-            the head, because they cannot be drawn again.
+        drawn: Names of randomly initialized weights: their modules are trained and saved with the
+            head, because the same values cannot be drawn again.
         seed: Seed of the adapter.
 
     Returns:
@@ -59,8 +59,8 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
         raise ModelError(unknown("type of adapter (`peft_type`)", kind, known))
     if issubclass(configuration, PromptLearningConfig):
         raise ModelError(
-            f"An adapter of type {kind} puts tokens in front of the text, which methods and "
-            "evaluations would take for the text's own. Use one that changes layers, such as LORA."
+            f"An adapter of type {kind} adds tokens before the text, which methods and evaluations "
+            "would treat as part of the text. Use one that changes layers, such as LORA."
         )
     body = model.base_model_prefix
     heads = {child for child, m in model.named_children() if child != body and _has_weights(m)}
@@ -80,7 +80,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     except (TypeError, ValueError) as error:
         raise ModelError(f"PEFT refuses the settings of the {kind} adapter: {error}") from error
     with seeded(derive_seed(seed, "lora")), warnings.catch_warnings():
-        # PEFT asks Transformers for a name that is on its way out.
+        # PEFT imports a deprecated name from Transformers.
         warnings.simplefilter("ignore", FutureWarning)
         try:
             return get_peft_model(model, config)
@@ -134,15 +134,15 @@ def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
 
     Args:
         model: The PEFT model.
-        folder: Where.
-        base: Name of the base model, by which it is found again; None leaves the adapter's own.
+        folder: The folder.
+        base: Name of the base model to store; None keeps the name in the adapter.
     """
     for config in model.peft_config.values():
         config.base_model_name_or_path = base or config.base_model_name_or_path
-    # Neither the words nor their embeddings change, so PEFT need not ask the Hub for the base.
+    # The embeddings do not change, so PEFT does not have to ask the Hub for the base.
     model.save_pretrained(folder, save_embedding_layers=False)
     model.config.save_pretrained(folder)
-    # PEFT writes its own card, which would be taken for a user's.
+    # PEFT writes its own model card, which would look like a user's.
     (folder / "README.md").unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Where the blocks and the head of a network are, and which parameters lie inside them."""
+"""Locate the blocks and the head of a network, and their parameters."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from temper.models.shards import Shards, reduced, reshard
 
 @dataclass(frozen=True)
 class Parameters:
-    """The trainable parameters of a network; of sharded ones (FSDP2) this process's rows.
+    """The trainable parameters of a network; if it is sharded (FSDP2), only this process's rows.
 
-    Rules read and write ``tensors`` and gradients entry by entry, and ask the methods below for
-    what concerns the whole: sums over it, and where in it an entry stands.
+    Rules read and write ``tensors`` and gradients entry by entry. The methods below give values of
+    whole parameters: sums over them, and the position of an entry.
 
     Args:
-        tensors: Parameter by name, in the model's order; of a sharded one this process's rows.
+        tensors: Parameter by name, in the model's order; if it is sharded, this process's rows.
         blocks: Names of those inside the repeated blocks (encoder or decoder layers).
-        head: Names of those behind the pre-trained part: the classifier, drawn again.
-        embeddings: Names of the tables that `nn.Embedding` layers look rows up in.
-        depths: How far each lies below the head, by name: 0 in it, 1 in the top block and behind
+        head: Names of those after the pre-trained part: the newly initialized classifier.
+        embeddings: Names of the tables of `nn.Embedding` layers.
+        depths: Depth of each below the head, by name: 0 in the head, 1 in the top block and after
             it, and so on down to the embeddings, one deeper than the lowest block.
-        start: Copies of all of them before the first step, if a rule keeps them.
-        has_running_statistics: Whether batch normalization keeps statistics next to them.
-        shards: Which rows these are, where the model is sharded.
+        start: Copies of all of them before the first step, if a rule needs them.
+        has_running_statistics: Whether the network has running statistics of batch normalization.
+        shards: The rows of this process, if the model is sharded.
     """
 
     tensors: Mapping[str, Tensor]
@@ -43,7 +43,7 @@ class Parameters:
     shards: Shards = field(default_factory=Shards)
 
     def refresh(self, model: nn.Module) -> None:
-        """Let go of gathered weights, and take up this process's rows where they now lie.
+        """Free gathered weights, and update the references to this process's rows.
 
         Args:
             model: The model of these parameters.
@@ -69,10 +69,10 @@ class Parameters:
         }
 
     def set_gradients(self, grads: Mapping[str, Tensor]) -> None:
-        """Put gradients where the optimizer reads them; parameters without one have none.
+        """Set the gradients that the optimizer reads; parameters without one get None.
 
         Args:
-            grads: By name.
+            grads: Gradients by name.
         """
         present = self.gradients()
         for name, tensor in self.of_model.items():
@@ -99,7 +99,7 @@ class Parameters:
             self.tensors[name].copy_(tensor)
 
     def first_entry(self, name: str) -> int:
-        """Return where in the whole parameter, laid out in a row, the first of ``tensors`` stands.
+        """Return the flat index of this process's first entry in the whole parameter.
 
         Args:
             name: The parameter's name.
@@ -139,20 +139,20 @@ class Parameters:
         return reduced(result, self.shards.group, largest=True) if self.shards else result
 
     def norm(self, norms: Tensor) -> Tensor:
-        """Return the l2 norms of whole tensors, of those of each process's rows.
+        """Return the l2 norms of whole tensors, from the norms of each process's rows.
 
         Args:
-            norms: One a tensor, any shape.
+            norms: One per tensor, any shape.
         """
         if not self.shards:
             return norms
         return reduced(norms.double().square(), self.shards.group).sqrt().to(norms.dtype)
 
     def counts_before(self, count: int) -> tuple[int, int]:
-        """Return how many of something the rows before this process's have, and the whole.
+        """Return the count in the rows before this process's rows, and the total count.
 
         Args:
-            count: How many ``tensors`` have of it.
+            count: Count in this process's ``tensors``.
         """
         if not self.shards:
             return 0, count
@@ -164,17 +164,17 @@ class Parameters:
         return sum(result[:rank]), sum(result)
 
     def as_shard(self, name: str, part: Tensor) -> Tensor:
-        """Return what this process has of a tensor as one that is sharded like a parameter.
+        """Return this process's rows as a tensor that is sharded like a parameter.
 
         Args:
             name: The parameter's name.
-            part: Of the shape of ``tensors[name]``; comes back as it is where nothing is sharded.
+            part: Of the shape of ``tensors[name]``; returned unchanged if nothing is sharded.
         """
         same = bool(self.shards) and part.shape == self.tensors[name].shape
         return self.shards.as_shard(name, part) if same else part
 
     def gathered(self, name: str, part: Tensor) -> Tensor:
-        """Return the whole of what is shaped like a parameter; all processes call this.
+        """Return a whole tensor with the shape of a parameter; all processes call this.
 
         Args:
             name: The parameter's name.
@@ -184,11 +184,11 @@ class Parameters:
         return whole
 
     def part(self, name: str, whole: Tensor) -> Tensor:
-        """Return this process's rows of what is shaped like a whole parameter.
+        """Return this process's rows of a tensor with the shape of a whole parameter.
 
         Args:
             name: The parameter's name.
-            whole: Of the parameter's shape; of another one it comes back as it is.
+            whole: Tensor of the parameter's shape; one of another shape is returned unchanged.
         """
         same = bool(self.shards) and whole.shape == self.of_model[name].shape
         return whole[self.shards.rows(name)].clone() if same else whole
@@ -198,7 +198,7 @@ class Parameters:
 
         Args:
             state: The dicts.
-            change: Gives another tensor for a name and a tensor.
+            change: Returns the new tensor for a name and a tensor.
         """
         if not isinstance(state, dict):
             return state
@@ -214,7 +214,7 @@ def remove_hooks(hooks: list[RemovableHandle]) -> None:
     """Remove every hook of a list, and empty it.
 
     Args:
-        hooks: What registering them returned.
+        hooks: The handles from their registration.
     """
     while hooks:
         hooks.pop().remove()
@@ -230,7 +230,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Tell linear layers, GPT-2's own among them."""
+    """Return whether a module is a linear layer, including GPT-2's `Conv1D`."""
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 
@@ -243,8 +243,8 @@ def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
         model: Any module.
 
     Returns:
-        (name, block) in the model's order: encoder layers, and decoder layers where there are some.
-        Empty for a network that repeats nothing.
+        (name, block) in the model's order: encoder layers, and decoder layers if there are any.
+        Empty for a network without repeated blocks.
     """
     result: list[tuple[str, nn.Module]] = []
     inside: list[str] = []
@@ -310,17 +310,17 @@ def _depths(
 
 
 def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozenset[str]:
-    """Find the parameters behind the pre-trained part.
+    """Find the parameters after the pre-trained part.
 
-    A Transformers classifier (also inside a PEFT wrapper) says which of its modules is the
-    pre-trained one. In any other module they are what stands behind the last block.
+    A Transformers classifier (also inside a PEFT wrapper) defines its pre-trained module. In any
+    other module the head is everything after the last block.
 
     Args:
         model: Any module.
-        blocks: What `find_blocks` found in it.
+        blocks: The result of `find_blocks`.
 
     Returns:
-        Names; empty if it cannot be told.
+        Names; empty if the head is unknown.
     """
     named = dict(model.named_parameters())
     for inner in model.modules():
@@ -342,7 +342,7 @@ def head_settings(labels: Sequence[str] | None, *, kind: str = "classification")
     """Return a head's part of a config.
 
     Args:
-        labels: Names of the classes or labels; None is a regression.
+        labels: Names of the classes or labels; None for a regression.
         kind: Name of the head: ``classification``, ``multi_label`` or ``tokens``.
     """
     if labels is None:
@@ -372,11 +372,11 @@ def of_encoder(
     """Separate an encoder's blocks from those of the decoder after it.
 
     Args:
-        model: The classifier, out of any wrapper.
-        blocks: What `find_blocks` found in it.
+        model: The classifier, without any wrapper.
+        blocks: The result of `find_blocks`.
 
     Returns:
-        The encoder's and the other's; all and none for a model that is not made of both.
+        The encoder's and the decoder's blocks; all and none for a model without both.
     """
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         return list(blocks), []
@@ -397,7 +397,7 @@ def recomputes(model: nn.Module) -> bool:
 
 
 def drops(model: nn.Module) -> bool:
-    """Return whether anything in a model drops units: a layer, or a rate that its code reads.
+    """Return whether a model has dropout: a layer with a rate, or a rate that its code reads.
 
     Args:
         model: Any module.

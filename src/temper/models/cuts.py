@@ -1,8 +1,8 @@
-"""Cuts: which tokens a model attends to, and the feed-forward output of its blocks without some.
+"""Cuts: read the attention of a model, and zero some tokens in the feed-forward outputs.
 
-A model need not be forked for it. Its attention is asked for in one forward, and the last matrix
-that every encoder block calls (found by one probing forward) is hooked: dropout and the residual
-connection come after it and stay.
+The model's code is not changed. One forward returns its attention, and a hook zeros tokens in the
+output of the last matrix of every encoder block (found by one probing forward). Dropout and the
+residual connection come after it and are not changed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ INSTEAD = "Use a method that does not read attention (r_drop, say), or another m
 class BlockCuts:
     """Read the attention of one forward, and zero tokens in the blocks' last matrices in another.
 
-    Attention probabilities exist under eager attention only: the model is switched to it, and back
-    by ``remove_hooks``.
+    Only eager attention has attention probabilities: the model is switched to it, and back by
+    ``remove_hooks``.
 
     Args:
         model: The network, out of any distributed wrapper.
@@ -119,11 +119,11 @@ class BlockCuts:
             self._cuts = None
 
     def reset(self) -> None:
-        """Leave the model's forwards alone."""
+        """Stop changing the model's forwards."""
         self._watched, self._cuts, self.scores = None, None, ()
 
     def remove_hooks(self) -> None:
-        """Remove every hook, and give the model its own attention back."""
+        """Remove every hook, and restore the model's attention."""
         self.reset()
         remove_hooks(self._hooks)
         switch_back(self._model, self._implementation)
@@ -178,7 +178,7 @@ class BlockCuts:
 
 
 def attended(probabilities: Tensor, mask: Tensor) -> Tensor:
-    """Sum how much each token is attended to: over real query tokens, the mean over the heads.
+    """Return the attention that each token gets: mean over heads, sum over real query tokens.
 
     Args:
         probabilities: [B, H, T, T], query by key.
@@ -201,7 +201,7 @@ def _takes(model: nn.Module, name: str) -> bool:
 
 
 def _is_matrix(module: nn.Module) -> bool:
-    """Tell layers that multiply by a matrix, adapted ones (LoRA) and GPT-2's own among them."""
+    """Return whether a layer multiplies by a matrix, including LoRA's and GPT-2's layers."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, Tensor) and weight.dim() == 2 and not isinstance(module, nn.Embedding)
 

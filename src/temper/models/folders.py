@@ -1,4 +1,4 @@
-"""Look at a model's folder before a library does: damaged files are named, none is guessed at."""
+"""Check a model's folder before it is loaded, and report damaged files by name."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def check_folder(folder: Path) -> None:
     """Read the JSON files and the headers of the safetensors files of a model's folder.
 
     Args:
-        folder: Where a checkpoint or a PEFT adapter lies.
+        folder: Folder of a checkpoint or a PEFT adapter.
 
     Raises:
-        ModelError: If a file is damaged, naming it.
+        ModelError: If a file is damaged; the message names it.
     """
     for name in OBJECTS:
         if (folder / name).is_file():
@@ -41,26 +41,26 @@ def check_folder(folder: Path) -> None:
     pickled = sorted(path.name for path in folder.glob("*.bin") if path.name in PICKLED)
     if pickled and not weights:
         raise ModelError(
-            f"{folder} holds its weights as a pickle ({pickled[0]}), which can run code and is not "
-            "opened. Where you trust it, load it with Transformers and save it anew "
-            "(save_pretrained writes safetensors)."
+            f"{folder} has its weights as a pickle ({pickled[0]}), which can run code and is not "
+            "opened. If you trust it, load it with Transformers and save it again (save_pretrained "
+            "writes safetensors)."
         )
 
 
 def check_config(
     settings: Mapping[str, Any], attention: object, source: str, *, weights: str
 ) -> None:
-    """Refuse a model's settings that would fetch code, never end or take all memory.
+    """Raise if a model's config would download code, never finish or use all memory.
 
     Args:
         settings: Content of its config.
-        attention: How it attends: a name, or one a part of the model.
-        source: Where it lies.
-        weights: Where the weights of the whole model lie: of an adapter those of its base.
+        attention: Its attention implementation: a name, or one per part of the model.
+        source: Its folder.
+        weights: Folder of the weights of the whole model; for an adapter those of its base.
 
     Raises:
-        ModelError: Attention is to be computed by code from the Hub, or there are more layers than
-            the files of the weights have tensors, or wider ones than any of these.
+        ModelError: The attention is code from the Hub, or the config has more layers, or wider
+            ones, than the tensors in the files of the weights allow.
     """
     names = attention.values() if isinstance(attention, Mapping) else [attention]
     for name in names:
@@ -86,20 +86,20 @@ def check_config(
 
 
 def check_names(names: Iterable[object], source: str) -> None:
-    """Refuse classes of one name.
+    """Raise if two classes have the same name.
 
     Args:
         names: ``id2label`` of a model's config, in order.
-        source: Where it lies.
+        source: Its folder.
 
     Raises:
-        ModelError: Two are alike.
+        ModelError: Two names are the same.
     """
     twice = [name for name, times in Counter(map(str, names)).items() if times > 1]
     if twice:
         raise ModelError(
-            f"The config of {source} names two classes {twice[0]!r} (`id2label`), so that answers "
-            "and their labels have the same names. Give them different names in config.json."
+            f"The config of {source} names two classes {twice[0]!r} (`id2label`). Give them "
+            "different names in config.json."
         )
 
 
@@ -132,7 +132,7 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def adapter_classes(folder: Path) -> int | None:
-    """Return the number of classes of the head that a PEFT adapter brings along.
+    """Return the number of classes of the head that is saved with a PEFT adapter.
 
     Args:
         folder: With adapter_model.safetensors.
@@ -157,15 +157,15 @@ def adapter_classes(folder: Path) -> int | None:
 def misfits(
     missing: Iterable[str], mismatched: Iterable[str], *, backbone: str, new_head: bool
 ) -> list[str]:
-    """Return the weights that a checkpoint should have had and that would be drawn at random.
+    """Return the weights that are missing in a checkpoint and would be random.
 
-    A new head may be missing, and a pooler, which checkpoints of language models lack.
+    A new head may be missing, and a pooler, which checkpoints of language models do not have.
 
     Args:
-        missing: Names that the checkpoint has not.
-        mismatched: Names whose shape is another.
+        missing: Names of missing weights.
+        mismatched: Names of weights with another shape.
         backbone: Prefix of the names below the head.
-        new_head: Whether the head is meant to be new.
+        new_head: Whether the head is new on purpose.
     """
 
     def above(name: str) -> bool:
@@ -176,19 +176,19 @@ def misfits(
 
 
 def further_blocks(unexpected: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the weights of a checkpoint that are as a model's own, but of blocks that it lacks.
+    """Return the weights of a checkpoint that belong to blocks which the model does not have.
 
-    Other spare weights, such as those of the head of the pre-training, are no fault.
+    Other unused weights, such as those of the pre-training head, are not an error.
 
     Args:
-        unexpected: Names in the checkpoint that the model does not take.
+        unexpected: Names in the checkpoint that the model does not use.
         known: Names of the model's weights.
 
     Example:
         >>> further_blocks(["layer.2.bias", "lm_head.bias"], ["bert.layer.0.bias"])
         ['layer.2.bias']
     """
-    # A checkpoint of the encoder alone has no prefix.
+    # A checkpoint of only the encoder has no prefix.
     shapes_of_names = {NUMBER.sub("#", name) for name in known}
     endings = {shape.partition(".")[2] for shape in shapes_of_names} | shapes_of_names
     numbered = [name for name in unexpected if NUMBER.search(name)]

@@ -79,8 +79,8 @@ def load_headed(
                 "completions train a language model, such as SmolLM2, or an encoder with a "
                 "decoder, such as T5; other rows train other models."
             )
-        beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
-        tokenizer = load_tokenizer(source if beside else base, name)
+        has_tokenizer = adapter is None or Path(source, "tokenizer_config.json").is_file()
+        tokenizer = load_tokenizer(source if has_tokenizer else base, name)
         set_padding(tokenizer, config, name)
         if head == Spans.name:
             config.num_labels = 2

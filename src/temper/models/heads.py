@@ -58,7 +58,7 @@ def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> lis
 
 
 def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) -> None:
-    """Reorder the outputs of a classifier, so that a trained head stays right.
+    """Reorder the outputs of a classifier and its trained head.
 
     Args:
         model: A classifier of Transformers, also inside a PEFT wrapper.

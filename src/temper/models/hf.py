@@ -60,7 +60,7 @@ def load_classifier(
         labels: Class names, two or more. A head with as many classes is kept, and its outputs
             are put in this order by name; else a new head is drawn. None takes the checkpoint's own
             head, and raises if it has none.
-        regression: Whether the head gives one number; then without ``labels``.
+        regression: Whether the head returns one number; then without ``labels``.
         kind: Name of the head of `temper.heads` for ``labels``: ``classification``,
             ``multi_label`` or ``tokens``; None keeps the checkpoint's own, else classification.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
@@ -73,7 +73,7 @@ def load_classifier(
         (model, tokenizer), the model in evaluation mode.
 
     Raises:
-        ModelError: If nothing whole can be loaded under that name, or its head does not fit.
+        ModelError: If no complete model can be loaded under that name, or its head does not fit.
 
     Example:
         >>> model, tokenizer = load_classifier("minilm", labels=["negative", "positive"])
@@ -87,18 +87,17 @@ def load_classifier(
         source, adapter, base, config = configured(source, name)
         if adapter is not None and new_adapter is not None:
             raise ModelError(
-                f"{name!r} is an adapter already, which trains on as it is. Leave --lora or "
-                "--peft out, or give its base model."
+                f"{name!r} is already an adapter; it can be trained further without --lora and "
+                "--peft. Leave them out, or give its base model."
             )
         if config.model_type == MULTI_TASK:
             folders = ", ".join(f"{source}/tasks/{task}" for task in config.task_names)
             raise ModelError(
-                f"{source} holds a head for each of several tasks. Give the folder of one: "
-                f"{folders}."
+                f"{source} has a head for each of several tasks. Give the folder of one: {folders}."
             )
-        # PEFT by itself saves no tokenizer next to an adapter.
-        beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
-        tokenizer = load_tokenizer(source if beside else base, name)
+        # PEFT saves no tokenizer with an adapter.
+        has_tokenizer = adapter is None or Path(source, "tokenizer_config.json").is_file()
+        tokenizer = load_tokenizer(source if has_tokenizer else base, name)
         auto = _auto_class(config, adapter, kind)
         classes = _own_classes(source, config, adapter, auto)
         wanted = labels is not None or regression
@@ -143,9 +142,9 @@ def head_names(
     """Return the classes of a checkpoint's head, without reading weights.
 
     Args:
-        name: As `load_classifier` takes it.
+        name: See `load_classifier`.
         given: The user's names of its classes.
-        kind: As `load_classifier` takes it; another head than the one asked for is none.
+        kind: See `load_classifier`; a head of another kind is ignored.
 
     Returns:
         The names in the order of the outputs, placeholders if there are no names; None if the
@@ -162,15 +161,15 @@ def head_names(
 
 
 class PretrainedReader:
-    """A pre-trained model that is asked about texts as it is, in batches of rows of similar length.
+    """A pre-trained model that reads texts without training, in batches of similar length.
 
-    A class names the auto class that loads it, ``kind``, and ``spare`` weights, which may be
-    missing as they are not used.
+    A subclass sets the auto class that loads it, ``kind``, and ``spare`` weights, which are unused
+    and may be missing.
 
     Args:
         model: A model of Transformers.
         tokenizer: Its tokenizer.
-        max_length: Most tokens that it reads, >= ``least_length``.
+        max_length: Maximum number of tokens that it reads, >= ``least_length``.
         batch_size: Rows of a forward pass, >= 1.
 
     Raises:
@@ -204,10 +203,10 @@ class PretrainedReader:
         """Check a model without loading its weights.
 
         Args:
-            name: As `load` takes it.
+            name: See `load`.
 
         Raises:
-            ModelError: There is none under that name, or it is of another kind.
+            ModelError: There is no model under that name, or it is of another kind.
         """
         source = resolve(name)
         with loading(name):
@@ -226,8 +225,8 @@ class PretrainedReader:
             sizes: ``max_length`` and ``batch_size``.
 
         Raises:
-            ModelError: Nothing whole can be loaded under that name (a checkpoint without the head
-                of its pre-training is not whole), or it is of another kind.
+            ModelError: No complete model can be loaded under that name (a checkpoint without the
+                head of its pre-training is not complete), or it is of another kind.
         """
         where = device_of(device)
         source = resolve(name)
@@ -246,13 +245,11 @@ class PretrainedReader:
         missing = [key for key in report["missing_keys"] if not cls.spare or cls.spare not in key]
         wrong = sorted({*missing, *(key for key, *_ in report["mismatched_keys"])})
         if wrong:
-            raise ModelError(
-                _lacking(source, wrong, f"No {type(model).__name__} is whole without.")
-            )
+            raise ModelError(_lacking(source, wrong, f"A {type(model).__name__} needs them."))
         return cls(model.requires_grad_(False).eval().to(where), tokenizer, **sizes)
 
     def batches(self, ids: Sequence[list[int]]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        """Yield the places and the padded inputs of rows of token ids, the longest first.
+        """Yield the indices and the padded inputs of rows of token ids, the longest first.
 
         Args:
             ids: Token ids of each row.
@@ -270,7 +267,7 @@ class PretrainedReader:
 
 
 def lasting_name(name: str) -> str:
-    """Return a name under which a model is found from any working directory.
+    """Return a name of a model that is valid in any working directory.
 
     Args:
         name: A short name, a Hub id or a folder.
@@ -281,10 +278,10 @@ def lasting_name(name: str) -> str:
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of a name; ``auto`` is a GPU where there is one.
+    """Return the device of a name; ``auto`` is a GPU if there is one.
 
     Raises:
-        ModelError: If the device is not there.
+        ModelError: If the device does not exist.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -309,21 +306,21 @@ def _check_labels(labels: Sequence[str] | None, *, regression: bool) -> None:
 
 @contextmanager
 def loading(name: str) -> Iterator[None]:
-    """Turn what the libraries raise at a model they cannot load into one error."""
+    """Turn all exceptions of the libraries while loading into a `ModelError`."""
     try:
         yield
     except TemperError:
         raise
     except Exception as error:
-        # A config may hold anything, and libraries meet it with every kind of error there is.
+        # A config may contain anything, so the libraries may raise any kind of exception.
         raise ModelError(not_loaded(name, error)) from error
 
 
 def _located(source: str) -> tuple[str, Any | None]:
-    """Return where a model lies, and the PEFT config if it is an adapter.
+    """Return a model's folder or Hub id, and the PEFT config if it is an adapter.
 
-    An adapter on the Hub is brought here whole, so that all adapters are loaded from a folder:
-    Transformers would put it on its base itself, and such a model is saved in another way.
+    An adapter on the Hub is downloaded, so that all adapters are loaded from a folder. Otherwise
+    Transformers would put it on its base itself, and such a model is saved differently.
     """
     path = Path(source)
     if path.is_file():
@@ -350,12 +347,12 @@ def configured(source: str, name: str) -> tuple[str, Any | None, str, Any]:
 
 
 def _base_of(adapter: Any, name: str) -> str:
-    """Return where the model lies that an adapter is put on."""
+    """Return the folder or Hub id of an adapter's base model."""
     base = adapter.base_model_name_or_path
     if not base:
         raise ModelError(
-            f"The adapter {name!r} does not say which model it is put on. Set "
-            "`base_model_name_or_path` in its adapter_config.json."
+            f"The base model of the adapter {name!r} is unknown. Set `base_model_name_or_path` in "
+            "its adapter_config.json."
         )
     return resolve(base)
 
@@ -379,7 +376,7 @@ def load_tokenizer(source: str, name: str) -> Any:
     """
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
-        # Transformers makes up an empty one where the files are missing.
+        # Transformers creates an empty tokenizer if the files are missing.
         raise ModelError(
             f"{name!r} comes without a tokenizer: no words are known. Save the tokenizer next to "
             "the model (tokenizer.save_pretrained)."
@@ -399,7 +396,7 @@ def _auto_class(config: Any, adapter: Any | None, kind: str | None) -> Any:
 
 
 def _has_other_head(config: Any) -> bool:
-    """Return whether a checkpoint comes with a head for classes."""
+    """Return whether a checkpoint has a head for classes."""
     return any(
         kind in each
         for each in config.architectures or ()
@@ -408,7 +405,7 @@ def _has_other_head(config: Any) -> bool:
 
 
 def _own_classes(source: str, config: Any, adapter: Any | None, auto: Any) -> int | None:
-    """Return the number of outputs of the head that comes with the model, None if none does."""
+    """Return the number of outputs of the model's own head, None if it has none."""
     if adapter is not None:
         count = adapter_classes(Path(source))
         # The head of an adapter made without task_type is its base's, and so is the config.
@@ -441,7 +438,7 @@ def _class_names(
 
 
 def set_padding(tokenizer: Any, config: Any, name: str) -> None:
-    """Make tokenizer and model agree on a padding token: decoders look for the last other one."""
+    """Make tokenizer and model agree on a padding token; decoders use it to find the last token."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     if tokenizer.pad_token is None:
@@ -460,21 +457,21 @@ def set_padding(tokenizer: Any, config: Any, name: str) -> None:
 
 
 def load_weights(auto: Any, source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
-    """Return the model, and the names of the weights that had to be drawn."""
+    """Return the model, and the names of randomly initialized weights."""
     model, report = auto.from_pretrained(
         source,
         config=config,
         use_safetensors=True,
-        # Only heads may differ in size; what else does is found in the report.
+        # Only heads may differ in size; other differences are in the report.
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         trust_remote_code=False,
     )
     if is_adapted(model):
-        # Transformers puts on an adapter that it finds next to the weights, and says nothing.
+        # Transformers silently adds an adapter that it finds next to the weights.
         raise ModelError(
-            f"{source} holds an adapter (adapter_config.json) next to the weights of a model. Move "
-            "the adapter to a folder of its own, and give the one of the two that is meant."
+            f"{source} has an adapter (adapter_config.json) next to the weights of a model. Move "
+            "the adapter to a separate folder, and give the folder that you mean."
         )
     resized = [name for name, *_ in report["mismatched_keys"]]
     wrong = misfits(
@@ -487,7 +484,7 @@ def load_weights(auto: Any, source: str, config: Any, *, new_head: bool) -> tupl
         raise ModelError(_lacking(source, wrong, "Training would start from random ones."))
     if spare := further_blocks(report["unexpected_keys"], model.state_dict()):
         raise ModelError(
-            f"{source} has more blocks than config.json speaks of, which would be left out: "
+            f"{source} has more blocks than config.json, which would be left out: "
             f"{', '.join(spare[:3])}{' ...' if len(spare) > 3 else ''}. Fix config.json; or load "
             "the model as you want it and save it to another folder (save_pretrained)."
         )
@@ -503,7 +500,7 @@ def _adapter_given(name: str) -> str:
 
 def _lacking(source: str, wrong: Sequence[str], so: str) -> str:
     return (
-        f"{source} lacks weights that config.json speaks of, or has them in other sizes: "
+        f"{source} lacks weights that config.json requires, or has them in other sizes: "
         f"{', '.join(wrong[:5])}{' ...' if len(wrong) > 5 else ''}. {so} Copy or download the "
         "model again, or give another."
     )

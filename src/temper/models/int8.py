@@ -46,7 +46,7 @@ FOLDER, MODEL, RECORD = "int8", "model.onnx", "int8.json"
 BLOCK = 128
 """Inputs that share a scale in a fine product."""
 MOST_BYTES = 2 * 10**9
-"""Weights of a network that one file of ONNX holds, in bytes."""
+"""Maximum size of the weights in one ONNX file, in bytes."""
 TOLERANCE = 0.1
 """Change of the log-odds (root mean square) that coarse products may cause.
 
@@ -107,7 +107,7 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
         total[name] = total.get(name, 0.0) + float((gradient * error).sum()) ** 2
 
     def observe(name: str, module: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        # Products of one vector a text stay in fp32; those of positions have no gradient.
+        # Products of one vector per text stay in fp32; those of positions have no gradient.
         if inputs[0].dim() < 3 or not output.requires_grad:
             return
         with torch.no_grad():
@@ -120,7 +120,7 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear)
     ]
-    # What reads words is differentiated from here on, although no weight wants a gradient.
+    # Activations need gradients from the embeddings on, although no weight requires one.
     handles += [
         module.register_forward_hook(lambda _, __, output: output.detach().requires_grad_())
         for module in model.modules()
@@ -304,7 +304,7 @@ def _content(matrix: Tensor) -> str:
 
 
 def _check_alike(network: nn.Module, file: Path, row: Mapping[str, Tensor]) -> None:
-    """Raise if a network in fp32 answers otherwise once it is written as ONNX."""
+    """Raise if the ONNX file of a network in fp32 has other outputs than the network."""
     with torch.no_grad():
         wanted = network(**row).logits.numpy()
     result = session(file).run(["logits"], {name: value.numpy() for name, value in row.items()})[0]

@@ -27,7 +27,7 @@ _POSITIONS = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
 
 
 def position_limit(model: nn.Module) -> int | None:
-    """Return the most tokens of a row for which a model has positions; None without a limit.
+    """Return the maximum number of tokens for which a model has positions; None without a limit.
 
     Args:
         model: Any model, wrapped or not.

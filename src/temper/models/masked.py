@@ -1,4 +1,4 @@
-"""Ask a masked language model which words fit into a place of a text."""
+"""Propose words for a position of a text with a masked language model."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from temper.models.pieces import WholeWords, script_of, whole_words
 
 @dataclass(frozen=True)
 class Blank:
-    """A place of a text if a word is wanted.
+    """A position in a text for which words are proposed.
 
     Args:
-        before: All that stands before it, spaces included.
-        after: All modules after it.
-        word: The word that stood there: it is not proposed, in any case, nor are words of another
-            script. Empty for none.
+        before: The text before it, including spaces.
+        after: The text after it.
+        word: The original word: neither it (in any case) nor words of another script are proposed.
+            Empty for none.
 
     Example:
         >>> Blank("a ", " film", word="good").before
@@ -43,8 +43,8 @@ class Proposal:
     """A word for a blank.
 
     Args:
-        word: As the model's vocabulary writes it; an uncased model knows no capitals.
-        probability: The model's probability of it at that place, among its whole vocabulary.
+        word: The word as in the model's vocabulary; in lower case for an uncased model.
+        probability: The model's probability of it at that position, over its whole vocabulary.
     """
 
     word: str
@@ -54,16 +54,15 @@ class Proposal:
 class MaskedModel(PretrainedReader):
     """A masked language model that proposes words.
 
-    The word is hidden behind one mask token, and the model's own distribution over its vocabulary
-    is read there. Only whole words are proposed: single pieces that the tokenizer reads as
-    themselves at that place. The model is in eval mode while it answers, and no proposal depends on
-    its batch.
+    The word is replaced by one mask token, for which the model predicts a distribution over its
+    vocabulary. Only whole words are proposed: single tokens that the tokenizer produces again at
+    that position. The model is in eval mode meanwhile, and no proposal depends on its batch.
 
     Args:
         model: A masked language model of Transformers.
         tokenizer: Its tokenizer.
-        max_length: Most tokens that it reads, >= 3; of a longer text it reads what stands around
-            the blank.
+        max_length: Maximum number of tokens that it reads, >= 3; in a longer text it reads the
+            part around the blank.
         batch_size: Blanks of a forward pass, >= 1.
 
     Raises:
@@ -71,8 +70,8 @@ class MaskedModel(PretrainedReader):
             bound.
 
     References:
-        Li et al. 2020, BERT-ATTACK, take candidates from the same distribution. Differs: they show
-        the model the word that is to be replaced, and join pieces to words.
+        Li et al. 2020, BERT-ATTACK, take candidates from the same distribution. Differs: they do
+        not mask the word, and join tokens to words.
     """
 
     kind = AutoModelForMaskedLM
@@ -110,11 +109,11 @@ class MaskedModel(PretrainedReader):
         return whole_words(self.tokenizer, size=size)
 
     def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[Proposal]]:
-        """Propose words for each blank, the likeliest first.
+        """Propose words for each blank, the most likely first.
 
         Args:
-            blanks: Places of texts; equal ones are asked once.
-            count: Most words for a blank, >= 1.
+            blanks: Positions in texts; equal ones are computed once.
+            count: Maximum number of words for a blank, >= 1.
 
         Returns:
             For each blank its words; of equally likely ones the lower id comes first.
@@ -135,19 +134,19 @@ class MaskedModel(PretrainedReader):
         return [result[blank] for blank in blanks]
 
     def _read(self, blank: Blank) -> tuple[list[int], int]:
-        """Return the ids of a text with the mask token in its blank, and where that stands."""
+        """Return the ids of a text with the mask token in its blank, and the token's index."""
         before, after = blank.before, blank.after
         while True:
             text = f"{before}{self.tokenizer.mask_token}{after}"
             ids = list(self.tokenizer(text, verbose=False)["input_ids"])
             masks = [at for at, token in enumerate(ids) if token == self.tokenizer.mask_token_id]
-            # The text may hold the mask token's name itself.
+            # The text itself may contain the mask token.
             position = masks[before.count(self.tokenizer.mask_token)]
             if len(ids) <= self.max_length:
                 return ids, position
             if not before and not after:
                 raise ModelError(f"`max_length` {self.max_length} leaves no room for a word.")
-            # The farther side is halved until what is left fits.
+            # The longer side is halved until the rest fits.
             if position >= len(ids) - position:
                 before = before[(len(before) + 1) // 2 :]
             else:

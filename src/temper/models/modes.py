@@ -1,4 +1,4 @@
-"""Hold a model in a mode, or its weights in another precision, for a while."""
+"""Contexts that change the mode of a model, or the precision of its weights."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Put a model in a mode inside the block, and give each module its own back after it.
+    """Set the mode of a model inside the `with` block, and restore that of each module after it.
 
     Args:
         model: The network.
         training: Whether it trains.
     """
     modes = [(module, module.training) for module in model.modules()]
-    # Setting what is set already takes a millisecond, which a service pays at every pass.
+    # Setting a mode that is already set takes a millisecond, in every pass of a service.
     if any(mode is not training for _, mode in modes):
         model.train(training)
     try:
@@ -34,13 +34,12 @@ def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 
 @contextmanager
 def in_single(model: nn.Module) -> Iterator[None]:
-    """Hold weights and buffers in half precision in single precision inside the block.
+    """Convert half-precision weights and buffers to fp32 inside the `with` block.
 
-    Afterwards each is the memory that it was, bit for bit. Nothing else is touched, so a model in
-    fp32 or fp64 stays as it is.
+    Afterwards each is the original tensor, bit for bit. A model in fp32 or fp64 is not changed.
 
     Args:
-        model: The network; the block holds its half-precision weights twice, once of double size.
+        model: The network; its half-precision weights are in memory in both precisions.
     """
     tensors = [*model.parameters(), *model.buffers()]
     half = [each for each in tensors if each.dtype in (torch.bfloat16, torch.float16)]

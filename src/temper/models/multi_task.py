@@ -42,8 +42,8 @@ def check_task(name: str, labels: Sequence[str] = ()) -> None:
     Raises:
         ModelError: The name has another form, or the labels are one or not distinct.
     """
-    # A head is an entry of a ModuleDict, whose attributes cannot be keys; some of them (`training`)
-    # exist only on an instance.
+    # A head is an entry of a ModuleDict, and names of its attributes cannot be keys; some of them
+    # (`training`) exist only on an instance.
     if not _NAME.fullmatch(name) or hasattr(nn.ModuleDict(), name):
         raise ModelError(
             f"The name of a task must be letters, digits, _ and -, and no attribute of torch's "
@@ -89,9 +89,9 @@ class MTDNNConfig(PreTrainedConfig):
         if encoder.is_encoder_decoder or encoder.model_type == MULTI_TASK:
             raise ModelError(
                 f"An MT-DNN shares one encoder between its tasks, and a {encoder.model_type!r} is "
-                "none. Give an encoder, or a folder tasks/NAME of a multi-task run."
+                "not an encoder. Give an encoder, or a folder tasks/NAME of a multi-task run."
             )
-        # A list, since Transformers sorts the keys of a config.
+        # A list, because Transformers sorts the keys of a config.
         listed = [{"name": name, "labels": list(labels)} for name, labels in tasks.items()]
         return cls(encoder=encoder.to_dict(), tasks=listed, pad_token_id=encoder.pad_token_id)
 
@@ -170,7 +170,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
             if not heads:
                 self.encoder = body
                 self.supports_gradient_checkpointing = body.supports_gradient_checkpointing
-            # Past torch's registration: its weights belong to this model once, and to no head.
+            # Not registered with torch, so that the weights belong only to this model, not a head.
             head.__dict__[head.base_model_prefix] = self.encoder
             if heads:
                 _share_dropout(next(iter(heads.values())), head)
@@ -190,8 +190,8 @@ class MTDNNForSequenceClassification(PreTrainedModel):
             name: The task's.
 
         Returns:
-            A classifier of the encoder's own architecture that shares all weights with this model;
-            saved, it is a checkpoint like any other.
+            A classifier of the encoder's architecture that shares all weights with this model. It
+            can be saved as an ordinary checkpoint.
 
         Raises:
             ModelError: If there is no such task.
@@ -199,7 +199,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         head: Any = self.heads[self.task_of(name)]
         prefix = head.base_model_prefix
         plain = copy.copy(head)
-        # The body first, as where it was made.
+        # The body first, as in the original classifier.
         plain._modules = {prefix: self.encoder, **head._modules}
         del plain.__dict__[prefix]
         plain.train(self.training)
@@ -250,11 +250,10 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         Args:
             input_ids: Token ids [B, T].
             attention_mask: Real tokens [B, T].
-            token_type_ids: Which text a token belongs to [B, T]; left out where the encoder tells
-                none apart.
+            token_type_ids: Which text a token belongs to [B, T]; None for encoders without types.
             task: The task's name, or its number for every row [B].
             labels: Classes [B], or targets [B] of a regression; the loss is left out without.
-            more: What else the architecture takes, for example ``output_hidden_states``.
+            more: Further arguments of the architecture, for example ``output_hidden_states``.
 
         Returns:
             The output of the architecture's own classifier, with logits [B, C] of the task.
@@ -286,7 +285,7 @@ def share_encoder(
 
     Args:
         classifier: A classifier of Transformers, or a network of `temper.models.classical`; its own
-            head is not used, and it stays as it is.
+            head is not used, and the classifier is not changed.
         tasks: Names of the classes by name of the task, in the order of their numbers; empty for a
             regression.
         seed: Seed of the heads: equal seeds give equal heads.
@@ -295,11 +294,11 @@ def share_encoder(
         The model, in evaluation mode.
 
     Raises:
-        ModelError: The model is no encoder or a PEFT adapter, or a task cannot have a head.
+        ModelError: The model is not an encoder or is a PEFT adapter, or a task cannot have a head.
     """
     if hasattr(classifier, "peft_config"):
         raise ModelError(
-            "An adapter stands on one classifier, and its encoder cannot be shared by several "
+            "An adapter belongs to one classifier, and its encoder cannot be shared by several "
             "tasks. Merge it into its base (merge_and_unload), save that, and give its folder."
         )
     config = MTDNNConfig.of(classifier.config, tasks)

@@ -1,4 +1,4 @@
-"""What models are called, and whether there is one of a name; nothing is loaded for it."""
+"""Names of models, and checks that a model of a name exists, without loading it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MODELS = {name: model for name, model in _LISTED.items() if name != MULTI_TASK}
 SHORT_NAMES = (*MODELS, *ARCHITECTURES)
 """Short names of models without a folder or the Hub."""
 CONFIGS = ("config.json", "adapter_config.json")
-"""Files of which a model's folder has one."""
+"""Files that identify a model's folder; it has one of them."""
 
 
 def resolve(name: str) -> str:
-    """Turn a short name into what Transformers loads.
+    """Turn a short name into a folder or Hub id for Transformers.
 
     Args:
         name: A short name, a Hub id or a folder.
@@ -35,12 +35,12 @@ def resolve(name: str) -> str:
         A folder or a Hub id.
 
     Raises:
-        ModelError: If the packaged model is not installed, the name is that of a folder that is not
-            there, or that of a network that is trained from scratch or shared by tasks.
+        ModelError: If the packaged model is not installed, or the name is that of a missing folder,
+            or of a network that is trained from scratch or shared by tasks.
     """
     if name in ARCHITECTURES:
         raise ModelError(
-            f"{name!r} is built from a training text and has no weights of its own. Train it "
+            f"{name!r} is built from the training text and has no pre-trained weights. Train it "
             f"(temper train --model {name} --data PATH --method dropout --out RUN), and give RUN."
         )
     if name == MULTI_TASK:
@@ -67,7 +67,7 @@ def resolve(name: str) -> str:
 
 
 def _is_path(name: str) -> bool:
-    """Whether a name can only be that of a folder: the Hub is not asked for a mistyped run."""
+    """Whether a name can only be a folder, so that the Hub is not asked for a mistyped run."""
     path = Path(name)
     return (
         path.is_absolute()
@@ -77,20 +77,20 @@ def _is_path(name: str) -> bool:
 
 
 def listing() -> dict[str, Mapping[str, str]]:
-    """Return what ``temper list models`` shows, by name."""
+    """Return the rows of ``temper list models``, by name."""
     scratch = {name: each.listing() for name, each in ARCHITECTURES.items()}
     return {**MODELS, **scratch, MULTI_TASK: _LISTED[MULTI_TASK]}
 
 
 def checkpoint_folder(model: str, *, what: str) -> Path:
-    """Return the folder of a checkpoint that something is kept in.
+    """Return the folder of a checkpoint in which something is stored.
 
     Args:
         model: The folder.
         what: Name for messages.
 
     Raises:
-        SettingError: If it is no such folder.
+        SettingError: If it is not such a folder.
     """
     folder = Path(model).expanduser()
     if not any((folder / name).is_file() for name in CONFIGS):
@@ -103,7 +103,7 @@ def checkpoint_folder(model: str, *, what: str) -> Path:
 
 
 def check_model(name: str) -> None:
-    """Refuse a name under which no model can be loaded, where that shows without loading it.
+    """Raise if no model can be loaded under a name, as far as that is known without loading it.
 
     Args:
         name: A short name, a Hub id, a folder, or the name of a network trained from scratch.
@@ -117,14 +117,14 @@ def check_model(name: str) -> None:
     if not source.exists():
         _check_hub_id(name, str(source.as_posix()))
     elif source.is_dir() and not any((source / file).is_file() for file in CONFIGS):
-        reason = f"it holds no {' or '.join(CONFIGS)}"
+        reason = f"it has no {' or '.join(CONFIGS)}"
         if (source / "study.json").is_file():
-            reason = "it holds a comparison, whose models lie in its runs/"
+            reason = "it is a comparison, whose models are in its folder runs/"
         raise ModelError(not_loaded(name, reason))
 
 
 def _check_hub_id(name: str, identifier: str) -> None:
-    # It is fast to import next to Transformers, which would ask for the same file.
+    # Much faster to import than Transformers, which would request the same file.
     from huggingface_hub import (
         constants,
         errors,
@@ -141,24 +141,24 @@ def _check_hub_id(name: str, identifier: str) -> None:
             raise ModelError(not_loaded(name, f"{lacking} is not asked: HF_HUB_OFFLINE is set"))
         get_hf_file_metadata(hf_hub_url(identifier, CONFIGS[0]))
     except errors.EntryNotFoundError:
-        # There is such a model, of another kind: the loader's error names the kind that it needs.
+        # The model exists but is of another kind; the loader's error names the kind that it needs.
         return
     except (errors.HfHubHTTPError, errors.HFValidationError) as error:
         raise ModelError(not_loaded(name, error)) from error
     except ModelError:
         raise
     except Exception as error:
-        # The Hub's client passes on the errors of its HTTP library, which we do not depend on.
+        # The Hub's client raises errors of its HTTP library, which is not our dependency.
         if not isinstance(error, OSError) and not type(error).__module__.startswith("http"):
             raise
         raise ModelError(not_loaded(name, f"{lacking} cannot be asked: {error}")) from error
 
 
 def not_loaded(name: str, reason: object) -> str:
-    """Say that no model could be loaded.
+    """Return the message that no model could be loaded.
 
     Args:
-        name: What was named.
+        name: The given name.
         reason: A library's exception, or a reason.
     """
     lines = str(reason).strip().splitlines()
@@ -173,14 +173,14 @@ def not_loaded(name: str, reason: object) -> str:
 
 
 def near_folder(name: str | Path) -> str:
-    """Ask whether a folder next to one that is not there was meant; empty if none is alike.
+    """Suggest a similar folder next to a missing one; empty if there is none.
 
     Args:
-        name: What was named.
+        name: The given name.
     """
     path = Path(name).expanduser()
     if os.path.exists(path) or not os.path.isdir(path.parent):
         return ""
-    beside = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
-    near = difflib.get_close_matches(path.name, beside, n=1)
+    folders = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
+    near = difflib.get_close_matches(path.name, folders, n=1)
     return f" Did you mean {str(path.with_name(near[0]))!r}?" if near else ""

@@ -49,16 +49,16 @@ class Network:
         model: A Transformers model with a head of `temper.heads`, a PEFT model around one, or any
             module that takes ``input_ids`` and returns logits (or an output with ``logits``).
             Training and evaluation mode stay the caller's choice.
-        special_ids: Ids of special tokens ([CLS], [SEP] ...), for settings that spare them.
-        heads: What depends on the labels; None for that of the model's class.
+        special_ids: Ids of special tokens ([CLS], [SEP] ...), for settings that exclude them.
+        heads: The heads; None for that of the model's class.
 
     Attributes:
-        first_norms: Mean l2 norms a row of the first perturbation that was measured and of the
-            embeddings that it moved, scalars.
+        first_norms: Mean l2 norms per row of the first measured perturbation and of the perturbed
+            embeddings, scalars.
 
     Raises:
         ModelError: On the first forward, if not exactly one embedding module is called with the
-            input ids; on any, if it gives other than one row of logits a text.
+            input ids; on any, if it does not return one row of logits per text.
 
     Example:
         >>> from temper.models import Network
@@ -163,18 +163,18 @@ class Network:
 
         Args:
             batch: B rows.
-            delta: Added to the embeddings [B, T, D], in fp32; may want a gradient.
+            delta: Added to the embeddings [B, T, D], in fp32; may require a gradient.
             site: ``word`` adds to the word embeddings, ``output`` to the first block's input.
             dropout: A plan for the dropout sites, with ``batch`` already stacked K times; None
                 leaves the model's own dropout.
-            recording: What to note.
+            recording: The record to fill.
             seed: Seed of the model's own random draws (dropout); None uses torch's global state.
             wrapped: Whether to go through the distributed wrapper; off for passes whose backward is
                 ``torch.autograd.grad``.
-            detached: Whether the embeddings under ``delta`` are cut off from the graph.
-            weights: Other values for some parameters, by name, outside any wrapper (an average of
-                the weights, say); of a sharded model this process's rows of them, and the
-                logits have no gradient.
+            detached: Whether the embeddings under ``delta`` are detached from the graph.
+            weights: Other values for some parameters, by name, without any wrapper (for example an
+                average of the weights); for a sharded model this process's rows of them. The
+                logits then have no gradient.
 
         Returns:
             [B, U, C] in at least fp32; U is 1 for classification and regression.
@@ -187,7 +187,7 @@ class Network:
         assert control is not None
         assert self._found is not None
         if recording is not None and delta is None:
-            raise ModelError("A recording needs a delta (zeros will do) to say where it stands.")
+            raise ModelError("A recording needs a delta; use zeros for no perturbation.")
         norms = recording is not None and recording.channel_norms
         if control.taken and (norms or dropout is not None):
             raise ModelError(
@@ -234,9 +234,9 @@ class Network:
             return self.model(**inputs)
 
     def _follow(self, logits: Tensor) -> None:
-        """Let a backward pass that recomputes blocks find plan and delta of its forward pass.
+        """Restore plan and delta of a forward for a backward that recomputes its blocks.
 
-        Several forwards may share one backward, which goes through them one after the other; each
+        Several forwards may share one backward, which processes them one after the other; each
         begins at its logits.
         """
         control, delta, detached = self._control, self._delta, self._detached
@@ -268,7 +268,7 @@ class Network:
         return values
 
     def tracer(self, batch: Batch) -> StateTracer:
-        """Return what traces hidden states down to the word embeddings; made once.
+        """Return the tracer of hidden states down to the word embeddings; created once.
 
         Args:
             batch: Any real batch, to probe with.
@@ -280,7 +280,7 @@ class Network:
         return self._tracer
 
     def cuts(self, batch: Batch) -> BlockCuts:
-        """Return what reads the blocks' attention and cuts tokens from them; made once.
+        """Return the object that reads attention and cuts tokens; created once.
 
         Args:
             batch: Any real batch, to probe with.
@@ -319,7 +319,7 @@ class Network:
         return self._found.module.num_embeddings
 
     def width(self, batch: Batch, *, site: Site = "word") -> int:
-        """Return D at a place: the embedding size, or the blocks' width.
+        """Return D at a site: the embedding size, or the blocks' width.
 
         Args:
             batch: Any batch, to probe with.
@@ -374,7 +374,7 @@ class Network:
         return mask & ~torch.isin(batch.ids, special)
 
     def expect_dropout(self) -> None:
-        """Warn once of a method whose passes differ by dropout alone, where nothing is dropped."""
+        """Warn once if a method's passes differ only by dropout and the model has no dropout."""
         if self._asked_for_dropout:
             return
         self._asked_for_dropout = True
@@ -389,14 +389,14 @@ class Network:
         """Log a warning once for this network.
 
         Args:
-            text: What to say.
+            text: The warning.
         """
         if text not in self._told:
             self._told.add(text)
             logger.warning(text)
 
     def reset(self) -> None:
-        """Let the model behave as if unwrapped until the next call, hooks kept in place."""
+        """Make the model behave as if unwrapped until the next call; the hooks stay."""
         self._delta = None
         if self._control is not None:
             self._control.reset()
@@ -405,7 +405,7 @@ class Network:
                 extra.reset()
 
     def remove_hooks(self) -> None:
-        """Remove every hook and give the dropout layers their class back."""
+        """Remove every hook and restore the class of the dropout layers."""
         remove_hooks(self._hooks)
         if self._control is not None:
             self._control.remove_hooks()
@@ -440,7 +440,7 @@ class Network:
         return moved.transpose(0, 1) if self._found.time_first else moved
 
     def _measure(self, delta: Tensor, precision: torch.dtype) -> None:
-        """Warn once of a perturbation that the model's own precision swallows."""
+        """Warn once if a perturbation is lost in the model's precision."""
         largest = float(delta.detach().abs().max())
         self._measured = largest > 0
         if 0 < largest < SMALLEST_IN_HALF:

@@ -1,4 +1,4 @@
-"""What one forward pass is asked for and what it records: dropout rates, embeddings, gradients."""
+"""Inputs and records of one forward pass: dropout rates, embeddings, gradients."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SiteKey = tuple[str, int]
-"""A site's name and which of its calls within one forward (shared blocks are called often)."""
+"""A site's name and the number of its call in one forward (shared blocks have several)."""
 
 
 @dataclass(frozen=True)
 class DropoutPlan:
-    """Say at which rates the sites drop in a batched forward of K passes.
+    """Dropout rates of the sites in a batched forward of K passes.
 
     Args:
-        seed: Where the masks come from; pass k at a site draws from (seed, site, k), so that K
-            passes in one forward equal K forwards.
-        copies: K, how often the batch is stacked.
+        seed: Seed of the masks; pass k at a site draws from (seed, site, k), so that K passes in
+            one forward equal K forwards.
+        copies: K, the number of copies of the batch.
         first: Number of the first pass, 0 unless the passes are run one by one.
         rates: A rate per site, example and channel [B, D]; a site that maps to None, and every
             site where ``rates`` itself is None, keeps the model's own rate.
@@ -46,14 +46,14 @@ class SiteLog:
 
 @dataclass
 class Recording:
-    """What to note during a forward and its backward.
+    """Record of a forward and its backward.
 
     Args:
-        channel_norms: Whether to note the gradient norm of every dropout site by channel (filled
+        channel_norms: Whether to record the gradient norm of every dropout site by channel (filled
             by backward).
 
-    After the forward ``embeddings`` [B, T, D] holds the unperturbed, detached embeddings at the
-    perturbed place.
+    After the forward ``embeddings`` [B, T, D] has the unperturbed, detached embeddings at the
+    perturbed module.
     """
 
     channel_norms: bool = False

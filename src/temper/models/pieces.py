@@ -1,4 +1,4 @@
-"""Which ids of a vocabulary are whole words: one piece, and the same piece when read again."""
+"""Find the ids of a vocabulary that are whole words: a single token in any text."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Any short word: what matters is the space behind it.
+# Any short word; only the space after it matters.
 _ANCHOR = "a"
 
 
 @dataclass(frozen=True)
 class WholeWords:
-    """Ids that are whole words, by where the word is.
+    """Ids that are whole words, by the preceding context.
 
-    Byte-level and SentencePiece vocabularies have a piece for a word behind a space and another one
-    for the same word at the start of a text or behind a bracket; WordPiece has one for both.
+    Byte-level and SentencePiece vocabularies have a token for a word after a space and another one
+    for the same word at the start of a text or after a bracket; WordPiece has one for both.
 
     Args:
-        inside: Word behind a space, by id, ascending.
-        leading: Word at the start of a text or behind another character, by id, ascending.
+        inside: Word after a space, by id, ascending.
+        leading: Word at the start of a text or after another character, by id, ascending.
     """
 
     inside: Mapping[int, str] = field(repr=False)
@@ -47,15 +47,15 @@ class WholeWords:
 
 
 def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
-    """Sort out the whole words of a vocabulary.
+    """Find the whole words of a vocabulary.
 
-    A word is two letters or more, digits among them allowed, or one letter of a script without
-    capitals (Chinese). It is kept only if the tokenizer reads it as that one id. So a swap for it
-    puts exactly the id into the model that was asked for.
+    A word is two or more letters or digits, or one letter of a script without capitals (Chinese).
+    It is kept only if the tokenizer encodes it as that one id, so that a swapped word has exactly
+    the intended id.
 
     Args:
         tokenizer: A Transformers tokenizer.
-        size: Embeddings of the model, where they are fewer than the tokenizer's ids.
+        size: Number of embeddings of the model, if they are fewer than the tokenizer's ids.
 
     Returns:
         The words; none if the tokenizer lists no vocabulary.

@@ -1,7 +1,7 @@
-"""Pipelines that others made: Transformers' text classification, and scikit-learn's from skops.
+"""Pipelines of other libraries: text classification of Transformers, and scikit-learn from skops.
 
-Nothing is unpickled. A skops file is built from types that skops knows to be harmless, and from
-others only if the user has named them.
+Nothing is unpickled. From a skops file only types that skops knows to be harmless are loaded, and
+others only if the user names them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from temper.models.modes import in_mode
 
 FunctionToApply = Literal["none", "softmax"]
 _APPLIED = ("none", "softmax")
-# Tokenizers that do not know their model's longest input give a number far above any.
+# Tokenizers without a known limit have a number far above any real one.
 _NO_LIMIT = 10**6
 
 
@@ -36,16 +36,16 @@ def is_text_pipeline(thing: object) -> bool:
 
 
 class TextPipeline:
-    """A text-classification pipeline that answers with one column a class, in label order.
+    """A text-classification pipeline that returns one column per class, in label order.
 
     Args:
-        pipeline: What ``transformers.pipeline("text-classification", ...)`` returns.
+        pipeline: The result of ``transformers.pipeline("text-classification", ...)``.
         function_to_apply: ``none`` for logits, ``softmax`` for probabilities.
         max_length: Tokens a text is cut to; None takes the tokenizer's longest input.
 
     Raises:
-        ModelError: It is no such pipeline, is for many labels at once, names two classes alike, or
-            has no maximum length of a text.
+        ModelError: It is not such a pipeline, predicts several labels per text, has two classes of
+            the same name, or has no maximum length of a text.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class TextPipeline:
         config = pipeline.model.config
         if config.problem_type == "multi_label_classification":
             raise ModelError(
-                "The pipeline's model answers every label for itself (problem_type "
-                "'multi_label_classification'); one class a text is measured here. Give a model "
-                "of one class a text."
+                "The pipeline's model predicts several labels per text (problem_type "
+                "'multi_label_classification'), which is not supported here. Give a model with one "
+                "class per text."
             )
         self.pipeline = pipeline
         self.regression = not head_of(config, model="the pipeline's model").has_classes
@@ -75,15 +75,15 @@ class TextPipeline:
         self.labels = [str(config.id2label[index]) for index in range(config.num_labels)]
         if len(set(self.labels)) < len(self.labels):
             raise ModelError(
-                f"A pipeline names its answers by label, and two of {self.labels} are alike. Name "
-                "the classes apart in `id2label` of the model's config."
+                f"A pipeline returns labels by name, and two of {self.labels} are the same. Give "
+                "the classes different names in `id2label` of the model's config."
             )
         self.max_length = _longest(pipeline.tokenizer) if max_length is None else max_length
         if self.max_length < 1:
             raise ModelError(f"`max_length` must be >= 1, got {max_length}.")
 
     def scores(self, rows: Sequence[Any]) -> NDArray[np.float64]:
-        """Answer texts, or pairs of texts, in one forward pass.
+        """Predict texts, or pairs of texts, in one forward pass.
 
         Args:
             rows: n texts, or n tuples ``(text, text_pair)``, n >= 1.
@@ -95,7 +95,7 @@ class TextPipeline:
             {"text": row[0], "text_pair": row[1]} if isinstance(row, tuple) else row for row in rows
         ]
         model = self.pipeline.model
-        # A pipeline around a model that was just trained answers with dropout otherwise.
+        # Otherwise a pipeline around a model that was just trained would predict with dropout.
         mode = in_mode(model, training=False) if isinstance(model, nn.Module) else nullcontext()
         # Pipelines draw the seed of a data loader from the global generator.
         with mode, torch.random.fork_rng(devices=[]):
@@ -116,12 +116,12 @@ class TextPipeline:
 
 
 def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:
-    """Load what ``skops.io.dump`` saved.
+    """Load a file of ``skops.io.dump``.
 
     Args:
         path: The file.
-        trusted: Types in the file that skops does not know to be harmless and that may be loaded
-            all the same, by their full names.
+        trusted: Full names of types in the file to load although skops does not know them to be
+            harmless.
 
     Returns:
         The object.
@@ -144,44 +144,45 @@ def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:
         result = list(get_untrusted_types(file=path))
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, OSError) as error:
         raise ModelError(
-            f"{path} is no skops file, or damaged ({error}). Save it again with skops.io.dump."
+            f"{path} is not a skops file, or is damaged ({error}). Save it again with "
+            "skops.io.dump."
         ) from error
     asked = [name for name in result if name not in trusted]
     if asked:
         raise SettingError(
-            f"{path} holds types that skops does not know to be harmless: {', '.join(asked)}. "
-            f"Where you trust its maker, add {' '.join(f'--trust {name}' for name in asked)} "
+            f"{path} contains types that skops does not know to be harmless: {', '.join(asked)}. "
+            f"If you trust its author, add {' '.join(f'--trust {name}' for name in asked)} "
             "(in Python, trusted=[...])."
         )
     idle = [name for name in trusted if name not in result]
     if idle:
         raise SettingError(
             f"{path} has no untrusted type {', '.join(idle)}; it has "
-            f"{', '.join(result) or 'none'}. Leave --trust out for what needs none."
+            f"{', '.join(result) or 'none'}. Leave --trust out for the others."
         )
     try:
         return load(path, trusted=result)
     except (ImportError, AttributeError) as error:
         raise ModelError(
-            f"{path} holds a type that cannot be imported here ({error}). Install its package, or "
+            f"{path} has a type that cannot be imported here ({error}). Install its package, or "
             "put its module on PYTHONPATH."
         ) from error
     except Exception as error:
         # Arrays of objects are pickles, which skops does not open.
         raise ModelError(
-            f"{path} holds what skops cannot build ({shortened(str(error))}). Save a pipeline "
-            "without arrays of objects, with skops.io.dump."
+            f"{path} contains objects that skops cannot build ({shortened(str(error))}). Save a "
+            "pipeline without arrays of objects, with skops.io.dump."
         ) from error
 
 
 @dataclass(frozen=True)
 class EstimatorAnswers:
-    """How a fitted scikit-learn estimator answers.
+    """The prediction function of a fitted scikit-learn estimator.
 
     Args:
         function: From texts to probabilities [n, C], or values [n].
-        regression: Whether it gives values.
-        label_names: The classes by column; None if they are 0..C-1, which names nothing.
+        regression: Whether it returns values.
+        label_names: The classes by column; None if they are only numbers 0..C-1.
         classes: C, 0 for a regression.
     """
 
@@ -192,10 +193,10 @@ class EstimatorAnswers:
 
 
 def estimator_answers(estimator: Any) -> EstimatorAnswers:
-    """Find out how a fitted scikit-learn estimator or pipeline answers.
+    """Return the prediction function of a fitted scikit-learn estimator or pipeline.
 
     Raises:
-        ModelError: It gives neither probabilities nor values of a regression, or several outputs.
+        ModelError: It returns neither probabilities nor values of a regression, or several outputs.
     """
     name = type(estimator).__name__
     if not hasattr(estimator, "predict_proba"):
@@ -204,14 +205,14 @@ def estimator_answers(estimator: Any) -> EstimatorAnswers:
         if is_regressor(estimator):
             return EstimatorAnswers(estimator.predict, regression=True)
         raise ModelError(
-            f"{name} gives no probabilities (no predict_proba). Wrap its last step in "
+            f"{name} has no probabilities (no predict_proba). Wrap its last step in "
             "sklearn.calibration.CalibratedClassifierCV and fit it again."
         )
     classes = getattr(estimator, "classes_", None)
     if classes is None or isinstance(classes, list) or np.ndim(classes) != 1 or len(classes) < 2:
         raise ModelError(
-            f"{name} must be fitted on one label a text, of two classes or more; its classes_ are "
-            f"{classes}. Fit it on such labels."
+            f"{name} must be fitted on one label per text, of two classes or more; its classes_ "
+            f"are {classes}. Fit it on such labels."
         )
     values = list(classes)
     plain = values == list(range(len(values)))
@@ -223,7 +224,7 @@ def _longest(tokenizer: Any) -> int:
     limit = int(tokenizer.model_max_length)
     if limit > _NO_LIMIT:
         raise ModelError(
-            "The pipeline's tokenizer does not say how many tokens its model takes. Give "
-            "`max_length`, or set `model_max_length` of the tokenizer."
+            "The maximum length of the pipeline's tokenizer is unknown. Give `max_length`, or set "
+            "`model_max_length` of the tokenizer."
         )
     return limit

@@ -1,4 +1,4 @@
-"""Where a network takes its words and where it drops them, and how its attention is computed."""
+"""Locate the embeddings and dropout sites of a network, and switch its attention."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from temper.types import Batch
 
 @dataclass(frozen=True)
 class Place:
-    """Where a network's embeddings can be moved.
+    """The module at which a network's embeddings can be perturbed.
 
     Args:
         module: The embedding module that is called with the encoder's input ids.
-        call: Which of its calls of a forward that is, from 1.
+        call: Number of this call in a forward, from 1.
         time_first: Whether it is called with [T, B] (XLNet).
         first_block: The block that runs first, None for a network without blocks.
         block_width: D of that block's input.
@@ -80,10 +80,10 @@ def probe(
     control: SiteControl,
     extra: Callable[[Batch], dict[str, Any]],
 ) -> tuple[Place, list[SiteKey], bool]:
-    """Run one forward of one row and watch which modules are called with what.
+    """Run one forward of one row and record the calls of modules.
 
-    The embedding module is told by its input's content: T5 and BART call another one than
-    ``get_input_embeddings()`` gives, and their decoders call one with shifted ids.
+    The embedding module is recognized by the content of its input: T5 and BART call another one
+    than ``get_input_embeddings()`` returns, and their decoders call one with shifted ids.
 
     Args:
         model: The network.
@@ -94,7 +94,7 @@ def probe(
 
     Returns:
         The place, the dropout sites on hidden states in the order of a forward, and whether any of
-        them lies at the tokens (BART's only dropout layer is in its head).
+        them acts on tokens (BART's only dropout layer is in its head).
 
     Raises:
         ModelError: If not exactly one embedding module is called with the input ids.
@@ -103,7 +103,7 @@ def probe(
         raise ModelError(f"The batch has no 'input_ids' to perturb; it has {sorted(batch.inputs)}.")
     row = batch.take(torch.zeros(1, dtype=torch.long, device=batch.device))
     if row.sequences[0].shape == (1, 1):
-        # Rows and tokens must differ in number, to tell [B, T] from [T, B].
+        # Rows and tokens must differ in number, to distinguish [B, T] from [T, B].
         row = row.repeat(2)
     (ids, mask), log = row.sequences, SiteLog()
     matches: list[tuple[bool, str, nn.Embedding, int, bool]] = []
@@ -181,7 +181,7 @@ def implementation(model: nn.Module) -> str | None:
 
 
 def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | None:
-    """Let a model compute its attention by elementary operations.
+    """Switch a model to attention by elementary operations.
 
     Args:
         model: The network.
@@ -209,11 +209,11 @@ def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | No
 
 
 def switch_back(model: nn.Module, own: str | None) -> None:
-    """Give a model the attention back that ``switch_to_eager`` took from it.
+    """Restore a model's attention after ``switch_to_eager``.
 
     Args:
         model: The network.
-        own: What ``switch_to_eager`` returned.
+        own: The result of ``switch_to_eager``.
     """
     if own is not None:
         innermost(model).set_attn_implementation(own)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Return the similarity of two texts: the cosine of their mean-pooled embeddings."""
+"""Similarity of texts: the cosine of their mean-pooled embeddings."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class SentenceEncoder(PretrainedReader):
     def _means(self, inputs: dict[str, Tensor]) -> FloatArray:
         hidden = self.model(**inputs).last_hidden_state.double()
         real = inputs["attention_mask"].to(hidden.dtype).unsqueeze(-1)
-        # A mean of states times 0 would still be NaN where a padded state is.
+        # Multiplying by 0 would keep the NaN of a padded state.
         means = torch.where(real > 0, hidden, 0.0).sum(dim=1) / real.sum(dim=1)
         lengths = means.norm(dim=1, keepdim=True)
         if not bool((torch.isfinite(lengths) & (lengths > 0)).all()):
@@ -138,9 +138,10 @@ def contrast(
     steps: int,
     seed: int,
 ) -> None:
-    """Train an encoder on pairs of texts, in place: of one class alike, of two classes apart.
+    """Train an encoder on pairs of texts, in place, to move texts of one class closer together.
 
-    The package ``setfit`` does it, with its own settings (2e-5, as many pairs of either kind).
+    It uses the package ``setfit`` with its default settings (2e-5, as many pairs of one class as
+    of two classes).
 
     Args:
         encoder: An encoder of Transformers without a head.
@@ -183,7 +184,7 @@ def contrast(
 
 @contextmanager
 def _own_draws(seed: int, device: torch.device) -> Iterator[None]:
-    """Put all global generators back after a block: a Trainer seeds every one."""
+    """Restore all global random generators after a block, because a Trainer seeds them."""
     states = random.getstate(), np.random.get_state()
     try:
         with seeded(seed, device):

@@ -1,4 +1,4 @@
-"""Weights of which each process holds some rows (FSDP2), and what the rules ask of the others."""
+"""Sharded weights (FSDP2): each process has some rows, and the rules need values of all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reshard(model: nn.Module) -> None:
 
 
 def unshard_root(model: nn.Module) -> None:
-    """Gather what stands outside the blocks, for calls that do not go through the whole model.
+    """Gather the weights outside the blocks, for calls that do not go through the whole model.
 
     Args:
         model: Any module; one that is not sharded is left alone.
@@ -51,7 +51,7 @@ def unshard_root(model: nn.Module) -> None:
 def keep_whole(model: nn.Module) -> None:
     """Keep gathered weights from the first pass that needs them until ``reshard``.
 
-    A graph that is differentiated twice reads weights after FSDP would have let go of them.
+    A graph that is differentiated twice reads weights after FSDP would have freed them.
 
     Args:
         model: Any module; one that is not sharded is left alone.
@@ -63,17 +63,17 @@ def keep_whole(model: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Shards:
-    """Which rows of the parameters this process holds.
+    """The rows of the parameters that this process has.
 
     Args:
-        parameters: The model's own sharded parameters, by name; empty if it holds all.
+        parameters: The model's own sharded parameters, by name; empty if it has all rows.
     """
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> Shards:
-        """Return those of a model.
+        """Return the shards of a model.
 
         Args:
             model: Any module.
@@ -112,7 +112,7 @@ class Shards:
         """Return which rows of a parameter this process holds."""
         parameter = self.parameters[name]
         mesh = parameter.device_mesh
-        # As torch.chunk cuts them.
+        # The same split as torch.chunk.
         size = -(-len(parameter) // mesh.size())
         first = min(mesh.get_local_rank() * size, len(parameter))
         return slice(first, min(first + size, len(parameter)))
@@ -154,7 +154,7 @@ def whole(value: Any, *, keep: bool) -> Any:
 
 @contextmanager
 def exchanged(model: nn.Module, parts: Mapping[str, Tensor]) -> Iterator[None]:
-    """Give parameters of a sharded model other values inside the block.
+    """Replace parameters of a sharded model inside the `with` block.
 
     Args:
         model: The sharded model.

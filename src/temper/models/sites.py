@@ -1,8 +1,8 @@
-"""Dropout sites: places of a network whose rates a plan sets, by example and by channel.
+"""Dropout sites: positions in a network whose rates a plan sets, by example and by channel.
 
 Every ``nn.Dropout`` becomes a site by changing its class in place, so that its identity, its hooks
-and ``module.p`` (which Transformers reads for attention probabilities) stay; releasing changes the
-class back. A network without dropout modules gets sites at its blocks' outputs.
+and ``module.p`` (which Transformers reads for attention probabilities) stay. ``remove_hooks``
+restores the class. A network without dropout modules gets sites at its blocks' outputs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class SiteContext:
 
     Args:
         mask: Real tokens of the stacked batch [K*B, T].
-        plan: The rates; None leaves every site alone.
-        log: Where to record the sites; None records nothing.
+        plan: The rates; None keeps the model's own dropout.
+        log: Record of the sites; None records nothing.
         norms: Whether to record gradient norms by channel during backward.
         time_first: Whether hidden states are [T, B, D] (XLNet).
         totals: How often each site was called, once the forward has ended.
@@ -45,7 +45,7 @@ class SiteContext:
 
 
 class _Thinned(torch.autograd.Function):
-    """Inverted dropout by a boolean mask: backward keeps one byte an entry."""
+    """Inverted dropout by a boolean mask; the backward needs one byte per entry."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, keep: Tensor, factor: Tensor) -> Tensor:
@@ -59,12 +59,12 @@ class _Thinned(torch.autograd.Function):
 
 
 def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
-    """Drop units at given rates and scale what is kept, unit by unit, so that the mean is x.
+    """Drop units at given rates and scale the kept ones, so that the mean is x.
 
     Args:
         x: [K*B, ...], pass after pass.
         rate: Broadcastable to x, in [0, 1).
-        draws: One generator a pass, K of them.
+        draws: One generator per pass, K of them.
 
     Returns:
         The shape of x.
@@ -82,25 +82,24 @@ def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor
 
 
 class DropoutSite(nn.Dropout):
-    """A dropout layer that asks its network's control what to do."""
+    """A dropout layer that is controlled by its network's `SiteControl`."""
 
     control: SiteControl
     site_name: str
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Drop at the planned rates, or as ``nn.Dropout`` where nothing is planned."""
+        """Drop at the planned rates, or as ``nn.Dropout`` without a plan."""
         if not self.training or not self.control.active:
             return super().forward(input)
         return self.control.apply(self.site_name, input, self.p, super().forward)
 
 
 class SiteControl:
-    """The plan of the present forward and hand it to the sites of one network.
+    """Controls the dropout sites of one network by the plan of the current forward.
 
     Args:
         model: The network whose dropout layers become sites.
-        blocks: Blocks, whose outputs become sites where no dropout layer is called on hidden
-            states.
+        blocks: Blocks, whose outputs become sites if no dropout layer is called on hidden states.
     """
 
     def __init__(self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
@@ -119,7 +118,7 @@ class SiteControl:
 
     @property
     def active(self) -> bool:
-        """Whether the sites do anything but what the model's own layers do."""
+        """Whether the sites behave differently from the model's own layers."""
         return self.context.plan is not None or self.context.log is not None
 
     def use_blocks(self) -> None:
@@ -138,10 +137,11 @@ class SiteControl:
         return hook
 
     def begin(self, context: SiteContext) -> None:
-        """Set what the sites do until the next ``begin``; backward may recompute blocks under it.
+        """Set the context of the sites until the next ``begin``.
 
         Args:
-            context: A new one for a forward; that of a forward for what its backward recomputes.
+            context: A new one for a forward; the forward's context for blocks that its backward
+                recomputes.
         """
         self._restore_rates()
         self.context, self._calls = context, {}
@@ -154,11 +154,11 @@ class SiteControl:
                 module.p = plan.fixed[0]
 
     def end_of_forward(self) -> None:
-        """Tell the forward's calls from those of a backward that recomputes blocks."""
+        """Mark the end of the forward; later calls are recomputations in the backward."""
         self.context.totals, self._calls = self._calls, {}
 
     def reset(self) -> None:
-        """Leave every site alone again."""
+        """Restore the model's own dropout at every site."""
         self.begin(SiteContext())
 
     def _restore_rates(self) -> None:
@@ -167,7 +167,7 @@ class SiteControl:
         self._attention_rates = {}
 
     def remove_hooks(self) -> None:
-        """Give every dropout layer its class and its rate back, and drop all hooks."""
+        """Restore the class and rate of every dropout layer, and remove all hooks."""
         self.reset()
         for module in self.modules.values():
             if isinstance(module, DropoutSite):
@@ -177,15 +177,15 @@ class SiteControl:
         remove_hooks(self._hooks)
 
     def apply(self, name: str, x: Tensor, own: float, plain: Callable[[Tensor], Tensor]) -> Tensor:
-        """Do what the plan says at one site; record its output's shape and gradient where asked.
+        """Apply the plan at one site; record its output's shape and gradient if requested.
 
-        Sites whose output has no row for each row of the batch (attention probabilities, relative
-        positions) keep the model's own rate.
+        Sites whose output does not have one row per row of the batch (attention probabilities,
+        relative positions) keep the model's own rate.
         """
         now, call = self.context, self._calls.get(name, 0)
         if now.totals is not None and now.totals.get(name, 0) > 1:
             raise ModelError(
-                f"Dropout site {name!r} is called several times a forward (shared blocks) and "
+                f"Dropout site {name!r} is called several times per forward (shared blocks) and "
                 "gradient checkpointing recomputes it in another order, so its masks cannot be "
                 "replayed. Switch gradient checkpointing off, or use a method without "
                 "adaptive dropout."
@@ -210,7 +210,7 @@ def _recorder(
     key: SiteKey, log: SiteLog, mask: Tensor | None, time_first: bool
 ) -> Callable[[Tensor], None]:
     def record(gradient: Tensor) -> None:
-        # The first backward is the task's; later ones bring other terms with them.
+        # The first backward is that of the task's loss; later ones include other terms.
         if key in log.channel_norms:
             return
         g = at_least_single(gradient.detach())

@@ -1,8 +1,8 @@
 """Hidden states of one forward, with their graph down to the word embeddings.
 
-`StateTracer` hooks the embedding module and the blocks of a network. Inside ``tracing`` a forward
-leaves the embeddings as the root of a graph of its own (what is differentiated by them does not
-reach the embedding table) and the output of every block.
+`StateTracer` hooks the embedding module and the blocks of a network. A forward inside ``tracing``
+records the embeddings as the root of a separate graph (gradients do not reach the embedding table)
+and the output of every block.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ INSTEAD = "Use scheme='four_point', which needs no second derivative."
 
 @dataclass
 class Trace:
-    """What one traced forward left.
+    """The record of one traced forward.
 
     Args:
         words: The word embeddings that the forward used [B, T, E], the root of its graph.
-        states: Output of every call of a block [B, T, D], in order; of an encoder with a decoder
-            only the decoder's.
-        logits: [B, C], once the caller has put them here.
+        states: Output of every call of a block [B, T, D], in order; for an encoder-decoder only
+            the decoder's.
+        logits: [B, C], set by the caller.
         time_first: Whether states are [T, B, D] instead (XLNet).
-        others: Further calls of the same table (a decoder's), cut off from it too: what computes
-            each again, and what the forward used.
+        others: Further calls of the same table (a decoder's), also detached from it: a function
+            that recomputes each, and the values that the forward used.
     """
 
     words: Tensor | None = None
@@ -60,11 +60,11 @@ class Trace:
         return self.words
 
     def at_head(self) -> list[Tensor]:
-        """Read every block's state where the model's own head reads the last one's.
+        """Return every block's state at the position at which the head reads the last one.
 
-        That place is found from the head itself: it is where the logits depend on the last
-        block's output. It is [CLS] for BERT, the last real token for decoders, whichever side is
-        padded, and the mean over the tokens for a head that pools them.
+        The position is found by the gradient: the logits depend on the last block's output there.
+        It is [CLS] for BERT, the last real token for decoders with padding on either side, and the
+        mean over the tokens for a head that pools them.
 
         Returns:
             [B, D] for every call of a block.
@@ -74,13 +74,13 @@ class Trace:
         """
         if not self.states or self.logits is None:
             raise ModelError(
-                "Hidden states are asked for, and the model has no repeated blocks. Use a method "
+                "Hidden states are needed, but the model has no repeated blocks. Use a method "
                 "that reads the logits (jacobian), or layers='logits'."
             )
         weight = read_positions(self.logits, self.states[-1], time_first=self.time_first)
         weight = weight.to(self.states[-1].dtype).unsqueeze(-1)
         rows_first = (s.transpose(0, 1) if self.time_first else s for s in self.states)
-        # For the blocks, the windows of a text are separate sequences.
+        # The blocks process the windows of a text as separate sequences.
         texts = (state.reshape(*weight.shape[:2], state.shape[-1]) for state in rows_first)
         return [(state * weight).sum(1) for state in texts]
 
@@ -90,37 +90,37 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
 
     Args:
         logits: [B, C], with their graph.
-        last: Output of the last block [B, T, D], in that graph; of texts in W windows
+        last: Output of the last block [B, T, D], in that graph; for texts in W windows
             [B * W, T, D].
         time_first: Whether it is [T, B, D].
 
     Returns:
-        [B, T], of texts in windows [B, W * T]: equal fractions over the positions that are read,
+        [B, T], for texts in windows [B, W * T]: equal fractions over the positions that are read,
         summing to 1 in each row.
 
     Raises:
         ModelError: If the logits of a row depend on no position.
     """
-    # Different weights, so no two classes can cancel (rows of a softmax head, say).
+    # Different weights, so that no two classes cancel (for example in a softmax head).
     cotangent = torch.linspace(1.0, 2.0, logits.shape[-1], device=logits.device).to(logits.dtype)
     (gradient,) = torch.autograd.grad(
         logits, last, cotangent.expand_as(logits), retain_graph=True, allow_unused=True
     )
     if gradient is None or gradient.dim() != 3:
         raise ModelError(
-            "The logits do not depend on the output of the last block, so it is not known where "
-            "the head reads it. Use a method that reads the logits (jacobian), or layers='logits'."
+            "The logits do not depend on the output of the last block, so the head's input is "
+            "unknown. Use a method that reads the logits (jacobian), or layers='logits'."
         )
     read = gradient.abs().amax(-1) > 0
     read = (read.T if time_first else read).reshape(len(logits), -1)
-    # A head of ReLUs may be dead for a row; where it would read follows from the other rows.
+    # A head of ReLUs may be dead for a row; its position then follows from the other rows.
     dead = ~read.any(1)
     if bool(dead.any()):
         usual = read.float().mean(0) >= 0.5 * (1 - dead.float().mean())
         if bool(dead.all()) or not bool(usual.any()):
             raise ModelError(
-                "The logits do not depend on the hidden states at all (a head of zeros, or a dead "
-                "one), so it is not known where the head reads them. Draw the head anew."
+                "The head is zero or dead, so its input position cannot be determined. "
+                "Re-initialize the head."
             )
         read = torch.where(dead.unsqueeze(1), usual, read)
     fraction = at_least_single(read.to(last.dtype))
@@ -128,12 +128,12 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
 
 
 class StateTracer:
-    """Hook a network so that a forward can be traced; the model is as it was outside ``tracing``.
+    """Hook a network so that a forward can be traced; outside ``tracing`` the hooks do nothing.
 
     Args:
-        model: The network, out of any distributed wrapper.
+        model: The network, without any distributed wrapper.
         blocks: Its repeated blocks, by name.
-        place: Where its words are embedded.
+        place: Its embedding module.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class StateTracer:
         self._held: ExitStack | None = None
         self._donating: bool | None = None
         if compiled(model):
-            # A trace is differentiated several times; compiled graphs else give buffers away once.
+            # A trace is differentiated several times, but compiled graphs free their buffers.
             self._donating = torch._functorch.config.donated_buffer
             torch._functorch.config.donated_buffer = False
         # A tensor that a hook keeps must be a border of the compiled graphs to have a gradient.
@@ -157,7 +157,7 @@ class StateTracer:
         root, note, pause = border(self._root), border(self._note), border(self._pause)
         # First of all hooks: what perturbs the words acts on the root, not the other way round.
         self._hooks = [index.module.register_forward_hook(root, prepend=True)]
-        # Encoder-decoders look their decoder's words up in another module of the same table.
+        # Encoder-decoders look up their decoder's words in another module of the same table.
         self._hooks += [
             module.register_forward_hook(root, prepend=True)
             for module in model.modules()
@@ -165,7 +165,7 @@ class StateTracer:
             and module.weight is index.module.weight
             and module is not index.module
         ]
-        # Behind an encoder the head reads the decoder's.
+        # In an encoder-decoder the head reads the decoder's states.
         first, behind = of_encoder(innermost(model), blocks)
         for _, block in behind or first:
             self._hooks += [
@@ -177,19 +177,19 @@ class StateTracer:
     def tracing(
         self, *, shift: Tensor | None = None, twice: bool = False, texts: int | None = None
     ) -> Iterator[Trace]:
-        """Trace the forward inside the block.
+        """Trace the forward inside the `with` block.
 
         Args:
             shift: Added to the root of the graph [B, T, E].
-            texts: B, of texts in W windows, whose root is then [B, W * T, E]; None if each is one
+            texts: B for texts in W windows, whose root is then [B, W * T, E]; None if each is one
                 sequence.
-            twice: Whether the trace will be differentiated twice; attention is then computed by
-                operations that have a second derivative: until ``rest`` where blocks are computed
-                again in the backward. A model that knows no such kernel is switched to eager
-                attention until ``remove_hooks``.
+            twice: Whether the trace will be differentiated twice. Attention then uses operations
+                with a second derivative, until ``reset`` if blocks are recomputed in the backward.
+                A model without such a kernel is switched to eager attention until
+                ``remove_hooks``.
 
         Yields:
-            Filled in by the forward.
+            The trace, filled in by the forward.
 
         Raises:
             ModelError: If the model's attention has no second derivative.
@@ -199,7 +199,7 @@ class StateTracer:
         with ExitStack() as stack:
             if twice:
                 stack.enter_context(self._differentiable_attention())
-                # cuDNN's recurrent layers have no second derivative, PyTorch's own have.
+                # cuDNN's recurrent layers have no second derivative, but PyTorch's own do.
                 if any(isinstance(module, nn.RNNBase) for module in self._model.modules()):
                     stack.enter_context(torch.backends.cudnn.flags(enabled=False))
             try:
@@ -209,13 +209,13 @@ class StateTracer:
 
     @contextmanager
     def reading(self) -> Iterator[Trace]:
-        """Trace the forward inside the block for its values alone: only the head has a graph.
+        """Trace only the values of the forward inside the `with` block: only the head has a graph.
 
-        A pass costs what one without a graph does, and the gradient by the last state, which
-        `Trace.at_head` takes, goes through the head.
+        The pass costs as much as one without a graph. The gradient by the last state, which
+        `Trace.at_head` needs, goes through the head.
 
         Yields:
-            Filled in by the forward; its ``root`` is not.
+            The trace, filled in by the forward except for its ``root``.
         """
         self._trace, self._reading = Trace(time_first=self._time_first), True
         try:
@@ -225,13 +225,13 @@ class StateTracer:
             self._trace, self._reading = None, False
 
     def reset(self) -> None:
-        """Let attention be computed as the platform likes again."""
+        """Restore the platform's default attention kernels."""
         if self._held is not None:
             self._held.close()
             self._held = None
 
     def remove_hooks(self) -> None:
-        """Remove every hook, and give the model its own attention back."""
+        """Remove every hook, and restore the model's attention."""
         self.reset()
         remove_hooks(self._hooks)
         switch_back(self._model, self._implementation)
@@ -244,7 +244,7 @@ class StateTracer:
             raise ModelError(f"{fault} {INSTEAD}")
         kernel_name = implementation(self._model)
         if kernel_name == "sdpa":
-            # The fused kernels have no second derivative (pytorch#116350), this one has.
+            # The fused kernels have no second derivative (pytorch#116350), but this one does.
             kernel = sdpa_kernel(SDPBackend.MATH)
             if not recomputes(self._model):
                 return kernel
@@ -276,8 +276,8 @@ class StateTracer:
         else:
             trace.words = shifted.requires_grad_()
         assert trace.words is not None
-        # Not a leaf: decoders hand it to their first block, whose hooks may not take one
-        # (PyTorch's count of operations, which gives the cost of a step).
+        # Not a leaf: decoders pass it to their first block, whose hooks may not accept a leaf
+        # (PyTorch's FLOP counter, which measures the cost of a step).
         words = trace.words if trace.words.grad_fn is not None else trace.words.clone()
         words = words.view(shape)
         return words.transpose(0, 1) if self._time_first else words
@@ -302,20 +302,20 @@ class StateTracer:
         if not self._reading:
             self._trace.states.append(state)
             return None
-        # The next block takes no graph, so this one ends where the head does; which block is the
-        # last is not known before (one that is shared is called as often as there are layers).
+        # The next block gets no graph, so only the graph of the last block reaches the head. Which
+        # block is the last is not known before (a shared one is called once per layer).
         torch.set_grad_enabled(True)
         self._trace.states.append(state.detach().requires_grad_())
-        # A copy, since what follows may write into it.
+        # A copy, because later operations may write into it.
         state = self._trace.states[-1].clone()
         return (state, *output[1:]) if isinstance(output, tuple) else state
 
 
 class _Cut(torch.autograd.Function):
-    """Put other values in the place of a tensor, and let no gradient through to it.
+    """Replace the values of a tensor and block its gradient.
 
-    The tensor stays an input of the graph: distributed training counts on a way from the logits to
-    every parameter.
+    The tensor stays an input of the graph, because distributed training needs a path from the
+    logits to every parameter.
     """
 
     @staticmethod
@@ -352,25 +352,25 @@ def lacks_second_derivative(model: nn.Module) -> str:
 def layer_means(output: Any, mask: Tensor) -> Tensor:
     """Return the mean over each row's tokens of every layer's states, [B, L, D].
 
-    The first layer is the embeddings, the last one what the head reads. The middle layers show what
-    kind of text a row is; the last ones give that up for the classes.
+    The first layer is the embeddings, the last one the head's input. The middle layers represent
+    the kind of a text; the last ones lose that in favor of the classes.
 
     Args:
-        output: The output of a model of Transformers; of an encoder with a decoder the encoder's
-            states are read.
-        mask: Which tokens are no padding, [B, T]; choices of a row follow each other, [B, N * T].
+        output: The output of a model of Transformers; for an encoder-decoder the encoder's states
+            are read.
+        mask: Real tokens, [B, T]; choices of a row follow each other, [B, N * T].
 
     Raises:
-        ModelError: It holds no hidden states, or layers of different shapes.
+        ModelError: It has no hidden states, or layers of different shapes.
     """
     layers = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", ())
     if not layers:
-        raise ModelError(f"{type(output).__name__} holds no hidden states.")
+        raise ModelError(f"{type(output).__name__} has no hidden states.")
     shape = (*mask.shape, layers[-1].shape[-1])
     for layer in layers:
         if layer.shape[-1] != shape[-1] or layer.numel() != math.prod(shape):
             raise ModelError(
-                f"Its hidden states are not one a token and layer, but {list(layer.shape)}."
+                f"Expected one hidden state per token and layer, got {list(layer.shape)}."
             )
     weight = (mask.float() / mask.sum(dim=1, keepdim=True)).unsqueeze(-1)
     # Not a matrix product: autocast would compute that in half precision.

@@ -1,4 +1,4 @@
-"""Run a classifier on texts in windows: hooks make one sequence of each window, and pool logits."""
+"""Run a classifier on texts in windows: hooks split them into sequences, and pool the logits."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from temper.models.probing import innermost
 from temper.types import POOLS, Pool, Windows
 
 SETTING = "text_windows"
-"""Key of a model's config for how texts are read in windows, so that a saved model keeps it."""
+"""Key of the windows in a model's config, so that they are saved with the model."""
 _HOOKS = "text_window_hooks"
 
 
 class TextWindows(NamedTuple):
-    """How a model reads texts.
+    """The windows of a model.
 
     Args:
-        windows: How texts are split.
+        windows: Stride, pooling and number of windows.
         max_length: Tokens of a window.
     """
 
@@ -32,13 +32,13 @@ class TextWindows(NamedTuple):
 
 
 def set_windows(model: nn.Module, windows: Windows | None, *, max_length: int = 0) -> None:
-    """Let a classifier read batches [B, W, T] of texts in W windows, and return one row a text.
+    """Make a classifier accept batches [B, W, T] of texts in W windows, with one output per text.
 
     Batches [B, T] are read as before. The setting is saved with the model's config.
 
     Args:
         model: A classifier of whole texts, wrapped or not.
-        windows: How texts are split; None reads each text as one sequence again.
+        windows: The windows; None reads each text as one sequence again.
         max_length: Tokens of a window.
     """
     inner: Any = innermost(unwrap(model))
@@ -58,7 +58,7 @@ def set_windows(model: nn.Module, windows: Windows | None, *, max_length: int = 
 
 
 def windows_of(model: nn.Module) -> TextWindows | None:
-    """Return how a model reads texts in windows, by its config; None if it does not.
+    """Return the windows in a model's config; None if it has none.
 
     Args:
         model: Any model, wrapped or not.

@@ -258,7 +258,7 @@ def card(sources: CardSources) -> str:
     """
     model = Checkpoint.of(sources.model)
     record = run_record(model)
-    # `temper fit` trains from a classifier of its own and writes here which model that was made of.
+    # `temper fit` starts from a classifier that it trained; this is the model behind that one.
     config_file = model.folder / "config.json"
     if record is not None and config_file.exists():
         base = read_json(config_file).get("base_model", record.model)

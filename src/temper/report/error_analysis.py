@@ -329,6 +329,10 @@ def _findings(
     assert run.scores is not None
     trained = _trained(source, run)
     yield from (Finding(sentence) for sentence in run.scores.seen)
+    if weak := _hardly_trained(confusion, labels):
+        # Advice on calibration or robustness comes too early.
+        yield weak
+        return
     yield from _miscalibrated(run, trained)
     yield from _weak_class(confusion, labels)
     wrong = dev[dev["prediction"] != dev["label"]]
@@ -340,6 +344,20 @@ def _findings(
             command if trained.data else "",
         )
     yield from _broken(perturbed, trained)
+
+
+def _hardly_trained(confusion: IntegerArray, labels: tuple[str, ...]) -> Finding | None:
+    """Report an accuracy that always predicting the most frequent class may reach, too."""
+    totals, right = confusion.sum(axis=1), int(np.trace(confusion))
+    low, _ = wilson(right, int(totals.sum()))
+    most = int(totals.argmax())
+    if low > (frequent := totals[most] / totals.sum()):
+        return None
+    return Finding(
+        f"The accuracy of {right / totals.sum():.1%} is not significantly above that of always "
+        f"predicting `{labels[most]}` ({frequent:.1%}). Train longer or with a higher learning "
+        "rate (`--epochs`, `--learning-rate`), or give more rows."
+    )
 
 
 def _miscalibrated(run: Run, trained: _Trained) -> Iterator[Finding]:

@@ -356,8 +356,8 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
             f"; it is weakest in {named}: {weakest.text} {weakest.score}, {weakest.standing}"
         )
     sure = (
-        "The intervals are over rows: another seed would move the scores further. `temper compare` "
-        "with the same model and data says whether a robust method does better."
+        "The intervals are over rows; another seed would change the scores more. `temper compare` "
+        "with the same model and data tests whether a robust method is better."
     )
     return Headline(f"{sentence}.", sure, column, unmeasured=unmeasured, levels=result)
 

@@ -35,7 +35,7 @@ class TableCell:
 
     Args:
         main: The number.
-        beside: The text next to it: the standard deviation.
+        spread: The standard deviation.
         below: The text below it: the interval.
         decimals: Number of decimals, for alignment.
         verdict: Verdict of a difference; empty otherwise.
@@ -45,7 +45,7 @@ class TableCell:
     """
 
     main: str
-    beside: str = ""
+    spread: str = ""
     below: str = ""
     decimals: int = 0
     verdict: str = ""
@@ -76,7 +76,7 @@ def _value(row: Row, column: str) -> TableCell:
     spread = cell.standard_deviation
     return TableCell(
         main=unit.text(cell.mean),
-        beside="" if spread is None else f"\u00b1 {unit.text(spread)}",
+        spread="" if spread is None else f"\u00b1 {unit.text(spread)}",
         below=row.interval_text(column),
         decimals=0 if cell.mean is None else unit.decimals,
         detail=value_detail(row, column),

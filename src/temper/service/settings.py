@@ -29,7 +29,7 @@ class ServiceSettings(BaseModel):
     )
     batch_rows: Count = Field(
         default=64,
-        description="Maximum number of texts of a batch; a larger request is a batch of its own.",
+        description="Maximum number of texts of a batch; a larger request is a separate batch.",
     )
     queue_rows: Count = Field(
         default=1024,

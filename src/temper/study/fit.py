@@ -477,13 +477,13 @@ class Search:
     def _learning_curve(self) -> None:
         """Train the best candidate on half of the rows of each fold that it was trained on."""
         best = self.choice.trials[0]
-        for held in self.choice.folds[: len(best.logs)]:
-            rest = self._rest(held)
+        for fold in self.choice.folds[: len(best.logs)]:
+            rest = self._rest(fold)
             half = rest[self.choice.rows.select(rest).draw(len(rest) // 2, seed=self.seed)]
             if not self._time_for(best, half, curve=True):
                 return
             self.progress.runs(1, 1, "half of the rows")
-            self.choice.half.append(log_probabilities(self._predicted(best, half, held)[-1]))
+            self.choice.half.append(log_probabilities(self._predicted(best, half, fold)[-1]))
 
     def _rest(self, held: IntegerArray) -> IntegerArray:
         return np.setdiff1d(np.arange(len(self.choice.rows)), held)

@@ -209,7 +209,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What the budget allows.
+    """The parts of a search that fit into the budget.
 
     Args:
         recipes: Names of the recipes, plain fine-tuning first.

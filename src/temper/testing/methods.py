@@ -127,7 +127,7 @@ def law(check: Law) -> Law:
 
 @law
 def declaration(subject: Subject) -> Iterator[str]:
-    """It says what it is, its settings have meanings, and its presets hold."""
+    """Its registration is complete, its settings are documented, and its presets are valid."""
     config, name = type(subject.config), name_of(subject.config)
     about = entry(name)
     lacking = [each for each in ("summary", "cost", "memory", "paper") if not getattr(about, each)]
@@ -358,11 +358,11 @@ def memory(subject: Subject) -> Iterator[str]:
     weights, kept = _bytes(model.parameters()), _bytes(tensors)
     memory = entry(name_of(subject.config)).memory
     copies = 2 if "two copies" in memory else 1
-    # Beside the copies, a byte for each entry that a mask covers, and some scalars.
+    # In addition to the copies, a byte for each entry that a mask covers, and some scalars.
     if kept > copies * weights + inside + 256:
         yield f"Its state holds {kept} bytes, more than {copies} times the weights' {weights}."
     if (kept > weights / 3) != ("copy" in memory or copies == 2):
-        yield f"@register's memory must say whether it holds a copy; its state has {kept} bytes."
+        yield f"@register's memory must state whether it keeps a copy; its state has {kept} bytes."
 
 
 @law

@@ -195,12 +195,12 @@ class _Check:
         self.answers = result.probabilities
 
     def _answers(self) -> Iterator[str]:
-        """Check that nothing but a row's text decides its answer."""
+        """Check that a row's prediction depends only on its text."""
         examples, answers = self.examples, self.answers
         if not self._far(answers, answers[:1].repeat(len(answers), axis=0)):
             yield (
-                "All answers are alike, so that their order cannot be checked. Check it on "
-                "examples that it answers differently."
+                "All predictions are equal, so their order cannot be checked. Use examples with "
+                "different predictions."
             )
         if self._far(self._ask(examples), answers):
             yield "The same question gets another answer the second time: it is not deterministic."
@@ -248,7 +248,7 @@ class _Check:
         if not 0 <= fraction <= 1:
             yield f"`truncated` must be in [0, 1], got {fraction}."
         if not isinstance(predictor.lacks_second_derivative(), str):
-            yield "`lacks_second_derivative` must return a text, empty where nothing lacks."
+            yield "`lacks_second_derivative` must return a text, empty if there is a derivative."
         plain: FloatArray | None = None
         seen: list[int] = []
         with predictor.session() as session:

@@ -23,7 +23,7 @@ from temper.checkpoints.folder import newest_checkpoint_in
 from temper.errors import CheckpointError
 from temper.files import CHECKSUMS, checksums, disagreements, write_json
 
-ADVICE = "Resume from another checkpoint, or train anew."
+ADVICE = "Resume from another checkpoint, or start over."
 UNWRITABLE = (
     "which cannot be written as safetensors or JSON. Use an optimizer and a scheduler whose state "
     "is made of tensors and plain values."
@@ -53,7 +53,7 @@ def write_state(state: Any, folder: Path | str, *, name: str) -> None:
 
 
 def read_state(folder: Path | str, *, name: str) -> Any:
-    """Read what ``write_state`` wrote; tensors come on the CPU.
+    """Read a file of ``write_state``, with tensors on the CPU.
 
     Raises:
         CheckpointError: If a file is missing or damaged.
@@ -67,7 +67,7 @@ def read_state(folder: Path | str, *, name: str) -> Any:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """Say of what is read inside this context that it is missing or damaged."""
+    """Raise a `CheckpointError` if files read in this context are missing or damaged."""
     try:
         yield
     except FileNotFoundError:
@@ -139,14 +139,14 @@ def newest_checkpoint(folder: Path | str) -> Path:
     newest = newest_checkpoint_in(Path(folder))
     if newest is None:
         raise CheckpointError(
-            f"{folder} holds no checkpoint-N to resume from. Train without resuming first, or "
+            f"{folder} has no checkpoint-N to resume from. Train without resuming first, or "
             "give the folder of a checkpoint."
         )
     return newest
 
 
 def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
-    """Check that a checkpoint is whole before anything of it is loaded.
+    """Check that a checkpoint is complete before any of it is loaded.
 
     Args:
         folder: The checkpoint.
@@ -164,7 +164,7 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
 
 
 def rank_in(folder: Path | str, rank: int) -> int:
-    """Return whose state of a checkpoint a process continues with.
+    """Return the rank whose state in a checkpoint a process continues with.
 
     It is its own. Where fewer processes wrote the checkpoint than go on, several take up one state:
     what they draw is keyed by their own number.
@@ -178,7 +178,7 @@ def rank_in(folder: Path | str, rank: int) -> int:
 
 
 def check_sums(folder: Path) -> None:
-    """Refuse a folder whose files are not the ones that `put_in_place` put there.
+    """Raise if the files of a folder are not those that `put_in_place` wrote.
 
     Raises:
         CheckpointError: A file is missing or damaged; names the files.
@@ -191,7 +191,7 @@ def check_sums(folder: Path) -> None:
 
 
 def load_part(part: Any, folder: Path | str, *, name: str) -> None:
-    """Load what ``write_state`` wrote into an optimizer, a scheduler or a stepper.
+    """Load a file of ``write_state`` into an optimizer, a scheduler or a stepper.
 
     Raises:
         CheckpointError: If the file is damaged, or was written for another one.
@@ -207,7 +207,7 @@ def load_part(part: Any, folder: Path | str, *, name: str) -> None:
 
 
 def put_in_place(partial: Path, final: Path) -> None:
-    """Note the hashes of a folder's files, push them to the disk, then give the folder its name."""
+    """Write the hashes of a folder's files, flush them to the disk, then rename the folder."""
     write_json(partial / CHECKSUMS, {"sha256": checksums(partial)})
     for file in partial.rglob("*"):
         descriptor = os.open(file, os.O_RDONLY)
@@ -246,7 +246,7 @@ def generator_states() -> dict[str, Any]:
 
 
 def set_generator_states(states: dict[str, Any]) -> None:
-    """Put the global generators back to what ``generator_states`` gave."""
+    """Restore the global random generators from the result of ``generator_states``."""
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])
     torch.random.set_rng_state(states["cpu"])

@@ -1,4 +1,4 @@
-"""What training refuses to begin with, and what it stops at."""
+"""Checks before a training, and errors that stop it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from temper.types import Batch, Step
 
 
 def check_one_process() -> None:
-    """Refuse work in a new folder that several processes were started for.
+    """Raise if several processes were started for work that only one can do.
 
     Raises:
         SettingError: If they were.
@@ -52,7 +52,7 @@ def check_one_process() -> None:
 
 
 def check_processes(trainer: Any) -> None:
-    """Refuse processes on which a trainer cannot run.
+    """Raise if a trainer cannot run on these processes.
 
     Args:
         trainer: The `RobustTrainer`.
@@ -77,7 +77,7 @@ def check_processes(trainer: Any) -> None:
 
 
 def check_device_map(model: Any) -> None:
-    """Refuse a model that is spread over several devices.
+    """Raise if a model is on several devices.
 
     Args:
         model: As a trainer or a `Stepper` is given it.
@@ -87,14 +87,14 @@ def check_device_map(model: Any) -> None:
             it where one device is too small.
     """
     spread = getattr(unwrap(model), "hf_device_map", None) or {}
-    # A number is that of a GPU; what is on the disk has no device.
+    # A number is that of a GPU; weights on the disk have no device.
     indices = {
         str(device) if device == "disk" else str(torch.device(device)) for device in spread.values()
     }
     if len(indices) > 1:
         raise SettingError(
-            f"The model lies on several devices ({', '.join(sorted(indices))}: `device_map`), and "
-            "methods train one that lies on one. Load it without, and shard it by "
+            f"The model is on several devices ({', '.join(sorted(indices))}: `device_map`), but "
+            "methods need a model on one device. Load it without `device_map`, and shard it with "
             "TrainingArguments(fsdp=True) (`train.fsdp`)."
         )
 
@@ -137,7 +137,7 @@ def check_memory(error: BaseException, *, rows: int) -> None:
 
 @contextmanager
 def exchanging(rank: int, processes: int) -> Iterator[None]:
-    """Turn what is raised inside where another process of a training is gone into one error.
+    """Turn all exceptions that a lost process of a training causes into one error.
 
     Args:
         rank: Number of this process.
@@ -161,7 +161,7 @@ def exchanging(rank: int, processes: int) -> Iterator[None]:
 
 
 def check_rows(trainer: Any) -> None:
-    """Refuse rows that a trainer cannot be trained on, before any step.
+    """Raise before any step if a trainer does not support the rows.
 
     Args:
         trainer: The `RobustTrainer`.
@@ -207,7 +207,7 @@ def check_rows(trainer: Any) -> None:
 
 
 def _check_labels(model: Any, rows: Any) -> None:
-    """Refuse labels that are strings, and label names that differ from the model's."""
+    """Raise if labels are strings, or their names differ from the model's."""
     if not countable(rows) or isinstance(rows, TaskRows):
         return
     first = rows[0]
@@ -239,7 +239,7 @@ def _check_labels(model: Any, rows: Any) -> None:
 
 
 def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
-    """Refuse rows without tokens, and rows that are longer than the model has positions for.
+    """Raise if rows have no tokens, or more tokens than the model has positions for.
 
     Args:
         lengths: Tokens of each row, if known before training.
@@ -257,7 +257,7 @@ def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
 
 
 def check_batch(batch: Batch, *, longest: int | None) -> None:
-    """Refuse a batch without tokens, or of more tokens than the model has positions for.
+    """Raise if a batch has no tokens, or more tokens than the model has positions for.
 
     Args:
         batch: The micro-batch.
@@ -293,7 +293,7 @@ def _refuse_length(tokens: int, row: int | None, *, longest: int | None) -> None
 
 
 def _check_tasks(trainer: Any, rows: TaskRows) -> None:
-    """Refuse rows of other tasks than the model's, and settings that are meant for one task."""
+    """Raise if rows are of tasks that the model does not have, or settings are for one task."""
     model = innermost(unwrap(trainer.model))
     of_model = tuple(getattr(getattr(model, "config", None), "task_names", None) or ())
     given = tuple(rows.parts)
@@ -351,7 +351,7 @@ def check_in_windows(method: Method) -> None:
 
 
 def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
-    """Refuse a loss function next to what changes the loss that it replaces.
+    """Raise if a loss function is combined with settings that change the loss it replaces.
 
     Args:
         method: The method.
@@ -366,13 +366,13 @@ def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
     ignored = [name for name, given in both.items() if given]
     if task_loss is not None and ignored:
         raise SettingError(
-            f"A loss function takes the place of the task's loss and would ignore "
+            f"A loss function replaces the task's loss and would ignore "
             f"{' and '.join(ignored)}. Leave it out, or put it into the function."
         )
 
 
 def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:
-    """Refuse to drop the short last step if there is no other.
+    """Raise if the short last step is dropped and there is no other step.
 
     Args:
         drop_last: Whether it is dropped.
@@ -390,11 +390,11 @@ def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:
 
 
 def check_resumable(dataset: Any, *, epoch: float) -> None:
-    """Refuse to go on within a later pass over a stream: its rows cannot be skipped again.
+    """Raise if a training would resume within a later pass over a stream.
 
     Args:
         dataset: The training rows.
-        epoch: Where the checkpoint stands, in passes.
+        epoch: Number of passes at the checkpoint.
 
     Raises:
         SettingError: If the dataset is a stream and a pass is over.
@@ -402,7 +402,7 @@ def check_resumable(dataset: Any, *, epoch: float) -> None:
     if epoch >= 1 and not countable(dataset):
         raise SettingError(
             f"Training on a stream ({type(dataset).__name__}) can be resumed only within its first "
-            f"pass, and this checkpoint stands in pass {int(epoch) + 1}. Use a dataset with a "
+            f"pass, and this checkpoint is from pass {int(epoch) + 1}. Use a dataset with a "
             "length."
         )
 
@@ -412,7 +412,7 @@ def check_gradient_norm(norm: float | Tensor, step: Step) -> None:
 
     Args:
         norm: Of the whole gradient.
-        step: Where training stands.
+        step: The current step.
 
     Raises:
         NonFiniteError: If it is NaN or infinite; its term is ``gradient`` and it knows no rows.
@@ -429,14 +429,14 @@ def check_gradient_norm(norm: float | Tensor, step: Step) -> None:
 
 
 def check_disk(folder: Path, model: nn.Module) -> None:
-    """Refuse to begin a run whose last checkpoint and model would have no room.
+    """Raise if there is not enough disk space for the last checkpoint and the model of a run.
 
     Args:
         folder: The run's folder.
         model: The network; of an adapted one the adapter is saved.
 
     Raises:
-        WriteError: The file system has less room than they take at the least.
+        WriteError: There is less free space than they need at least.
     """
     sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in model.parameters()]
     trained = sum(size for size, is_trained in sizes if is_trained)

@@ -1,8 +1,8 @@
 """Settings of a run: read from TOML and ``--set``, checked all at once, hashed to a key.
 
-A network without pre-trained weights learns at other rates, has a table of settings of its own
-(``architecture``), and has no use for methods that hold on to pre-trained weights; what suits it is
-filled in unless set otherwise.
+A network without pre-trained weights needs other learning rates, has an additional table of
+settings (``architecture``), and does not support methods that use pre-trained weights. Its defaults
+are filled in unless set otherwise.
 
 A run is ``model``, ``seed`` and three tables: ``data``, ``method`` (with its ``name``) and
 ``train``; and ``architecture``, of a network that is trained from scratch::
@@ -91,7 +91,7 @@ class RunConfig(BaseModel):
             The checked run.
 
         Raises:
-            SettingError: If anything is wrong; it lists every fault, not only the first.
+            SettingError: If anything is wrong, with all faults at once.
         """
         result = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
         table = tree.get("method", {})
@@ -134,7 +134,7 @@ class RunConfig(BaseModel):
                     )
                 if adapted and implements(method.rule, TopLayers):
                     result.append(
-                        f"The method {method.name!r} draws layers anew, and next to an adapter "
+                        f"The method {method.name!r} re-initializes layers, and with an adapter "
                         "these are frozen. Use another method, or leave --lora and --peft out."
                     )
                 if "architecture" in checked and adapted:
@@ -157,7 +157,7 @@ class RunConfig(BaseModel):
         return methods.configure(self.method_name, _without_name(self.method))
 
     def settings(self) -> Tree:
-        """Return the resolved settings as ``run.json`` holds them."""
+        """Return the resolved settings in the form of ``run.json``."""
         network = {} if self.architecture is None else {"architecture": self.architecture}
         return {
             "method": self.method,
@@ -175,13 +175,13 @@ class RunConfig(BaseModel):
         unlabeled_hash: str | None = None,
         teachers: Sequence[str] = (),
     ) -> str:
-        """Hash all that decides the outcome.
+        """Return the fingerprint: a hash of everything that the result depends on.
 
-        Paths and the device are left out: the rows' hashes stand for the data's source, so a run is
-        recognized after its data or its folder moved.
+        Paths and the device are left out. The rows' hashes replace the data's source, so a run is
+        recognized after its data or its folder was moved.
 
         Args:
-            model: What identifies the starting weights: a Hub id, or a hash of a folder's content.
+            model: Identifier of the initial weights: a Hub id, or a hash of a folder's content.
             train_hash: Hash of the training rows and labels.
             dev_hash: Hash of the evaluated rows and labels.
             unlabeled_hash: Hash of the unlabeled rows, where the method trains on such.
@@ -324,7 +324,7 @@ def is_scratch(model: object) -> bool:
 
 
 def completed(tree: Mapping[str, Any]) -> Tree:
-    """Return nested settings with what suits their model.
+    """Return nested settings with the defaults of their model.
 
     Args:
         tree: As `RunConfig.of` takes it; what is wrong is left for it to refuse.
@@ -354,7 +354,7 @@ def completed(tree: Mapping[str, Any]) -> Tree:
 
 
 def _own_training(model: object) -> Mapping[str, Any]:
-    """Return what a model sets of the training loop: a short name the rate at which it learns."""
+    """Return the settings of the training loop of a model: short names have a learning rate."""
     if isinstance(model, str) and is_scratch(model):
         return ARCHITECTURES[model].settings.TRAIN
     known = MODELS.get(model) if isinstance(model, str) else None
@@ -379,7 +379,7 @@ def settings_class(model: object) -> type[ArchitectureSettings]:
 
 
 def check_method(model: str, config: Method) -> None:
-    """Refuse a method that holds on to pre-trained weights, if there are none.
+    """Raise if a method needs pre-trained weights and there are none.
 
     Args:
         model: The network's name.
@@ -401,7 +401,7 @@ def check_method(model: str, config: Method) -> None:
 
 
 def identity(architecture: Mapping[str, Any]) -> Tree:
-    """Return what decides a network: its settings, with the content of its vectors for their path.
+    """Return the settings of a network for a fingerprint, with the content of its word vectors.
 
     Args:
         architecture: The checked table.
@@ -416,7 +416,7 @@ def identity(architecture: Mapping[str, Any]) -> Tree:
 
 
 def _suited(method: Mapping[str, Any]) -> Tree:
-    """Let each method have what suits a network from scratch, unless set otherwise."""
+    """Set the defaults of each method for a network from scratch, unless set otherwise."""
     given = {name: value for name, value in method.items() if name != "name"}
     try:
         config = methods.configure(method["name"], given)
@@ -446,7 +446,7 @@ def wants_unlabeled(method: Method) -> bool:
 
 
 def check_unlabeled(method: Method, *, given: bool) -> None:
-    """Refuse a method without the unlabeled rows that it learns from, and such rows for no use.
+    """Raise if a method lacks the unlabeled rows that it needs, or if none reads given ones.
 
     Args:
         method: The method.
@@ -470,26 +470,26 @@ def check_unlabeled(method: Method, *, given: bool) -> None:
 
 
 def check_kept(method: Method, best: str) -> None:
-    """Refuse to choose an epoch's weights where the method puts others in their place.
+    """Raise if the best epoch is to be kept but the method replaces the final weights.
 
     Args:
         method: The method.
         best: The setting that chooses an epoch, as errors name it; empty if none does.
 
     Raises:
-        SettingError: If the choice would come to nothing.
+        SettingError: If the choice would have no effect.
     """
     averages = [rule for rule in rules_of(method.rule) if isinstance(rule, WeightAverageRule)]
     if best and any(isinstance(rule, OnTrainEnd) for rule in averages):
         raise SettingError(
-            f"{best} chooses the epoch whose weights are kept, and the method {method.name!r} "
-            "replaces the weights at the end of training by its own average of them. Leave one of "
+            f"{best} chooses the epoch whose weights are kept, but the method {method.name!r} "
+            "replaces the weights at the end of training by its own average. Leave one of "
             "them out."
         )
 
 
 def check_sharded(method: Method) -> None:
-    """Refuse a method whose update rule must see whole weights, where each process has some rows.
+    """Raise if a method's update rule needs whole weights and the model is sharded.
 
     Args:
         method: The method.

@@ -1,9 +1,9 @@
 """The rows of a training and their loader: one dataset, two phases, or several tasks.
 
 Two phases: an epoch has every batch of labeled rows, then every batch of unlabeled ones. Each phase
-has the batches that its dataset would have by itself, on every process alike, so no batch mixes the
-two and the labeled ones come as they do without the others. No optimizer step mixes them either: a
-short last one of the first phase is filled up with empty batches.
+has the same batches as with its dataset alone, on every process. So no batch mixes the two, and the
+batches of labeled rows do not depend on the unlabeled ones. No optimizer step mixes them either: a
+short last step of the first phase is filled up with empty batches.
 
 Several tasks: the steps of all tasks are shuffled together (Liu et al. 2019, arXiv 1901.11504,
 algorithm 1: the rows of each task are packed into mini-batches, and the mini-batches of all tasks
@@ -40,7 +40,7 @@ LOADING = (
 
 
 class NumberedRows(Dataset[tuple[int, Any]]):
-    """A map-style dataset whose items, whatever they are, come with their number.
+    """A map-style dataset that adds the row number to each item.
 
     Args:
         rows: The user's dataset.
@@ -57,10 +57,10 @@ class NumberedRows(Dataset[tuple[int, Any]]):
 
 
 class RowKeeper:
-    """A collator around the user's own that carries the row numbers past it.
+    """A collator around the user's own that passes on the row numbers.
 
     Args:
-        collator: The user's; it gets the items as the user's dataset gives them.
+        collator: The user's collator; it gets the items of the user's dataset.
     """
 
     def __init__(self, collator: Callable[[list[Any]], Mapping[str, Any]]) -> None:
@@ -97,7 +97,7 @@ def _fault_of(item: Any) -> str:
 
 def countable(dataset: Any) -> bool:
     """Return whether a dataset has a length and rows by number; a stream has not."""
-    # PyTorch gives every dataset an item access, streams among them.
+    # PyTorch defines item access for every dataset, even streams.
     return (
         not isinstance(dataset, IterableDataset)
         and hasattr(dataset, "__len__")
@@ -106,7 +106,7 @@ def countable(dataset: Any) -> bool:
 
 
 def token_counts(dataset: Any, *, column: str = "") -> Sequence[int] | None:
-    """Return the number of tokens of each row, or None if rows do not tell it beforehand.
+    """Return the number of tokens of each row, None if it is unknown.
 
     Args:
         dataset: Of any kind; its ``lengths``, where it has them, spare a look at every row.

@@ -1,4 +1,4 @@
-"""Train one encoder on several tasks, in a folder that holds it whole and each task by itself.
+"""Train one encoder on several tasks; the folder has the whole model and one model per task.
 
 The settings are those of a run (`temper.training.config`), with a table for each task; ``data``
 holds what these tables leave out::
@@ -79,7 +79,7 @@ class MultiTaskConfig:
             The checked run.
 
         Raises:
-            SettingError: If anything is wrong; it lists every fault, not only the first.
+            SettingError: If anything is wrong, with all faults at once.
         """
         indices = (*PLACES, "tasks")
         result = Faults(unknown("setting", name, indices) for name in tree if name not in indices)
@@ -93,7 +93,7 @@ class MultiTaskConfig:
         if not isinstance(shared, Mapping):
             raise SettingError(f"`data` must be a table of settings, got {shared!r}.")
         result += [
-            f"`data.{name}` says which data are meant and cannot be shared by tasks. Write "
+            f"`data.{name}` selects the data of one task and cannot be shared by tasks. Write "
             f"`tasks.NAME.{name}`."
             for name in OF_ONE_TASK
             if name in shared
@@ -131,7 +131,7 @@ class MultiTaskConfig:
         return self.first.seed
 
     def settings(self) -> Tree:
-        """Return the resolved settings as ``run.json`` holds them."""
+        """Return the resolved settings in the form of ``run.json``."""
         shared = {name: table for name, table in self.first.settings().items() if name != "data"}
         tables = {name: run.data.model_dump(mode="json") for name, run in self.tasks.items()}
         return {**shared, "tasks": tables}
@@ -176,8 +176,8 @@ def train_tasks(
     Args:
         config: The checked settings.
         out: The run's folder.
-        resume: Whether a stopped run goes on; if False, it starts again.
-        splits: The data of each task, where the caller has loaded them already.
+        resume: Whether to resume a stopped run; if False, it starts over.
+        splits: The data of each task, if the caller has already loaded them.
         progress: Receives steps and notices.
 
     Returns:
@@ -222,7 +222,7 @@ def train_tasks(
 
 
 def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prepared:
-    """Load and build all that a run needs, so that faults show before anything is written.
+    """Load and build everything that a run needs, so that errors come before any writing.
 
     Args:
         config: The checked settings.
@@ -256,7 +256,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     labels = {name: _labels(splits[name].train) for name in config.tasks}
     trains = [each.train for each in splits.values()]
     texts = [text for rows in trains for text in (*rows.text, *(rows.text_pair or ()))]
-    # Its own head is not used, so that any checkpoint fits.
+    # Its own head is not used, so any checkpoint is accepted.
     classifier, tokenizer, notices = make_network(
         config.first,
         Examples("tasks", texts),
@@ -294,10 +294,11 @@ def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
 
 
 def notices_of(splits: Mapping[str, Splits]) -> list[str]:
-    """Return the notices about the data, each with its task's name in front.
+    """Return the notices about the data, each with its task's name.
 
     Args:
-        splits: The data of each task; one whose rows to train on are evaluated by another is told.
+        splits: The data of each task; there is a notice if a task trains on rows that another task
+            evaluates.
     """
     messages = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
     for name, each in splits.items():

@@ -63,7 +63,7 @@ def prepare(
     *,
     selection: Examples | None = None,
 ) -> Prepared:
-    """Load and build all that a run needs, so that faults show before anything is written.
+    """Load and build everything that a run needs, so that errors come before any writing.
 
     Args:
         config: The checked settings.

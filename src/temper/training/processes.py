@@ -1,8 +1,8 @@
-"""The processes that train one run together: they agree before any work, and one owns the folder.
+"""The processes of one run: they agree on everything before any work, and one owns the folder.
 
-``torchrun --nproc-per-node 2 -m temper train ...`` starts the command several times. They
-exchange JSON over a gloo group of their own, separate from that of the gradients, because torch
-pickles objects.
+``torchrun --nproc-per-node 2 -m temper train ...`` starts the command several times. The processes
+exchange JSON over a separate gloo group, not over that of the gradients, because torch pickles
+objects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from temper.training.config import RunConfig
 
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun and ``accelerate launch`` tell each process."""
+"""Environment variables that torchrun and ``accelerate launch`` set for each process."""
 LAST_WAIT = timedelta(seconds=10)
 """How long a stopped process waits for the others, of which one may be gone."""
 
@@ -53,17 +53,17 @@ class Processes:
         return self.rank == 0
 
     def folder(self, path: Path) -> RunFolder:
-        """Return the run's folder, which the first process alone writes."""
+        """Return the run's folder, which only the first process writes."""
         return RunFolder(path, writes=self.is_first)
 
     def gather(self, content: Any) -> list[Any]:
         """Exchange plain values; all processes call this.
 
         Args:
-            content: The value of this process, as JSON takes it.
+            content: The value of this process, as JSON.
 
         Returns:
-            What each process said, by rank.
+            The value of each process, by rank.
 
         Raises:
             ProcessLostError: Another process has ended.
@@ -86,7 +86,7 @@ class Processes:
         return [json.loads(row.numpy().tobytes()) for row in rows]
 
     def of_first(self, content: Any) -> Any:
-        """Return what the first process said; all processes call this.
+        """Return the value of the first process; all processes call this.
 
         Args:
             content: The value of this process.
@@ -118,7 +118,7 @@ class Processes:
             ) from own
 
     def check_same(self, facts: Mapping[str, Any]) -> None:
-        """Refuse processes that would not train the same run; all processes call this.
+        """Raise if the processes would not train the same run; all processes call this.
 
         Args:
             facts: Nested settings, and what else must be the same, as JSON takes it.
@@ -146,7 +146,7 @@ class Processes:
         if self.count > 1:
             from torch.distributed import monitored_barrier
 
-            # Who does not come is gone, or was stopped at another place.
+            # A missing process has ended, or was stopped at another point.
             with suppress(RuntimeError):
                 monitored_barrier(self.group, timeout=LAST_WAIT)
 
@@ -156,14 +156,14 @@ def _leave() -> None:
     from torch import distributed
 
     joined.cache_clear()
-    # Models that are wrapped hold the group, too.
+    # Wrapped models also have a reference to the group.
     gc.collect()
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
 
 def end(code: int) -> None:
-    """End this process with a code where it has joined others; else do nothing.
+    """End this process with an exit code if it has joined others; else do nothing.
 
     Functions registered with atexit run, but the interpreter is not finalized: a thread of a
     group that something still holds would abort the process then.
@@ -180,10 +180,10 @@ def end(code: int) -> None:
 
 @cache
 def joined() -> Processes:
-    """Join the other processes that a launcher has started with this one; alone, do nothing.
+    """Join the other processes that a launcher started; do nothing in a single process.
 
     Raises:
-        SettingError: If the launcher does not say where they are.
+        SettingError: If the launcher's environment variables are missing.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Processes()
@@ -206,7 +206,7 @@ def joined() -> Processes:
 
 
 def check_run(config: RunConfig, processes: Processes) -> None:
-    """Refuse settings of a run that its processes cannot train with.
+    """Raise if a run has settings that several processes do not support.
 
     Args:
         config: The checked settings.
@@ -244,8 +244,8 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         )
     if count > 1 and train.device not in ("auto", "cpu", "cuda"):
         faults.append(
-            f"`train.device` is {train.device!r}, and each of {count} processes takes the GPU of "
-            "its own number. Use 'auto', 'cuda' or 'cpu'."
+            f"`train.device` is {train.device!r}, but each of {count} processes uses the GPU of "
+            "its rank. Use 'auto', 'cuda' or 'cpu'."
         )
     if count > 1 and train.device != "cpu" and (fault := _missing_gpu()):
         faults.append(fault)
@@ -258,7 +258,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
 
 
 def _missing_gpu() -> str:
-    """Return a notice if this process has no GPU on a machine that has some; else nothing."""
+    """Return a notice if this process has no GPU on a machine with GPUs."""
     import torch
 
     rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()

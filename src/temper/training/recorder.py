@@ -52,7 +52,7 @@ class Listener:
 
 
 class Recorder(Listener):
-    """Write the logs of a Trainer to ``metrics.jsonl``, time its steps, and tell the progress.
+    """Write the logs of a Trainer to ``metrics.jsonl``, time its steps, and report the progress.
 
     Args:
         folder: The run's folder.
@@ -89,7 +89,7 @@ class Recorder(Listener):
         self._peak = round(MEBIBYTE * times.get("memory_mib", 0.0))
 
     def times(self) -> dict[str, Any]:
-        """Return what ``run.json`` holds as ``times``."""
+        """Return the field ``times`` of ``run.json``."""
         seconds = self._earlier + time.perf_counter() - self._begun
         if self._gauge is not None:
             self._peak = max(self._peak, self._gauge.peak())
@@ -171,7 +171,7 @@ class ScoredSet:
     def score(
         self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], *, batch_size: int
     ) -> float | None:
-        """Score a model; it is left as it came, and no random number is drawn.
+        """Score a model without changing it or drawing random numbers.
 
         Args:
             model: The classifier.
@@ -241,7 +241,7 @@ class ScoredSet:
             for start in range(0, len(order), batch_size):
                 rows = [self.rows[index] for index in order[start : start + batch_size]]
                 batch = {name: tensor.to(device) for name, tensor in collate(rows).items()}
-                # The first token of a row is predicted from nothing, unless an encoder has read.
+                # The first token of a row has no prediction, unless an encoder read the prompt.
                 first = 0 if self.kind == "seq2seq" else 1
                 targets = int((batch["labels"][:, first:] != UNLABELED).sum())
                 total += float(model(**batch).loss) * targets
@@ -351,12 +351,12 @@ class EpochScores(Listener):
         self._drop(lambda at: at > step)
         if self.best is not None and not self._weights(self.best["step"]).is_dir():
             raise CheckpointError(
-                f"{self._weights(self.best['step'])} is missing: it holds the weights of the best "
-                "epoch so far. Train anew with --restart."
+                f"{self._weights(self.best['step'])} is missing: it has the weights of the best "
+                "epoch so far. Start over with --restart."
             )
 
     def record(self, task: str | None = None) -> dict[str, Any] | None:
-        """Return what ``run.json`` holds as ``epochs``; None if nothing is scored.
+        """Return the field ``epochs`` of ``run.json``; None if nothing is scored.
 
         Args:
             task: The task, where the model has several.
@@ -371,13 +371,13 @@ class EpochScores(Listener):
         ]
         best = self.best
         kept = epochs[-1 if best is None else self.entries.index(best)]
-        # The weights that are published, where the method still acted on those of the epoch.
+        # The published weights, if the method changed those of the epoch.
         finished = {e.name: self._finished[e.label] for e in sets if e.label in self._finished}
         by = "last" if best is None else "best"
         return {"metric": sets[0].metric, "scores": epochs, "kept": {"by": by, **kept, **finished}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Score the epoch that ended with the checkpoint, where the stop came before its score."""
+        """Score the epoch that ended with the checkpoint, if the run stopped before its score."""
         ended = state.epoch == round(state.epoch or 0) or state.global_step >= state.max_steps
         scored = self.entries and self.entries[-1]["step"] >= state.global_step
         if state.global_step and ended and not scored:
@@ -404,7 +404,7 @@ class EpochScores(Listener):
                 tensor.copy_(saved[name])
 
     def score_finished(self, model: nn.Module) -> None:
-        """Score the weights that are published, where the method acted on them after training."""
+        """Score the published weights, if the method changed them after training."""
         if self.sets:
             self._finished = self._all(model)
 

@@ -1,4 +1,4 @@
-"""Train one run in its folder: check everything, resume what stopped, publish what is done."""
+"""Train one run in its folder: check everything, resume a stopped run, publish the result."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def train(
 ) -> Path:
     """Fine-tune one model; the folder is as docs/formats.md says.
 
-    A finished run with the same key is left as it is. A stopped one with the same key continues
+    A finished run with the same key is not changed. A stopped one with the same key continues
     from its last checkpoint, to the weights that it would have reached without the stop.
 
     Args:
         config: The checked settings.
         out: The run's folder; made once the data, the labels, the model and the method are known to
             fit.
-        resume: Whether a stopped run goes on; if False, it starts again.
+        resume: Whether to resume a stopped run; if False, it starts over.
         splits: The data, if the caller has loaded ``config.data`` and shown its notices.
         progress: Receives steps and notices.
         processes: Those that train it together, each with the same arguments; None for one.
@@ -185,7 +185,7 @@ class ActiveRun:
     processes: Processes = field(default_factory=Processes)
 
     def __post_init__(self) -> None:
-        """Make what listens to the training."""
+        """Create the callbacks of the training."""
         prepared, train = self.prepared, self.config.train
         self.recorder = Recorder(self.folder, self.progress, on_save=lambda: self.write("running"))
         collator = Collator(prepared.tokenizer)
@@ -204,14 +204,14 @@ class ActiveRun:
         return self.config
 
     def go(self, *, resume: bool) -> None:
-        """Train, and leave either a finished run, a stopped one, or nothing.
+        """Train; the folder then has a finished run, a stopped one, or nothing.
 
         Args:
-            resume: Whether a stopped run goes on.
+            resume: Whether to resume a stopped run.
 
         Raises:
             LockedError: Another process writes the folder.
-            WriteError: The file system refuses what must be written.
+            WriteError: A file cannot be written.
         """
         with ExitStack() as held:
             is_new, result = False, None
@@ -231,7 +231,7 @@ class ActiveRun:
             self._train(result if resume else None, is_new=is_new)
 
     def _check_goes_on(self, found: dict[str, Any] | None) -> None:
-        """Refuse to continue with another number of processes, whose draws by row are others.
+        """Raise if the number of processes changed, because their draws would be different.
 
         Raises:
             CheckpointError: The stopped run had another number.
@@ -239,10 +239,10 @@ class ActiveRun:
         before, now = (found or {}).get("processes", 1), self.processes.count
         if found is not None and before != now and self.folder.last_checkpoint() is not None:
             raise CheckpointError(
-                f"{self.folder.path} holds a stopped run that was trained by {before} "
-                f"process{'es' if before > 1 else ''}, and here {'are' if now > 1 else 'is'} {now}:"
-                " it would not reach the same weights. Start as many, or train anew with "
-                "--restart."
+                f"{self.folder.path} has a stopped run that was trained by {before} "
+                f"process{'es' if before > 1 else ''}, and now there {'are' if now > 1 else 'is'} "
+                f"{now}: it would not reach the same weights. Use the same number of processes, or "
+                "start over with --restart."
             )
 
     def _train(self, found: dict[str, Any] | None, *, is_new: bool) -> None:
@@ -333,7 +333,7 @@ class ActiveRun:
             # resume.
             self.write("running")
             trainer = self.trainer = self._trainer()
-        # The Trainer has put the model where it is fast.
+        # The Trainer has already moved the model to its device.
         self._count_passes()
         if checkpoint is None and implements(trainer.method.rule, Accumulates):
             self.progress.notice(

@@ -29,7 +29,7 @@ CONFIG = {
 
 
 def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
-    """Refuse what does not go with FSDP2, all at once.
+    """Raise if settings are not supported with FSDP2, with all faults at once.
 
     Args:
         args: ``TrainingArguments``.
@@ -57,7 +57,7 @@ def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
         faults.append("`load_best_model_at_end` is not supported with `fsdp`. Leave it out.")
     if settings.get("optimizers", (None,))[0] is not None:
         faults.append(
-            "`optimizers` holds one of the weights before they are shared out. Give "
+            "`optimizers` has one of the weights before they are sharded. Give "
             "`optimizer_cls_and_kwargs`."
         )
     Faults(faults).refuse()
@@ -174,7 +174,7 @@ class OptimizerState:
         return state
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Keep this process's rows of what has the shape of a sharded parameter."""
+        """Keep this process's rows of tensors with the shape of a sharded parameter."""
         groups = self.optimizer.param_groups
         parameters = [tensor for group in groups for tensor in group["params"]]
         shards = Shards({str(n): p for n, p in enumerate(parameters) if hasattr(p, "to_local")})

@@ -97,11 +97,11 @@ class StepLog:
                 )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the sums, for a run that goes on logging after a stop."""
+        """Return the sums, so that a resumed run continues its logs."""
         return {name: getattr(self, f"_{name}") for name in KEPT}
 
     def load_state_dict(self, saved: Mapping[str, Any], device: torch.device) -> None:
-        """Continue from what ``state_dict`` returned."""
+        """Continue from the result of ``state_dict``."""
         self.clear()
         for name in KEPT:
             setattr(self, f"_{name}", moved(saved[name], device))
@@ -131,7 +131,7 @@ class StepLog:
 def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:
     """Measure how hard each weighted term pulls: its gradient by the logits.
 
-    It runs through the loss alone and not through the network, so it costs next to nothing.
+    It runs only through the loss and not through the network, so it costs almost nothing.
 
     Args:
         terms: The terms of one total, their graph alive.

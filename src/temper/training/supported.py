@@ -24,7 +24,7 @@ class Support:
 
     Args:
         verdict: The list that it is in.
-        note: What to do instead of what is refused, or why there is no effect.
+        note: What to use instead, or why there is no effect.
         rule: Which of its values are refused, of one that works a few.
     """
 
@@ -64,7 +64,7 @@ HOOKS = _supported("hooks")
 
 
 def check_arguments(args: Any) -> None:
-    """Refuse arguments that training could not keep, all at once.
+    """Raise on unsupported arguments, all at once.
 
     Args:
         args: ``TrainingArguments``.
@@ -80,7 +80,7 @@ def check_arguments(args: Any) -> None:
 
 
 def check_hooks(trainer: Any, own: type) -> None:
-    """Refuse hooks that were overridden and that training would not call.
+    """Raise if hooks were overridden that training would not call.
 
     Args:
         trainer: A `RobustTrainer`, or an instance of a subclass.

@@ -209,14 +209,14 @@ def _reason(error: Exception) -> str:
 
 
 def score_values(scores: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Name an evaluation's scores for a tracker.
+    """Return an evaluation's scores with names for a tracker.
 
     Args:
         scores: ``scores`` of ``scores.json``.
 
     Returns:
-        Value by ``evaluation/PERSPECTIVE/SET/CONDITION/SCORE``; parameters stand behind the
-        condition, and of a score over no set that part is left out.
+        Value by ``evaluation/PERSPECTIVE/SET/CONDITION/SCORE``; parameters follow the condition,
+        and a score without a set has no set part.
 
     Example:
         >>> of = {"perspective": "embedding_attack", "set": "dev", "condition": "pgd"}

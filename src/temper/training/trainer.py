@@ -145,7 +145,7 @@ class RobustTrainer(Trainer):
     ) -> Tensor:
         """Run all passes of one micro-batch; on the last one of a step, finish the gradient.
 
-        Empty micro-batches fill up the short last step of a phase or a task, and do nothing.
+        Empty micro-batches fill up the short last step of a phase or a task, and have no effect.
         """
         stepper = self.running()
         if not inputs:
@@ -244,7 +244,7 @@ class RobustTrainer(Trainer):
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         norm = sharding.whole(super()._get_grad_norm(model, grad_norm), keep=True)
-        # A loss scaler meets infinite gradients as a matter of course, and skips those steps.
+        # Infinite gradients are normal with a loss scaler, which skips these steps.
         if self.accelerator.scaler is None:
             checks.check_gradient_norm(norm, self._step)
         return norm
@@ -260,7 +260,7 @@ class RobustTrainer(Trainer):
         super().log(logs, start_time)
 
     def _of_all_ranks(self, parts: dict[str, float]) -> dict[str, float]:
-        """Return the means over the processes, as Transformers takes that of the loss."""
+        """Return the means over the processes, like Transformers for the loss."""
         if self.args.world_size == 1:
             return parts
         mine = torch.tensor(list(parts.values()), device=self.args.device)
@@ -387,14 +387,14 @@ class RobustTrainer(Trainer):
         if isinstance(dataset, NumberedRows):
             dataset = dataset.rows
         self.sampler, strategy = None, self.args.train_sampling_strategy
-        # Transformers' own grouping draws from the global generator, which no resume can rewind.
+        # Transformers' grouping draws from the global generator, which a resume cannot restore.
         wanted = strategy == "group_by_length" or (self.bucket_by_length and strategy == "random")
         column = self.args.length_column_name if strategy == "group_by_length" else ""
         lengths = token_counts(dataset, column=column) if wanted else None
         if lengths is None:
             return super()._get_train_sampler(dataset)
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
-        # An optimizer step has the same rows however it is split, so that memory decides nothing.
+        # An optimizer step has the same rows for any split, so memory does not change the result.
         parts = 1 if self.accelerator.split_batches else self.args.world_size
         rows = self._train_batch_size * self.args.gradient_accumulation_steps * parts
         if column not in getattr(dataset, "column_names", ()):  # else they may not count tokens
@@ -481,7 +481,7 @@ class RobustTrainer(Trainer):
             if mine:
                 write_state(state, folder, name=name)
         write_state(checkpoint_files.generator_states(), folder, name=f"rng_state_{rank}")
-        # With the sums since the last log, a resumed run logs what the whole one does.
+        # With the sums since the last log, a resumed run logs the same as an uninterrupted one.
         progress = {
             "loss": self._tr_loss,
             "last_logged": self._globalstep_last_logged,
@@ -565,7 +565,7 @@ def times_as_long(args: Any, trainings: int) -> Any:
 
 
 def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) -> None:
-    """Let a scheduler run through its course from each of several steps on.
+    """Make a scheduler repeat its schedule from each of several steps on.
 
     Args:
         scheduler: Made for the steps of one training.
@@ -574,14 +574,14 @@ def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) 
         given: Whether a user made the scheduler, for steps that are not known.
 
     Raises:
-        SettingError: A user made it, or it is of a kind whose course does not follow from the step.
+        SettingError: A user made it, or its rate is not a function of the step.
     """
     if given or not isinstance(scheduler, LambdaLR):
-        came = "one was given" if given else f"{type(scheduler).__name__} cannot begin anew"
+        came = "one was given" if given else f"{type(scheduler).__name__} cannot restart"
         raise SettingError(
-            f"The method {method!r} runs through the learning rate's course several times, for "
-            f"which it needs a scheduler of Transformers' making, and {came}. Leave the scheduler "
-            "out of `optimizers`, and take linear, cosine or constant as `lr_scheduler_type`."
+            f"The method {method!r} repeats the learning rate schedule, for which it needs a "
+            f"scheduler of Transformers, but {came}. Leave the scheduler out of `optimizers`, and "
+            "use linear, cosine or constant as `lr_scheduler_type`."
         )
     scheduler.lr_lambdas = [_from_each(course, starts) for course in scheduler.lr_lambdas]
 

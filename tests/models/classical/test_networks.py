@@ -276,7 +276,7 @@ def test_a_trained_body_takes_a_new_head(tmp_path: Path) -> None:
 
 @each_name
 def test_a_name_alone_has_no_weights_to_load(name: str) -> None:
-    with pytest.raises(ModelError, match=f"'{name}' is built from a training text"):
+    with pytest.raises(ModelError, match=f"'{name}' is built from the training text"):
         load_classifier(name, labels=["no", "yes"])
 
 

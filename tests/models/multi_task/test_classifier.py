@@ -227,7 +227,7 @@ def test_an_adapter_cannot_be_shared() -> None:
 
     plain = AutoModelForSequenceClassification.from_config(ENCODERS["bert"])
     adapted = get_peft_model(plain, LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
-    with pytest.raises(ModelError, match="An adapter stands on one classifier"):
+    with pytest.raises(ModelError, match="An adapter belongs to one classifier"):
         share_encoder(adapted, TASKS)
 
 

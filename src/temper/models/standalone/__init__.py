@@ -1,1 +1,1 @@
-"""What `temper export` copies next to a checkpoint: files that need no Temper and import none."""
+"""Files that `temper export` copies next to a checkpoint; they do not import Temper."""

@@ -1,11 +1,11 @@
-"""Answer texts with the classifier in this folder; torch, numpy and Transformers are all it needs.
+"""Predict texts with the classifier in this folder; needs only torch, numpy and Transformers.
 
     python pipeline.py "a text" "another text"
 
     from pipeline import Pipeline
     answers = Pipeline()(["a text", "another text"])
 
-`temper export` wrote this file, which is free to be changed and passed on (Apache-2.0).
+`temper export` wrote this file, which may be changed and redistributed (Apache-2.0).
 """
 
 import importlib.util
@@ -30,9 +30,9 @@ Texts = Sequence[str]
 
 @dataclass
 class Pipeline:
-    """Answer texts as the model that was exported does, with its calibration.
+    """Predict texts like the exported model, with its calibration.
 
-    ``onnx`` names an ONNX file in the folder, which onnxruntime then runs; None takes PyTorch, on
+    ``onnx`` names an ONNX file in the folder to run with onnxruntime; None runs PyTorch on
     ``device``. A forward pass has ``batch_size`` rows.
     """
 
@@ -69,7 +69,7 @@ class Pipeline:
         self.model.eval().to(self.device)
 
     def __call__(self, texts: Texts, text_pairs: Texts | None = None, **asked: Any) -> list[Any]:
-        """Answer texts, or pairs of them, in their order; ``asked`` is what `answers` takes."""
+        """Predict texts, or pairs of texts, in order; ``asked`` are arguments of `answers`."""
         return self.answers(*self.outputs(texts, text_pairs), **asked) if texts else []
 
     def outputs(self, texts: Texts, text_pairs: Texts | None = None) -> tuple[Array, Array]:
@@ -112,9 +112,9 @@ class Pipeline:
         abstain: str = "",
         max_risk: float | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the answers of `temper predict`; ``coverage`` is one that was calibrated.
+        """Return the answers of `temper predict`; ``coverage`` must be a calibrated one.
 
-        ``outputs`` and ``states`` are what `outputs` returned.
+        ``outputs`` and ``states`` are the results of `outputs`.
         """
         names, sets = self.record["labels"], self.calibration.get("sets")
         limits = {} if sets is None else sets["thresholds"]

@@ -1,4 +1,4 @@
-"""Say whether texts as a whole are unlike those that the calibration in this folder was fitted on.
+"""Test for a distribution shift between texts and the held-out rows of the calibration.
 
     from pipeline import Pipeline
     from shift import shift
@@ -7,7 +7,7 @@
     outputs, states = pipeline.outputs(texts)
     answers, shifted = pipeline.answers(outputs, states), shift(pipeline, states)
 
-`temper export` wrote this file, which is free to be changed and passed on (Apache-2.0).
+`temper export` wrote this file, which may be changed and redistributed (Apache-2.0).
 """
 
 import hashlib
@@ -26,13 +26,13 @@ def shift(pipeline: Any, states: Array) -> dict[str, Any] | None:
 
     Args:
         pipeline: A `pipeline.Pipeline`.
-        states: The states that its `outputs` returned; of more than 200 texts, 200 at equal
-            distances are compared.
+        states: The states that its `outputs` returned; if there are more than 200 texts, 200 at
+            equal distances are compared.
 
     Returns:
-        ``p`` of a two-sample test, whether they have ``shifted`` (p <= 0.0023), and how many
-        ``rows`` were compared; None for fewer than 20 texts, or without a calibration that keeps
-        held-out rows.
+        ``p`` of a two-sample test, whether they have ``shifted`` (p <= 0.0023), and the number of
+        compared ``rows``; None for fewer than 20 texts, or without held-out rows in the
+        calibration.
     """
     known, count = pipeline.arrays, len(states)
     if "held_out.answers" not in known or count < 20:
