@@ -48,7 +48,7 @@ LONGEST_SENTENCE = 35  # words
 LEFT: dict[str, int] = {
     "temper/cli": 1,
     "temper/export": 3,
-    "docs": 12,
+    "docs": 11,
 }
 
 
