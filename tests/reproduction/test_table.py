@@ -315,7 +315,7 @@ def test_a_folder_of_another_reproduction_is_refused(folder: Path) -> None:
     with pytest.raises(CheckpointError, match="holds jachess"):
         reproduction_table(read_specification("uegr-table-4"), folder)
     (folder / "reproduction.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(CheckpointError, match="does not have the format of docs/formats.md"):
+    with pytest.raises(CheckpointError, match="is not what docs/formats.md describes"):
         reproduction_table(read_specification("uegr-table-4"), folder)
 
 
